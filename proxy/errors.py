@@ -1,0 +1,42 @@
+"""Every error that this package raises on purpose: the class says whose fault it is."""
+
+from kio.schema.errors import ErrorCode
+
+__all__ = [
+    "BrokerProtocolError",
+    "BrokerUnavailable",
+    "ClientProtocolError",
+    "ConfigError",
+    "ErrorCode",
+    "LocalProtocolError",
+    "ProtocolError",
+    "ProxyError",
+]
+
+
+class ProxyError(Exception):
+    """Everything this package raises on purpose."""
+
+
+class ConfigError(ProxyError):
+    """Refuse to start; names each key, its value and what is accepted. ``cli`` turns it into exit code 2."""
+
+
+class BrokerUnavailable(ProxyError):
+    """A broker could not be reached, or went away; the client is told to retry."""
+
+
+class ProtocolError(ProxyError):
+    """Someone broke the Kafka protocol; only the three below are ever raised."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We did: a bug. This connection ends, with a traceback."""
+
+
+class ClientProtocolError(ProtocolError):
+    """The client did: its connection is closed, with one log line."""
+
+
+class BrokerProtocolError(ProtocolError):
+    """The broker did: its connection is dropped and the session on it starts from full."""
