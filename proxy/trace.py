@@ -1,0 +1,53 @@
+"""What Sidefetch tells of its own work, as values: ``relay`` emits them, whoever runs it counts or writes them."""
+
+from typing import Literal
+
+import attrs
+
+__all__ = ["FetchRecord", "Record", "SessionRecord"]
+
+FetchKind = Literal["full", "incremental", "sessionless"]
+
+
+@attrs.frozen
+class FetchRecord:
+    """One of Sidefetch's own fetches, answered by a broker."""
+
+    node: int
+    """The broker's node id."""
+    version: int
+    """Fetch version spoken upstream."""
+    kind: FetchKind
+    """``full`` asks for a session, ``sessionless`` does not, ``incremental`` is within one."""
+    session_id: int
+    """The session of the answer; 0 for none."""
+    size: int
+    """Partitions that the request covers, named or remembered by the broker."""
+    named: int
+    """Partitions that the request names."""
+    forgotten: int
+    """Partitions that the request removes from the session."""
+    answered: int
+    """Partitions in the answer."""
+    request_bytes: int
+    """With the frame's size prefix."""
+    response_bytes: int
+    """With the frame's size prefix."""
+    record_bytes: int
+    """Of the response, those that are records."""
+    error: int
+    """Top-level error code of the answer; 0 for none."""
+
+
+@attrs.frozen
+class SessionRecord:
+    """A session with a broker began or ended."""
+
+    node: int
+    session_id: int
+    event: Literal["created", "refused", "reset", "evicted", "closed"]
+    partitions: int
+    """Partitions in it at that time."""
+
+
+Record = FetchRecord | SessionRecord
