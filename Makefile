@@ -1,0 +1,52 @@
+# The two commands are `make demo` and `make test`. Both set up .venv themselves.
+# Needs Python 3.11 or newer; the tests also need what .ci/prerequisites names.
+
+PYTHON := $(shell .ci/prerequisites --python)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+PYTEST_ARGS ?=
+
+.PHONY: install demo test lint mutants bench lock clean
+
+install: $(INSTALLED)
+
+# Built anew when the lock or the project's metadata change; otherwise there is nothing to do.
+$(INSTALLED): deploy/requirements.lock pyproject.toml .ci/prerequisites
+	@.ci/prerequisites python
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: install
+	$(BIN)/sidefetch demo
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test:
+	@.ci/prerequisites python java maven node
+	@$(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+# Breaks the code on purpose, patch by patch; each must make the test fail that it names.
+mutants: install
+	$(BIN)/python -m tests.mutants
+
+bench:
+	@.ci/prerequisites python java maven
+	@$(MAKE) --no-print-directory install
+	$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+# Needs uv on the PATH. The file must name no registry host: it is read on machines that have their own.
+lock:
+	uv pip compile pyproject.toml --extra demo --group build --group test --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file deploy/requirements.lock
+
+clean:
+	rm -rf .venv .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
+	rm -rf tests/clients/node/node_modules
