@@ -1,0 +1,130 @@
+"""Flags over environment over file, and all mistakes at once."""
+
+import pytest
+
+from proxy.cli.settings import Layer, load
+from proxy.config import OPTIONS, Address, Config, LogConfig, PortRange, UpstreamConfig
+from proxy.errors import ConfigError
+
+KAFKA = {"SIDEFETCH_BOOTSTRAP_SERVERS": "kafka:9092"}
+FILE = """
+grace = 5
+
+[upstream]
+bootstrap-servers = ["a:1", "b:2"]
+connect-timeout = "500ms"
+
+[downstream]
+broker-ports = "19093-19192"
+max-frame = 1048576
+
+[log]
+format = "json"
+level = "debug"
+"""
+
+
+def problems(**given: object) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as raised:
+        load(**{"flags": {}, "environ": KAFKA, **given})  # type: ignore[arg-type]  # the test's own shorthand
+    return raised.value.args
+
+
+def test_without_more_than_the_brokers_the_defaults_hold() -> None:
+    settings = load(flags={}, environ=KAFKA)
+
+    assert settings.config == Config(UpstreamConfig(bootstrap_servers=(Address("kafka", 9092),)))
+    assert settings.layers["bootstrap-servers"] == Layer("environment", "SIDEFETCH_BOOTSTRAP_SERVERS")
+    assert settings.layers["listen"] == Layer("default")
+    assert list(settings.layers) == [option.name for option in OPTIONS]
+
+
+def test_a_file_says_it_all() -> None:
+    config = load(flags={}, environ={}, toml=FILE).config
+
+    assert config.upstream.bootstrap_servers == (Address("a", 1), Address("b", 2))
+    assert config.upstream.connect_timeout_s == 0.5
+    assert config.downstream.broker_ports == PortRange(19093, 19192)
+    assert config.downstream.max_frame_bytes == 1024 * 1024
+    assert config.log == LogConfig(format="json", level="debug")
+    assert config.grace_s == 5
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
+    environ = {"SIDEFETCH_GRACE": "6", "SIDEFETCH_LOG_LEVEL": "warning"}
+
+    settings = load(flags={"grace": "7"}, environ=environ, toml=FILE, toml_name="s.toml")
+
+    assert settings.config.grace_s == 7
+    assert settings.config.log.level == "warning"
+    assert {name: str(settings.layers[name]) for name in ("grace", "log-level", "log-format", "listen")} == {
+        "grace": "flag --grace",
+        "log-level": "environment SIDEFETCH_LOG_LEVEL",
+        "log-format": "file s.toml: log.format",
+        "listen": "default",
+    }
+
+
+def test_all_problems_are_told_at_once_with_key_place_value_and_what_is_accepted() -> None:
+    environ = {"SIDEFETCH_LOG_LEVEL": "loud", "SIDEFETCH_LISEN": "127.0.0.1:1"}
+    toml = "grace = true\nmax-frame = 5\n[log]\nformt = 'json'\n[extra]\nx = 1\n"
+
+    told = problems(flags={"listen": "9092"}, environ=environ, toml=toml, toml_name="s.toml")
+
+    assert set(told) == {
+        "listen: '9092' from flag --listen; accepted: HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092",
+        "log-level: 'loud' from environment SIDEFETCH_LOG_LEVEL; accepted: debug or info or warning or error",
+        "unknown environment variable SIDEFETCH_LISEN = '127.0.0.1:1'; did you mean SIDEFETCH_LISTEN?",
+        "grace: True from file s.toml: grace; accepted: 0s to 3600s (a number of seconds, or with ms, s, m or h)",
+        "unknown key in s.toml: max-frame = 5; did you mean downstream.max-frame?",
+        "unknown key in s.toml: log.formt = 'json'; did you mean log.format?",
+        f"unknown key in s.toml: extra = {{'x': 1}}; accepted: {', '.join(o.key for o in OPTIONS)}",
+        "bootstrap-servers: not given; accepted: HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092,"
+        " by --bootstrap-servers, SIDEFETCH_BOOTSTRAP_SERVERS or upstream.bootstrap-servers in the file",
+    }
+
+
+def test_a_bad_value_is_told_even_where_a_flag_hides_it() -> None:
+    told = problems(flags={"grace": "1"}, environ={**KAFKA, "SIDEFETCH_GRACE": "soon"})
+
+    assert len(told) == 1
+    assert told[0].startswith("grace: 'soon' from environment SIDEFETCH_GRACE")
+
+
+def test_a_bad_required_value_is_not_told_as_missing_too() -> None:
+    assert len(problems(environ={"SIDEFETCH_BOOTSTRAP_SERVERS": "kafka"})) == 1
+
+
+def test_values_that_do_not_go_together_are_told() -> None:
+    (told,) = problems(flags={"listen": "127.0.0.1:9100"})
+
+    assert told.startswith("listen: port 9100 is one of broker-ports")
+
+
+def test_a_file_that_is_not_toml_is_told() -> None:
+    (told,) = problems(toml="listen 1", toml_name="s.toml")
+
+    assert told.startswith("s.toml: not TOML: ")
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert load(flags={}, environ={**KAFKA, "SIDEFETCH_ADVERTISE": ""}).layers["advertise"] == Layer("default")
+
+
+def test_the_variable_that_names_the_file_is_known() -> None:
+    load(flags={}, environ={**KAFKA, "SIDEFETCH_CONFIG": "s.toml"})
+
+
+def test_what_kubernetes_says_of_a_service_called_sidefetch_is_let_be() -> None:
+    service = {
+        "SIDEFETCH_SERVICE_HOST": "10.0.0.1",
+        "SIDEFETCH_SERVICE_PORT": "9092",
+        "SIDEFETCH_SERVICE_PORT_KAFKA": "9092",
+        "SIDEFETCH_PORT": "tcp://10.0.0.1:9092",
+        "SIDEFETCH_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "SIDEFETCH_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "SIDEFETCH_METRICS_SERVICE_HOST": "10.0.0.2",
+    }
+
+    load(flags={}, environ=KAFKA | service)
+    assert len(problems(environ={**KAFKA, "SIDEFETCH_LISTEN_PORT": "9092"})) == 1

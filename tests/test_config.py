@@ -1,0 +1,184 @@
+"""The model of the settings, and the table of options made from it."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.config import (
+    OPTIONS,
+    Address,
+    Config,
+    DownstreamConfig,
+    Option,
+    PortRange,
+    UpstreamConfig,
+    problems_between,
+)
+
+KAFKA = UpstreamConfig(bootstrap_servers=(Address("kafka", 9092),))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("h:1", "h", 1),
+        ("[::1]:9092", "::1", 9092),
+        ("[0:0::0:1]:65535", "::1", 65535),
+        ("kafka-1.example.com.:9092", "kafka-1.example.com.", 9092),
+        ("kafka_1:9092", "kafka_1", 9092),
+        ("10.0.0.1:9092", "10.0.0.1", 9092),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
+    assert Address.parse(text) == Address(host, port)
+    assert Address.parse(str(Address(host, port))) == Address(host, port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "h",
+        ":1",
+        "h:",
+        "h:0",
+        "h:65536",
+        "h:-1",
+        "h:1x",
+        "::1:9092",
+        "[h]:1",
+        "PLAINTEXT://h:1",
+        "h :1",
+        "1.2.3:1",
+    ],
+)
+def test_what_is_not_an_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not|neither|xpected|colon"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1-", "2-1", "0-1", "1-65536", "a-b", "1-2-3"])
+def test_what_is_not_a_range_of_ports_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="FIRST-LAST"):
+        PortRange.parse(text)
+
+
+def test_a_range_holds_both_of_its_ends() -> None:
+    ports = PortRange.parse("9093-9094")
+
+    assert [port in ports for port in (9092, 9093, 9094, 9095)] == [False, True, True, False]
+    assert len(ports) == 2
+
+
+def parse(name: str, text: str) -> object:
+    return next(option for option in OPTIONS if option.name == name).kind.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("1.5", 1.5), ("10s", 10), ("250ms", 0.25), ("2m", 120), ("1 h", 3600)]
+)
+def test_a_duration_is_seconds_unless_it_says_otherwise(text: str, seconds: float) -> None:
+    assert parse("grace", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-1", "3601", "1d", "1e3", "inf", "nan", "ten"])
+def test_a_duration_out_of_bounds_or_reason_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        parse("grace", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1024", 1024), ("100MiB", 104857600), ("1.5KiB", 1536), ("2147483647", 2147483647)]
+)
+def test_a_size_is_bytes_unless_it_says_otherwise(text: str, size: int) -> None:
+    assert parse("max-frame", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "1023", "2GiB", "100MB", "100mib", "-5"])
+def test_a_size_out_of_bounds_or_with_an_unknown_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        parse("max-frame", text)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "::", "[::]", "h:1", "", "a b"])
+def test_what_no_client_could_connect_to_is_not_advertised(text: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be connected to|neither|xpected|colon|Only"):
+        parse("advertise", text)
+
+
+@given(st.integers(1024, 2**31 - 1))
+def test_a_size_reads_back_as_it_is_shown(size: int) -> None:
+    option = next(option for option in OPTIONS if option.name == "max-frame")
+
+    assert option.kind.parse(option.kind.show(size)) == size
+
+
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.default_text], ids=lambda option: option.name)
+def test_every_default_is_accepted(option: Option) -> None:
+    assert option.kind.parse(option.default_text) == option.default
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_says_what_it_means_and_why(option: Option) -> None:
+    assert option.meaning.endswith(".")
+    assert option.reason.endswith(".")
+    assert option.kind.accepts
+
+
+def test_every_field_of_the_model_is_an_option() -> None:
+    config = Config(KAFKA)
+    fields = {
+        (name, field)
+        for name, value in attrs.asdict(config, recurse=False).items()
+        for field in (attrs.asdict(value, recurse=False) if attrs.has(type(value)) else [""])
+    }
+
+    assert {(o.section, o.field) if o.section else (o.field, "") for o in OPTIONS} == fields
+
+
+def test_names_do_not_clash() -> None:
+    for names in ([o.name for o in OPTIONS], [o.env for o in OPTIONS], [o.key for o in OPTIONS]):
+        assert len(set(names)) == len(names)
+
+
+def listening(*addresses: Address, ports: PortRange | None = None, advertise: str | None = None) -> Config:
+    downstream = DownstreamConfig(
+        listen=addresses, broker_ports=ports or PortRange(9093, 9192), advertise=advertise
+    )
+    return Config(KAFKA, downstream)
+
+
+def test_the_defaults_are_in_order() -> None:
+    assert problems_between(Config(KAFKA)) == []
+
+
+@pytest.mark.parametrize("port", [9093, 9192])
+def test_a_listen_port_among_the_broker_ports_is_a_problem(port: int) -> None:
+    (problem,) = problems_between(listening(Address("127.0.0.1", port)))
+
+    assert problem.startswith(f"listen: port {port} is one of broker-ports (9093-9192)")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_wildcard_needs_a_host_to_advertise(host: str) -> None:
+    address = Address(host, 9092)
+
+    assert len(problems_between(listening(address))) == 1
+    assert problems_between(listening(address, advertise="sidecar")) == []
+
+
+def test_the_same_address_twice_is_a_problem() -> None:
+    address = Address("127.0.0.1", 9092)
+
+    assert len(problems_between(listening(address, address))) == 1
+    assert problems_between(listening(address, Address("::1", 9092))) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_sidefetch_is_not_its_own_broker(host: str) -> None:
+    config = Config(UpstreamConfig(bootstrap_servers=(Address("kafka", 9092), Address(host, 9092))))
+
+    (problem,) = problems_between(config)
+
+    assert problem.startswith(f"bootstrap-servers: {host}:9092 is where Sidefetch itself listens")
