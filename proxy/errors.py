@@ -9,6 +9,7 @@ __all__ = [
     "ConfigError",
     "ErrorCode",
     "LocalProtocolError",
+    "MalformedFrame",
     "ProtocolError",
     "ProxyError",
 ]
@@ -24,6 +25,10 @@ class ConfigError(ProxyError):
 
 class BrokerUnavailable(ProxyError):
     """A broker could not be reached, or went away; the client is told to retry."""
+
+
+class MalformedFrame(ProxyError):
+    """Bytes are not the message they claim to be; whoever knows the sender raises one of the errors below."""
 
 
 class ProtocolError(ProxyError):

@@ -1,0 +1,204 @@
+"""The client's half of KIP-227: what Sidefetch believes of a session that a broker keeps for it.
+
+Only what a broker has acknowledged is believed. A fetch that is lost, cancelled or refused commits nothing: the
+next one names every partition again and replaces whatever session may be left.
+
+The rules are those of Kafka's ``FetchSessionHandler``, with two differences. The session's id in an incremental
+answer is compared with ours. And a plan is made from what was touched since the last one, so that its cost follows
+the changes; ``FetchSessionHandler`` walks all partitions for each request.
+"""
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from typing import assert_never
+
+import attrs
+
+from proxy.errors import ErrorCode
+from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
+from proxy.wire.fetch import Ask, Key
+
+__all__ = ["Brought", "Full", "Incremental", "Plan", "Refusal", "Refused", "SessionReply", "UpstreamSession"]
+
+
+@attrs.frozen
+class Full:
+    """The next fetch names every partition that is wanted."""
+
+    session_id: SessionId = NO_SESSION
+    """A session that the fetch closes on its way; 0 for none."""
+
+
+@attrs.frozen
+class Incremental:
+    """The next fetch names only what changed; the broker remembers the rest."""
+
+    session_id: SessionId
+    """Never 0."""
+    epoch: int
+    """The next request's, 1..2**31 - 1."""
+
+
+@attrs.frozen
+class Plan:
+    """A fetch decided but not acknowledged."""
+
+    session_id: SessionId
+    epoch: int
+    asks: Mapping[Key, Ask]
+    """The partitions that it names, in order."""
+    forgotten: tuple[Key, ...]
+    """The partitions that it takes out of the session."""
+    size: int
+    """The partitions that it covers, named or remembered by the broker."""
+
+    @property
+    def is_full(self) -> bool:
+        return is_full(self.epoch)
+
+
+@attrs.frozen
+class SessionReply:
+    """What an answer says of the session."""
+
+    error: int
+    session_id: SessionId
+    throttle_ms: int
+    keys: Collection[Key]
+    """The partitions in the answer."""
+
+
+class Refusal(enum.Enum):
+    """Why an answer cannot be used."""
+
+    EVICTED = "the broker does not know the session"
+    WRONG_EPOCH = "the broker expected another epoch"
+    MIXED_IDS = "the session was made with topic ids, the request without, or the other way round"
+    ERROR = "the broker refused the request"
+    DISAGREED = "the answer's partitions or session are not those asked for"
+
+
+@attrs.frozen
+class Brought:
+    """The answer holds; for a throttled full fetch it holds nothing."""
+
+    session_id: SessionId
+    """The session that goes on; 0 for none."""
+
+
+@attrs.frozen
+class Refused:
+    """The answer must not be used. The session is already set to heal."""
+
+    why: Refusal
+    error: int
+
+
+class UpstreamSession:
+    """One session with one broker; at most one fetch in flight.
+
+    Use: ``touch`` what changed, ``plan`` the next fetch, then tell ``receive`` its answer or ``lost`` its loss.
+    """
+
+    __slots__ = ("_touched", "listed", "state")
+
+    def __init__(self) -> None:
+        self.state: Full | Incremental = Full()
+        self.listed: dict[Key, Ask] = {}
+        """What the broker remembers, as far as it has acknowledged; empty without a session."""
+        self._touched: dict[Key, None] = {}
+
+    def touch(self, keys: Iterable[Key]) -> None:
+        """These may have been added, moved or removed since the last plan."""
+        self._touched.update(dict.fromkeys(keys))
+
+    def plan(self, wanted: Mapping[Key, Ask], *, keep: bool) -> Plan:
+        """The next fetch, for all of *wanted*; *keep* asks for a session or goes on with it.
+
+        Cost: O(wanted) for a full fetch, O(touched) for an incremental one.
+        """
+        touched, self._touched = self._touched, {}
+        match self.state:
+            case Incremental(session_id, epoch) if keep:
+                asks = {
+                    key: wanted[key] for key in touched if key in wanted and wanted[key] != self.listed.get(key)
+                }
+                forgotten = tuple(key for key in touched if key not in wanted and key in self.listed)
+                return Plan(session_id, epoch, _added_first(asks, self.listed), forgotten, len(wanted))
+            case Full(session_id) | Incremental(session_id):
+                epoch = INITIAL_EPOCH if keep else FINAL_EPOCH
+                return Plan(session_id, epoch, wanted, (), len(wanted))
+            case never:
+                assert_never(never)
+
+    def receive(self, plan: Plan, reply: SessionReply) -> Brought | Refused:
+        """Take in the answer to *plan*."""
+        refusal = self._refusal(plan, reply)
+        if refusal is not None:
+            # An evicted session is gone; any other is replaced, since the two sides disagree about it.
+            gone = refusal is Refusal.EVICTED or plan.epoch == FINAL_EPOCH
+            self._start_over(NO_SESSION if gone else self._known_id(plan, reply))
+            return Refused(refusal, reply.error)
+        if plan.is_full and not reply.keys and reply.throttle_ms > 0:
+            self._start_over(NO_SESSION)
+        elif reply.session_id == NO_SESSION or plan.epoch == FINAL_EPOCH:
+            self._start_over(NO_SESSION)
+        elif plan.is_full:
+            self.state = Incremental(reply.session_id, next_epoch(INITIAL_EPOCH))
+            self.listed = dict(plan.asks)
+        else:
+            self.state = Incremental(reply.session_id, next_epoch(plan.epoch))
+            for key in plan.forgotten:
+                del self.listed[key]
+            self.listed.update(plan.asks)
+        return Brought(self.session_id)
+
+    def lost(self, plan: Plan) -> None:
+        """*plan* was not answered: whether the broker has seen it is unknown, and a new session settles it."""
+        self._start_over(NO_SESSION if plan.epoch == FINAL_EPOCH else plan.session_id)
+
+    def farewell(self) -> Plan | None:
+        """The fetch that closes the session at the broker, to be sent once; None if there is none."""
+        session_id = self.state.session_id
+        self._start_over(NO_SESSION)
+        return Plan(session_id, FINAL_EPOCH, {}, (), 0) if session_id != NO_SESSION else None
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session that the next fetch goes on with; 0 if it will name everything."""
+        return self.state.session_id if isinstance(self.state, Incremental) else NO_SESSION
+
+    def _start_over(self, closing: SessionId) -> None:
+        self.state = Full(closing)
+        self.listed = {}
+
+    def _known_id(self, plan: Plan, reply: SessionReply) -> SessionId:
+        return reply.session_id if plan.is_full and reply.session_id != NO_SESSION else plan.session_id
+
+    def _refusal(self, plan: Plan, reply: SessionReply) -> Refusal | None:
+        match reply.error:
+            case ErrorCode.none:
+                pass
+            case ErrorCode.fetch_session_id_not_found:
+                return Refusal.EVICTED
+            case ErrorCode.invalid_fetch_session_epoch:
+                return Refusal.WRONG_EPOCH
+            case ErrorCode.fetch_session_topic_id_error:
+                return Refusal.MIXED_IDS
+            case _:
+                return Refusal.ERROR
+        if plan.is_full:
+            whole = len(reply.keys) == len(plan.asks) and all(key in plan.asks for key in reply.keys)
+            throttled = not reply.keys and reply.throttle_ms > 0
+            return None if whole or throttled else Refusal.DISAGREED
+        if reply.session_id not in (NO_SESSION, plan.session_id):
+            return Refusal.DISAGREED
+        forgotten = set(plan.forgotten)
+        known = all((key in self.listed and key not in forgotten) or key in plan.asks for key in reply.keys)
+        return None if known else Refusal.DISAGREED
+
+
+def _added_first(asks: dict[Key, Ask], listed: Mapping[Key, Ask]) -> Mapping[Key, Ask]:
+    """New partitions before moved ones, each in the order they were touched."""
+    added = {key: ask for key, ask in asks.items() if key not in listed}
+    return added | asks if added else asks

@@ -1,0 +1,102 @@
+"""Answers that carry brokers' addresses, and those addresses replaced.
+
+Metadata and FindCoordinator carry them in every version, DescribeCluster too; Produce from v10 on and both
+share-group APIs name the new leaders' endpoints (KIP-951). Fetch does so as well, from v16: see ``fetch``.
+"""
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32
+
+from proxy.wire import messages
+from proxy.wire.apis import ApiKey
+from proxy.wire.primitives import Cursor, write_string, write_uvarint
+
+__all__ = ["Place", "rewrite"]
+
+Place = Callable[[int, str, int], tuple[str, int] | None]
+"""(node id, its host, its port) to the host and port that the client must be told; None if it has none."""
+
+_I32: Final = struct.Struct(">i")
+_SIZE_BYTES: Final = 4
+
+
+def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+    """An answer with its size, in pieces, every broker's address in it replaced by *place*.
+
+    Brokers without a place are left out; a coordinator without one is told to be unavailable. Node ids below 0,
+    which stand for none, keep what they have.
+    Cost:   Metadata: O(brokers); the others decode the whole answer.
+    Raises: MalformedFrame: the bytes are no such answer.
+    """
+    if api_key == ApiKey.METADATA:
+        return _metadata(version, frame, place)
+    correlation_id, body = messages.read_response(messages.response_type(api_key, version), frame)
+    if api_key == ApiKey.FIND_COORDINATOR:
+        replaced = _find_coordinator(body, place)
+    elif api_key == ApiKey.DESCRIBE_CLUSTER:
+        brokers = [(each, place(each.broker_id, each.host, each.port)) for each in body.brokers]
+        replaced = dataclasses.replace(body, brokers=tuple(_placed(each, at) for each, at in brokers if at))
+    elif body.node_endpoints:
+        ends = [(each, place(each.node_id, each.host, each.port)) for each in body.node_endpoints]
+        replaced = dataclasses.replace(body, node_endpoints=tuple(_placed(each, at) for each, at in ends if at))
+    else:
+        return [_I32.pack(len(frame)), frame]
+    return [messages.response_frame(correlation_id, replaced)]
+
+
+def _placed(node: Any, at: tuple[str, int]) -> Any:
+    return dataclasses.replace(node, host=at[0], port=i32(at[1]))
+
+
+def _find_coordinator(body: Any, place: Place) -> Any:
+    def found(coordinator: Any) -> Any:
+        if coordinator.node_id < 0:
+            return coordinator
+        at = place(coordinator.node_id, coordinator.host, coordinator.port)
+        if at is not None:
+            return _placed(coordinator, at)
+        unavailable = ErrorCode.coordinator_not_available
+        nowhere = dataclasses.replace(coordinator, node_id=BrokerId(-1), error_code=unavailable)
+        return _placed(nowhere, ("", -1))
+
+    if hasattr(body, "coordinators"):
+        return dataclasses.replace(body, coordinators=tuple(map(found, body.coordinators)))
+    return found(body)
+
+
+def _metadata(version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+    """Only the brokers are read: behind them, an answer may name 100,000 partitions.
+
+    Layout: ``correlation_id [tags v9+] [throttle: i32 v3+] brokers: array | rest``;
+            a broker: ``node: i32 | host: string | port: i32 | [rack: nullable string v1+] [tags v9+]``.
+    """
+    flexible = version >= 9
+    cursor = Cursor(frame)
+    cursor.i32()
+    if flexible:
+        cursor.skip_tags()
+    if version >= 3:
+        cursor.i32()
+    front = frame[: cursor.at]
+    kept = []
+    for _ in range(cursor.count(flexible=flexible, item_bytes=10)):
+        node_id, host, port = cursor.i32(), cursor.string(flexible=flexible), cursor.i32()
+        tail = cursor.at
+        if version >= 1:
+            cursor.nullable_string(flexible=flexible)
+        if flexible:
+            cursor.skip_tags()
+        at = place(node_id, host, port)
+        if at is not None:
+            fixed = _I32.pack(node_id) + write_string(at[0], flexible=flexible) + _I32.pack(at[1])
+            kept.append(fixed + bytes(frame[tail : cursor.at]))
+    count = write_uvarint(len(kept) + 1) if flexible else _I32.pack(len(kept))
+    brokers = count + b"".join(kept)
+    rest = frame[cursor.at :]
+    return [_I32.pack(len(front) + len(brokers) + len(rest)), front, brokers, rest]

@@ -1,0 +1,54 @@
+"""ApiVersions (API key 18): what a broker serves.
+
+The answer's header is v0 whatever the version, since the client cannot know yet what the broker understands. To a
+version that it does not serve, a broker answers with a v0 body and UNSUPPORTED_VERSION (KIP-35, KIP-511).
+"""
+
+import dataclasses
+from typing import Any, Final
+
+from kio.schema.api_versions.v0 import response as v0
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i16
+
+from proxy.wire import messages
+from proxy.wire.apis import ApiKey, ApiRanges, VersionRange, offered
+from proxy.wire.primitives import Cursor
+
+__all__ = ["MAX_VERSION", "ranges_of", "read", "rewrite", "unsupported"]
+
+MAX_VERSION: Final = 4
+
+
+def read(version: int, frame: bytes | memoryview) -> tuple[int, Any]:
+    """The correlation id and the body, which is v0's if the version asked for is not served."""
+    cursor = Cursor(frame, 4)
+    served = version if cursor.i16() != ErrorCode.unsupported_version else 0
+    return messages.read_response(messages.response_type(ApiKey.API_VERSIONS, served), frame)
+
+
+def ranges_of(body: Any) -> ApiRanges:
+    return {int(each.api_key): VersionRange(each.min_version, each.max_version) for each in body.api_keys}
+
+
+def rewrite(version: int, frame: bytes | memoryview) -> bytes:
+    """A broker's answer, with size, narrowed to what Sidefetch can honour; all else as the broker said it."""
+    correlation_id, body = read(version, frame)
+    ranges = offered(ranges_of(body))
+    narrowed = tuple(
+        dataclasses.replace(
+            each,
+            min_version=i16(ranges[each.api_key].first),
+            max_version=i16(ranges[each.api_key].last),
+        )
+        for each in body.api_keys
+        if each.api_key in ranges
+    )
+    return messages.response_frame(correlation_id, dataclasses.replace(body, api_keys=narrowed))
+
+
+def unsupported(correlation_id: int) -> bytes:
+    """What a client gets that asks in a version newer than ours, with size: it tries again with an older one."""
+    served = v0.ApiVersion(api_key=i16(ApiKey.API_VERSIONS), min_version=i16(0), max_version=i16(MAX_VERSION))
+    body = v0.ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=(served,))
+    return messages.response_frame(correlation_id, body)

@@ -1,0 +1,98 @@
+"""Which APIs and versions Sidefetch lets through, and which of them it must decode."""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from kio.schema.index import api_key_map
+
+from proxy.wire import fetch
+
+__all__ = ["CARRIES_ADDRESSES", "KNOWN_KEYS", "ApiKey", "ApiRanges", "VersionRange", "offered", "passes"]
+
+
+class ApiKey(enum.IntEnum):
+    """The APIs that Sidefetch knows more of than their key."""
+
+    PRODUCE = 0
+    FETCH = 1
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    DESCRIBE_QUORUM = 55
+    DESCRIBE_CLUSTER = 60
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+
+
+class VersionRange(NamedTuple):
+    """Versions *first* to *last*, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+
+ApiRanges = Mapping[int, VersionRange]
+"""What a broker serves, by API key."""
+
+KNOWN_KEYS: Final = frozenset(api_key_map)
+"""Every API of which we know whether its answers carry brokers' addresses. Others are hidden: they might."""
+
+_BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: VersionRange(0, 13),
+        ApiKey.FETCH: VersionRange(0, fetch.MAX_VERSION),
+        ApiKey.METADATA: VersionRange(0, 13),
+        ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
+        # Clients up to 2.4 negotiate wrongly when more is offered (KAFKA-9577).
+        ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
+        ApiKey.API_VERSIONS: VersionRange(0, 4),
+        # v2 adds the controllers' endpoints, which no client can be given another address for.
+        ApiKey.DESCRIBE_QUORUM: VersionRange(0, 1),
+        ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
+        ApiKey.SHARE_FETCH: VersionRange(1, 2),
+        ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
+    }
+)
+"""Where later versions might carry addresses that we would not find, the versions that we know."""
+
+CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 10,
+        ApiKey.METADATA: 0,
+        ApiKey.FIND_COORDINATOR: 0,
+        ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.SHARE_FETCH: 1,
+        ApiKey.SHARE_ACKNOWLEDGE: 1,
+    }
+)
+"""The first version whose answers carry brokers' addresses. Fetch has its own way, in ``fetch``."""
+
+
+def passes(api_key: int, version: int) -> bool:
+    """Whether a request of this version may go to a broker, if the broker serves it."""
+    if api_key not in KNOWN_KEYS:
+        return False
+    return api_key not in _BOUNDED or version in _BOUNDED[api_key]
+
+
+def offered(broker: ApiRanges) -> dict[int, VersionRange]:
+    """What ApiVersions may offer in front of a broker that serves *broker*: nothing we cannot honour.
+
+    Minimums stay as the broker tells them, though it may not serve them: librdkafka up to 2.10 looks for exact
+    versions within the ranges and leaves out compression, message formats or groups when one is missing.
+    """
+    ranges = {}
+    for api_key, served in broker.items():
+        if api_key not in KNOWN_KEYS:
+            continue
+        bound = _BOUNDED.get(api_key, served)
+        common = VersionRange(max(served.first, bound.first), min(served.last, bound.last))
+        if common.first <= common.last:
+            ranges[api_key] = common
+    return ranges

@@ -1,0 +1,217 @@
+"""Fetch requests: read as a client sent them, written as a consumer of the newest kind."""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import groupby
+from typing import Final
+
+import attrs
+
+from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Ask, Key, Topic, read_topic, write_count, write_topic
+from proxy.wire.headers import RequestHeader, write_request_header
+from proxy.wire.primitives import Cursor, write_string
+
+_I32: Final = struct.Struct(">i")
+_NO_LIMIT: Final = 2**31 - 1
+
+
+@attrs.frozen
+class FetchOptions:
+    """What a fetch asks of the answer as a whole."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int = _NO_LIMIT
+    isolation: int = 0
+    """0 reads all records, 1 only those of committed transactions."""
+    rack_id: str = ""
+
+
+@attrs.frozen
+class RequestLayout:
+    """How one version writes a request.
+
+    An *entry* is one partition of it. Entries have a fixed size, so that a topic's partitions can be compared
+    and addressed as bytes: the tagged fields of flexible versions are only used by followers, and are cut out
+    where they are met.
+    """
+
+    version: int
+    flexible: bool
+    by_id: bool
+    entry: struct.Struct
+
+    @property
+    def stride(self) -> int:
+        return self.entry.size
+
+    def ask(self, fields: tuple[int, ...]) -> Ask:
+        """The ask in one unpacked entry."""
+        if self.version >= 12:
+            _, epoch, offset, last_fetched_epoch, _, max_bytes = fields
+            return Ask(offset, max_bytes, epoch, last_fetched_epoch)
+        if self.version >= 9:
+            _, epoch, offset, _, max_bytes = fields
+            return Ask(offset, max_bytes, epoch)
+        return Ask(fields[1], fields[-1])
+
+    def pack(self, partition: int, ask: Ask) -> bytes:
+        """One entry; consumers leave the log start offset unknown."""
+        if self.version >= 12:
+            return self.entry.pack(partition, ask.epoch, ask.offset, ask.last_fetched_epoch, UNKNOWN, ask.max_bytes)
+        if self.version >= 9:
+            return self.entry.pack(partition, ask.epoch, ask.offset, UNKNOWN, ask.max_bytes)
+        if self.version >= 5:
+            return self.entry.pack(partition, ask.offset, UNKNOWN, ask.max_bytes)
+        return self.entry.pack(partition, ask.offset, ask.max_bytes)
+
+
+@cache
+def request_layout(version: int) -> RequestLayout:
+    if version >= 12:
+        form = ">iiqiqix"  # the x is the count of tagged fields: none
+    elif version >= 9:
+        form = ">iiqqi"
+    elif version >= 5:
+        form = ">iqqi"
+    else:
+        form = ">iqi"
+    return RequestLayout(version, version >= 12, version >= IDS_VERSION, struct.Struct(form))
+
+
+@attrs.frozen
+class Section:
+    """One topic of a request; a topic may have several."""
+
+    topic: Topic
+    entries: bytes | memoryview
+    """Its partitions, ``RequestLayout.stride`` bytes each."""
+
+
+@attrs.frozen
+class FetchRequest:
+    """A fetch as a client sent it."""
+
+    header: RequestHeader
+    replica_id: int
+    options: FetchOptions
+    session_id: int
+    session_epoch: int
+    sections: tuple[Section, ...]
+    forgotten: tuple[Key, ...]
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+
+def read_request(header: RequestHeader, cursor: Cursor) -> FetchRequest:
+    """The body of a fetch, from behind the *client_id* of its header.
+
+    Cost:   O(topics); no object per partition, their bytes are kept.
+    Raises: MalformedFrame: it ends early or late, or a count is impossible.
+    """
+    version = header.api_version
+    layout = request_layout(version)
+    flexible = layout.flexible
+    if flexible:
+        cursor.skip_tags()
+    replica_id = cursor.i32() if version <= 14 else UNKNOWN
+    max_wait_ms, min_bytes = cursor.i32(), cursor.i32()
+    max_bytes = cursor.i32() if version >= 3 else _NO_LIMIT
+    isolation = cursor.i8() if version >= 4 else 0
+    session_id, session_epoch = (cursor.i32(), cursor.i32()) if version >= 7 else (0, -1)
+    sections = tuple(_read_section(layout, cursor) for _ in range(cursor.count(flexible=flexible, item_bytes=3)))
+    forgotten = tuple(_read_forgotten(layout, cursor)) if version >= 7 else ()
+    rack_id = (cursor.nullable_string(flexible=flexible) or "") if version >= 11 else ""
+    if flexible:
+        for tag, field in cursor.tags():
+            if tag == 1 and version >= 15:
+                replica_id = Cursor(field).i32()
+    cursor.done()
+    options = FetchOptions(max_wait_ms, min_bytes, max_bytes, isolation, rack_id)
+    return FetchRequest(header, replica_id, options, session_id, session_epoch, sections, forgotten)
+
+
+def _read_section(layout: RequestLayout, cursor: Cursor) -> Section:
+    topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+    count = cursor.count(flexible=layout.flexible, item_bytes=layout.stride)
+    start = cursor.at
+    entries = cursor.take(count * layout.stride)
+    if layout.flexible:
+        if bytes(entries[layout.stride - 1 :: layout.stride]).count(0) != count:
+            cursor.at = start
+            entries = _entries_without_tags(layout, cursor, count)
+        cursor.skip_tags()
+    return Section(topic, entries)
+
+
+def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> bytes:
+    fixed = layout.stride - 1
+    kept = bytearray()
+    for _ in range(count):
+        kept += cursor.take(fixed)
+        kept.append(0)
+        cursor.skip_tags()
+    return bytes(kept)
+
+
+def _read_forgotten(layout: RequestLayout, cursor: Cursor) -> Iterator[Key]:
+    for _ in range(cursor.count(flexible=layout.flexible, item_bytes=3)):
+        topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+        for _ in range(cursor.count(flexible=layout.flexible, item_bytes=4)):
+            yield Key(topic, cursor.i32())
+        if layout.flexible:
+            cursor.skip_tags()
+
+
+def write_request(
+    header: RequestHeader,
+    options: FetchOptions,
+    session_id: int,
+    session_epoch: int,
+    asks: Mapping[Key, Ask],
+    forgotten: Iterable[Key],
+) -> bytes:
+    """A consumer's fetch as a frame, with its size. *asks* keep their order; neighbours of one topic share it.
+
+    Cost: O(asks + forgotten).
+    """
+    version = header.api_version
+    layout = request_layout(version)
+    flexible = layout.flexible
+    parts = [write_request_header(header, flexible=flexible)]
+    if version <= 14:
+        parts.append(_I32.pack(UNKNOWN))
+    parts.append(struct.pack(">ii", options.max_wait_ms, options.min_bytes))
+    if version >= 3:
+        parts.append(_I32.pack(options.max_bytes))
+    if version >= 4:
+        parts.append(struct.pack(">b", options.isolation))
+    if version >= 7:
+        parts.append(struct.pack(">ii", session_id, session_epoch))
+    pack = layout.pack
+    parts += _by_topic(layout, [(key.topic, pack(key.partition, ask)) for key, ask in asks.items()])
+    if version >= 7:
+        parts += _by_topic(layout, [(key.topic, _I32.pack(key.partition)) for key in forgotten])
+    if version >= 11:
+        parts.append(write_string(options.rack_id, flexible=flexible))
+    if flexible:
+        parts.append(b"\0")
+    body = b"".join(parts)
+    return _I32.pack(len(body)) + body
+
+
+def _by_topic(layout: RequestLayout, items: list[tuple[Topic, bytes]]) -> list[bytes]:
+    groups = [(topic, [item for _, item in run]) for topic, run in groupby(items, key=lambda each: each[0])]
+    parts = [write_count(len(groups), flexible=layout.flexible)]
+    for topic, run in groups:
+        parts += (
+            write_topic(topic, flexible=layout.flexible),
+            write_count(len(run), flexible=layout.flexible),
+        )
+        parts += run
+        if layout.flexible:
+            parts.append(b"\0")
+    return parts

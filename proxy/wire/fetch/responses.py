@@ -1,0 +1,252 @@
+"""Fetch answers: read as a broker sent them, and the pieces that an answer to a client is put together from."""
+
+import struct
+from collections.abc import Iterable
+from functools import cache
+from typing import Final, NamedTuple
+
+import attrs
+
+from proxy.errors import MalformedFrame
+from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Topic, read_topic, write_count, write_topic
+from proxy.wire.primitives import Cursor, write_string, write_tags
+
+_I32: Final = struct.Struct(">i")
+
+
+class PartitionReply(NamedTuple):
+    """One partition of an answer."""
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
+    aborted: tuple[tuple[int, int], ...] | None = None
+    """(producer id, first offset) of each aborted transaction; None where all records are read."""
+    preferred_read_replica: int = UNKNOWN
+    records: bytes | memoryview = b""
+    """A view of the frame; null records are read as none."""
+    diverging_epoch: tuple[int, int] | None = None
+    """(epoch, end offset)."""
+    current_leader: tuple[int, int] | None = None
+    """(leader's node id, leader epoch)."""
+
+
+class Endpoint(NamedTuple):
+    """Where a new leader is found (KIP-951)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@attrs.frozen
+class FetchResponse:
+    """An answer as a broker sent it."""
+
+    correlation_id: int
+    throttle_ms: int
+    error: int
+    session_id: int
+    topics: tuple[tuple[Topic, tuple[PartitionReply, ...]], ...]
+    endpoints: tuple[Endpoint, ...]
+
+
+@attrs.frozen
+class ResponseLayout:
+    """How one version writes an answer; *quiet* is a partition without error and records, of fixed size."""
+
+    version: int
+    flexible: bool
+    by_id: bool
+    quiet: struct.Struct
+    quiet_tail: tuple[int, ...]
+    """The fields of a quiet partition behind its offsets, when all records are read."""
+    committed_tail: tuple[int, ...]
+    """The same for read_committed: no aborted transactions instead of null."""
+
+    @property
+    def stride(self) -> int:
+        return self.quiet.size
+
+    def pack_quiet(
+        self, into: bytearray, index: int, partition: int, offsets: tuple[int, int, int], *, committed: bool
+    ) -> None:
+        """Write a quiet partition at *index*; *offsets* are high watermark, last stable, log start."""
+        tail = self.committed_tail if committed else self.quiet_tail
+        kept = offsets if self.version >= 5 else offsets[:2]
+        self.quiet.pack_into(into, index * self.quiet.size, partition, 0, *kept, *tail)
+
+    def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int) -> bytes:
+        """All that stands before the first topic, without the frame's size. No session is ever granted."""
+        parts = [_I32.pack(correlation_id)]
+        if self.flexible:
+            parts.append(b"\0")
+        parts.append(_I32.pack(throttle_ms))
+        if self.version >= 7:
+            parts.append(struct.pack(">hi", error, 0))
+        parts.append(write_count(topics, flexible=self.flexible))
+        return b"".join(parts)
+
+    def topic(self, topic: Topic, partitions: int) -> bytes:
+        named = write_topic(topic, flexible=self.flexible)
+        return named + write_count(partitions, flexible=self.flexible)
+
+    @property
+    def topic_end(self) -> bytes:
+        return b"\0" if self.flexible else b""
+
+    def partition(self, reply: PartitionReply) -> tuple[bytes, bytes | memoryview, bytes]:
+        """A partition as head, records and tail."""
+        parts = [struct.pack(">ihqq", reply.partition, reply.error, reply.high_watermark, reply.last_stable_offset)]
+        if self.version >= 5:
+            parts.append(struct.pack(">q", reply.log_start_offset))
+        parts.append(self._aborted(reply.aborted))
+        if self.version >= 11:
+            parts.append(_I32.pack(reply.preferred_read_replica))
+        parts.append(write_count(len(reply.records), flexible=self.flexible))
+        return b"".join(parts), reply.records, self._partition_tags(reply) if self.flexible else b""
+
+    def _aborted(self, aborted: tuple[tuple[int, int], ...] | None) -> bytes:
+        if aborted is None:
+            return b"\0" if self.flexible else b"\xff\xff\xff\xff"
+        end = b"\0" if self.flexible else b""
+        entries = [struct.pack(">qq", *each) + end for each in aborted]
+        return write_count(len(entries), flexible=self.flexible) + b"".join(entries)
+
+    def _partition_tags(self, reply: PartitionReply) -> bytes:
+        tags: list[tuple[int, bytes]] = []
+        if reply.diverging_epoch is not None:
+            tags.append((0, struct.pack(">iqx", *reply.diverging_epoch)))
+        if reply.current_leader is not None:
+            tags.append((1, struct.pack(">iix", *reply.current_leader)))
+        return write_tags(tags)
+
+    def end(self, endpoints: Iterable[Endpoint]) -> bytes:
+        """All that stands behind the last topic."""
+        if not self.flexible:
+            return b""
+        listed = list(endpoints) if self.version >= 16 else []
+        if not listed:
+            return b"\0"
+        parts = [write_count(len(listed), flexible=True)]
+        for each in listed:
+            parts += (_I32.pack(each.node_id), write_string(each.host, flexible=True), _I32.pack(each.port))
+            parts += (write_string(each.rack, flexible=True), b"\0")
+        return write_tags([(0, b"".join(parts))])
+
+
+@cache
+def response_layout(version: int) -> ResponseLayout:
+    """The layout of v4 and later; older ones have neither last stable offset nor aborted transactions."""
+    form: str
+    tail: tuple[int, ...]
+    committed: tuple[int, ...]
+    if version >= 12:
+        form, tail, committed = ">ihqqqBiBB", (0, UNKNOWN, 1, 0), (1, UNKNOWN, 1, 0)
+    elif version >= 11:
+        form, tail, committed = ">ihqqqiii", (UNKNOWN, UNKNOWN, 0), (0, UNKNOWN, 0)
+    elif version >= 5:
+        form, tail, committed = ">ihqqqii", (UNKNOWN, 0), (0, 0)
+    else:
+        form, tail, committed = ">ihqqii", (UNKNOWN, 0), (0, 0)
+    return ResponseLayout(version, version >= 12, version >= IDS_VERSION, struct.Struct(form), tail, committed)
+
+
+def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
+    """A broker's answer of any version.
+
+    Cost:   O(partitions in the answer), which in a session are those that changed; records are views.
+    Raises: MalformedFrame: it ends early or late, or a count is impossible.
+    """
+    layout = response_layout(version)
+    cursor = Cursor(frame)
+    correlation_id = cursor.i32()
+    if layout.flexible:
+        cursor.skip_tags()
+    throttle_ms = cursor.i32() if version >= 1 else 0
+    error, session_id = (cursor.i16(), cursor.i32()) if version >= 7 else (0, 0)
+    topics = tuple(
+        _read_topic_replies(layout, cursor) for _ in range(cursor.count(flexible=layout.flexible, item_bytes=3))
+    )
+    endpoints: tuple[Endpoint, ...] = ()
+    if layout.flexible:
+        for tag, field in cursor.tags():
+            if tag == 0 and version >= 16:
+                endpoints = _read_endpoints(field)
+    cursor.done()
+    return FetchResponse(correlation_id, throttle_ms, error, session_id, topics, endpoints)
+
+
+def _read_topic_replies(layout: ResponseLayout, cursor: Cursor) -> tuple[Topic, tuple[PartitionReply, ...]]:
+    topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+    count = cursor.count(flexible=layout.flexible, item_bytes=14)
+    replies = tuple(_read_partition_reply(layout, cursor) for _ in range(count))
+    if layout.flexible:
+        cursor.skip_tags()
+    return topic, replies
+
+
+_ERROR_AND_OFFSETS: Final = {
+    0: struct.Struct(">ihq"),
+    4: struct.Struct(">ihqq"),
+    5: struct.Struct(">ihqqq"),
+}
+
+
+def _read_partition_reply(layout: ResponseLayout, cursor: Cursor) -> PartitionReply:
+    version, flexible = layout.version, layout.flexible
+    form = _ERROR_AND_OFFSETS[5 if version >= 5 else 4 if version >= 4 else 0]
+    partition, error, high_watermark, *offsets = form.unpack(cursor.take(form.size))
+    last_stable_offset = offsets[0] if version >= 4 else UNKNOWN
+    log_start_offset = offsets[1] if version >= 5 else UNKNOWN
+    aborted = _read_aborted(cursor, flexible=flexible) if version >= 4 else None
+    preferred = cursor.i32() if version >= 11 else UNKNOWN
+    records = cursor.take(max(cursor.length(flexible=flexible), 0))
+    diverging_epoch = current_leader = None
+    if flexible:
+        for tag, field in cursor.tags():
+            if tag == 0:
+                inner = Cursor(field)
+                diverging_epoch = (inner.i32(), inner.i64())
+            elif tag == 1:
+                inner = Cursor(field)
+                current_leader = (inner.i32(), inner.i32())
+    return PartitionReply(
+        partition,
+        error,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        aborted,
+        preferred,
+        records,
+        diverging_epoch,
+        current_leader,
+    )
+
+
+def _read_aborted(cursor: Cursor, *, flexible: bool) -> tuple[tuple[int, int], ...] | None:
+    count = cursor.length(flexible=flexible)
+    if count < 0:
+        return None
+    if count * 16 > cursor.rest():
+        raise MalformedFrame(f"{count} aborted transactions cannot follow at {cursor.at}")
+    entries = []
+    for _ in range(count):
+        entries.append((cursor.i64(), cursor.i64()))
+        if flexible:
+            cursor.skip_tags()
+    return tuple(entries)
+
+
+def _read_endpoints(field: bytes | memoryview) -> tuple[Endpoint, ...]:
+    cursor = Cursor(field)
+    endpoints = []
+    for _ in range(cursor.count(flexible=True, item_bytes=11)):
+        node_id, host = cursor.i32(), cursor.string(flexible=True)
+        endpoints.append(Endpoint(node_id, host, cursor.i32(), cursor.nullable_string(flexible=True)))
+        cursor.skip_tags()
+    return tuple(endpoints)

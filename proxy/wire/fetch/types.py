@@ -1,0 +1,49 @@
+"""The values that requests and answers share, and how topics and counts are written."""
+
+import struct
+from typing import Final, NamedTuple, NewType
+
+from proxy.wire.primitives import Cursor, write_string, write_uvarint
+
+FETCH: Final = 1
+MAX_VERSION: Final = 18
+IDS_VERSION: Final = 13
+"""The first version that names topics by id."""
+
+TopicId = NewType("TopicId", bytes)
+"""A topic's id: the 16 bytes of a UUID."""
+Topic = str | TopicId
+"""A topic as a request names it: by name below v13, by id from there."""
+
+UNKNOWN: Final = -1
+_I32: Final = struct.Struct(">i")
+
+
+class Key(NamedTuple):
+    """A partition as a request names it."""
+
+    topic: Topic
+    partition: int
+
+
+class Ask(NamedTuple):
+    """What is asked of one partition."""
+
+    offset: int
+    max_bytes: int
+    epoch: int = UNKNOWN
+    """The leader epoch that the asker knows; -1 fences nothing."""
+    last_fetched_epoch: int = UNKNOWN
+    """The epoch of the last record that the asker has; -1 checks no divergence."""
+
+
+def read_topic(cursor: Cursor, *, by_id: bool, flexible: bool) -> Topic:
+    return TopicId(bytes(cursor.take(16))) if by_id else cursor.string(flexible=flexible)
+
+
+def write_topic(topic: Topic, *, flexible: bool) -> bytes:
+    return topic if isinstance(topic, bytes) else write_string(topic, flexible=flexible)
+
+
+def write_count(count: int, *, flexible: bool) -> bytes:
+    return write_uvarint(count + 1) if flexible else _I32.pack(count)

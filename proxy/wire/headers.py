@@ -1,0 +1,44 @@
+"""Request and response headers, as far as a proxy needs them."""
+
+import struct
+from typing import Final
+
+import attrs
+
+from proxy.wire.primitives import Cursor, write_string
+
+__all__ = ["RequestHeader", "read_correlation_id", "read_request_header", "write_request_header"]
+
+_FIXED: Final = struct.Struct(">hhi")
+
+
+@attrs.frozen
+class RequestHeader:
+    """What every request starts with.
+
+    Layout: ``api_key: i16 | api_version: i16 | correlation_id: i32 | client_id: nullable string`` (header v1);
+            flexible requests add tagged fields (header v2), but *client_id* keeps its two-byte length.
+    Source: Kafka's ``RequestHeader.json``; KIP-482.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, Cursor]:
+    """The header of a request, and a cursor behind *client_id*: before the tagged fields of header v2."""
+    cursor = Cursor(frame)
+    api_key, api_version, correlation_id = cursor.i16(), cursor.i16(), cursor.i32()
+    return RequestHeader(api_key, api_version, correlation_id, cursor.nullable_string(flexible=False)), cursor
+
+
+def write_request_header(header: RequestHeader, *, flexible: bool) -> bytes:
+    fixed = _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
+    return fixed + write_string(header.client_id, flexible=False) + (b"\0" if flexible else b"")
+
+
+def read_correlation_id(frame: bytes | memoryview) -> int:
+    """The first field of both response headers, v0 and v1."""
+    return Cursor(frame).i32()
