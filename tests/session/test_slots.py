@@ -1,0 +1,86 @@
+"""Who gets a slot, and who has to make room for whom."""
+
+from itertools import count
+
+from proxy.session.epochs import NO_SESSION
+from proxy.session.slots import EVICTION_S, Slots
+
+
+def two_slots() -> Slots[list[int]]:
+    counter = count(1)
+    return Slots(2, lambda: next(counter))
+
+
+def of(size: int) -> list[int]:
+    return list(range(size))
+
+
+def test_ids_are_positive_and_never_shared() -> None:
+    proposed = iter([0, -5, 7, 7, 2**31, 8])
+    slots: Slots[list[int]] = Slots(2, lambda: next(proposed))
+
+    assert [slots.add(of(1), 0.0), slots.add(of(1), 0.0)] == [7, 8]
+
+
+def test_no_slots_grant_nothing() -> None:
+    slots: Slots[list[int]] = Slots(0, lambda: 1)
+
+    assert slots.add(of(3), 0.0) == NO_SESSION
+    assert slots.refusals == 1
+
+
+def test_a_full_set_refuses_until_a_session_is_stale() -> None:
+    slots = two_slots()
+    assert [slots.add(of(1), 0.0), slots.add(of(1), 10.0)] == [1, 2]
+
+    assert slots.add(of(99), EVICTION_S) == NO_SESSION
+    assert slots.add(of(1), EVICTION_S + 1) == 3
+    assert slots.get(1) is None  # type: ignore[arg-type]
+    assert (slots.evictions, slots.refusals) == (1, 1)
+
+
+def test_touching_a_session_changes_which_one_is_stale() -> None:
+    slots = two_slots()
+    first, second = slots.add(of(1), 0.0), slots.add(of(1), 1.0)
+    slots.touch(first, 100.0)
+
+    assert slots.add(of(1), EVICTION_S + 2) == 3
+    assert slots.get(first) is not None
+    assert slots.get(second) is None
+
+
+def test_a_larger_newcomer_displaces_the_smallest_session_that_is_old_enough() -> None:
+    slots = two_slots()
+    small, large = slots.add(of(2), 0.0), slots.add(of(3), 0.0)
+    now_s = EVICTION_S + 1
+    slots.touch(small, now_s)
+    slots.touch(large, now_s)
+
+    assert slots.add(of(1), now_s) == NO_SESSION  # smaller
+    assert slots.add(of(2), now_s) == NO_SESSION  # equal
+    assert slots.add(of(3), now_s) == 3  # larger
+    assert slots.get(small) is None
+    assert slots.get(large) is not None
+
+
+def test_a_larger_newcomer_does_not_displace_young_sessions() -> None:
+    slots = two_slots()
+    first, second = slots.add(of(1), 0.0), slots.add(of(1), 0.0)
+    slots.touch(first, EVICTION_S)
+    slots.touch(second, EVICTION_S)
+
+    assert slots.add(of(1000), EVICTION_S) == NO_SESSION
+
+
+def test_partition_totals_follow_the_sizes_as_touched() -> None:
+    slots = two_slots()
+    session = of(5)
+    held = slots.add(session, 0.0)
+    session.clear()
+
+    assert slots.partitions == 5
+    slots.touch(held, 1.0)
+    assert slots.partitions == 0
+    assert slots.remove(held)
+    assert not slots.remove(held)
+    assert len(slots) == 0
