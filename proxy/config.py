@@ -155,7 +155,7 @@ def _choice(*values: str) -> Kind:
             raise ValueError(f"{text!r} is not one of {', '.join(values)}")
         return text
 
-    return Kind(parse, " or ".join(values))
+    return Kind(parse, f"{', '.join(values[:-1])} or {values[-1]}")
 
 
 _ADDRESSES: Final = Kind(

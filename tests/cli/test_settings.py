@@ -73,7 +73,7 @@ def test_all_problems_are_told_at_once_with_key_place_value_and_what_is_accepted
 
     assert set(told) == {
         "listen: '9092' from flag --listen; accepted: HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092",
-        "log-level: 'loud' from environment SIDEFETCH_LOG_LEVEL; accepted: debug or info or warning or error",
+        "log-level: 'loud' from environment SIDEFETCH_LOG_LEVEL; accepted: debug, info, warning or error",
         "unknown environment variable SIDEFETCH_LISEN = '127.0.0.1:1'; did you mean SIDEFETCH_LISTEN?",
         "grace: True from file s.toml: grace; accepted: 0s to 3600s (a number of seconds, or with ms, s, m or h)",
         "unknown key in s.toml: max-frame = 5; did you mean downstream.max-frame?",

@@ -1,0 +1,86 @@
+"""The command line: the only place that reads files and the environment, prints, and knows exit codes.
+
+0: done. 1: it did not work, and the output says why. 2: the settings or flags are wrong. 130: Ctrl-C, where
+the command does not end by it anyway.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.cli import check, demo, run, trial
+from proxy.errors import ConfigError
+
+__all__ = ["main"]
+
+_COMMANDS: Sequence[Any] = (run, check, trial, demo)
+"""Each has ``add_to``, which sets ``run`` in its parser's defaults."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of all commands."""
+    top = argparse.ArgumentParser(
+        prog="sidefetch",
+        description="A Kafka sidecar proxy: clients that fetch every partition every time read a cluster by"
+        " incremental fetch sessions.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action=_Version, help="print the version and leave")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_to(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except ConfigError as error:
+        return _refuse([error])
+    except BaseExceptionGroup as group:
+        ours, others = group.split(ConfigError)
+        if ours is None or others is not None:
+            raise
+        return _refuse(_leaves(ours))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _refuse(errors: Sequence[BaseException]) -> int:
+    for error in errors:
+        for problem in error.args:
+            print(f"sidefetch: {problem}", file=sys.stderr)
+    return 2
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]
+
+
+class _Version(argparse.Action):
+    """Reads the package's metadata only when asked: that takes longer than the rest of the parser."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"sidefetch {version('sidefetch')}")
+        except PackageNotFoundError:
+            print("sidefetch, not installed")
+        parser.exit()

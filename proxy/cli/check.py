@@ -1,0 +1,82 @@
+"""``sidefetch check``: what is set, what is there, and what will work."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from proxy.cli.findings import ClusterSeen, Finding, judge, kafka_release, verdict
+from proxy.cli.options import Commands, add_flags, settings_of
+from proxy.cli.settings import Settings
+from proxy.config import OPTIONS
+
+__all__ = ["add_to", "report", "settings_report"]
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "check",
+        help="look at the settings and the cluster, and say what will work",
+        description="Print the effective settings and where each came from, connect to every broker, and say what"
+        " will work. Takes the options of run, listens nowhere, changes nothing. Exit code 0: clients can be"
+        " served; 1: they cannot; 2: the settings are wrong.",
+        usage="sidefetch check [OPTIONS]",
+        allow_abbrev=False,
+    )
+    add_flags(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    print(settings_report(settings), flush=True)
+    import trio
+
+    from proxy.cli.look import look
+    from proxy.net.brokers import dial
+
+    seen = trio.run(look, settings.config.upstream, dial)
+    if isinstance(seen, ClusterSeen):
+        found = judge(seen, settings.config)
+        print(report(seen, found))
+        return 0 if verdict(found) else 1
+    print("\n".join(["No bootstrap server answers", *(f"  {line}" for line in seen)]))
+    return 1
+
+
+def settings_report(settings: Settings) -> str:
+    """A table of every option: its name, its value, where that came from."""
+    rows = [
+        (option.name, option.kind.show(option.of(settings.config)) or "-", str(settings.layers[option.name]))
+        for option in OPTIONS
+    ]
+    return "\n".join(["Settings", *_columns(rows)])
+
+
+def report(seen: ClusterSeen, found: list[Finding]) -> str:
+    """The cluster, the findings and the verdict."""
+    brokers = [
+        (
+            f"node {broker.node}",
+            str(broker.address),
+            f"rack {broker.rack}" if broker.rack else "no rack",
+            f"Fetch v{broker.versions[1][0]}-{broker.fetch}" if broker.fetch >= 0 else "Fetch unknown",
+            f"looks like {kafka_release(broker.versions)}" if broker.versions else "not reached",
+        )
+        for broker in sorted(seen.brokers, key=lambda broker: broker.node)
+    ]
+    can = "can" if verdict(found) else "cannot"
+    return "\n".join(
+        [
+            f"Cluster {seen.cluster_id or 'without an id'}, by way of {seen.through}",
+            *_columns(brokers),
+            "Findings",
+            *_columns([(finding.level, finding.text) for finding in found]),
+            f"Sidefetch {can} serve this cluster.",
+        ]
+    )
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

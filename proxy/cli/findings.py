@@ -1,0 +1,213 @@
+"""What a cluster means for Sidefetch: judged from values, so that it is tested without a cluster."""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal
+
+import attrs
+
+from proxy.config import Address, Config
+
+__all__ = ["BrokerSeen", "ClusterSeen", "Finding", "judge", "kafka_release", "verdict"]
+
+Range = tuple[int, int]
+
+_FETCH: Final = 1
+_API_VERSIONS: Final = 18
+
+_OLDEST_FETCH: Final = 4
+"""Sidefetch speaks Fetch v4 to v18."""
+_SESSIONS_FETCH: Final = 7
+"""KIP-227."""
+_TOPIC_IDS_FETCH: Final = 13
+"""KIP-516."""
+_NODE_ENDPOINTS_FETCH: Final = 16
+"""KIP-951."""
+_NAMED_SESSION_PARTITIONS: Final = 1000
+"""A session by names is not made larger: its creation would keep a broker's request handler busy for seconds."""
+
+_RELEASES: Final = (
+    (18, "4.1 to 4.3"),
+    (17, "3.9"),
+    (16, "3.7 or 3.8"),
+    (15, "3.5 or 3.6"),
+    (13, "3.1 to 3.4"),
+    (12, "2.7 to 3.0"),
+    (11, "2.3 to 2.6"),
+    (10, "2.1 or 2.2"),
+    (8, "2.0"),
+    (7, "1.1"),
+    (6, "1.0"),
+    (5, "0.11"),
+)
+"""The highest Fetch version of each release."""
+
+
+@attrs.frozen
+class BrokerSeen:
+    """One broker, as its cluster and itself tell of it."""
+
+    node: int
+    address: Address
+    rack: str | None
+    versions: Mapping[int, Range] = attrs.field(factory=dict)
+    """By API key; empty where it was not reached."""
+    problem: str = ""
+    """Why it was not reached."""
+
+    @property
+    def fetch(self) -> int:
+        """Its highest Fetch version; -1 for none."""
+        return self.versions.get(_FETCH, (0, -1))[1]
+
+
+@attrs.frozen
+class ClusterSeen:
+    """What Metadata told."""
+
+    cluster_id: str | None
+    through: Address
+    """The bootstrap server that answered."""
+    brokers: tuple[BrokerSeen, ...]
+
+
+@attrs.frozen
+class Finding:
+    """One sentence; ``failure`` means that clients cannot be served as things are."""
+
+    level: Literal["ok", "note", "warning", "failure"]
+    text: str
+
+
+def kafka_release(versions: Mapping[int, Range]) -> str:
+    """A guess from what a broker offers, which is all that a broker tells: ``Kafka 4.1 to 4.3``."""
+    lowest, highest = versions.get(_FETCH, (0, -1))
+    if highest > 18 or versions.get(_API_VERSIONS, (0, 0))[1] >= 5:
+        return "Kafka 4.4 or newer"
+    if highest == 17 and lowest >= 4:
+        return "Kafka 4.0"
+    return next((f"Kafka {release}" for least, release in _RELEASES if highest >= least), "older than Kafka 0.11")
+
+
+def judge(cluster: ClusterSeen, config: Config) -> list[Finding]:
+    """All there is to say, the gravest last."""
+    reached = [broker for broker in cluster.brokers if not broker.problem]
+    found = [
+        *_sessions(reached),
+        *_leaders(reached),
+        *_racks(cluster.brokers),
+        *_releases(reached),
+        *_reach(cluster),
+        *_ports(cluster.brokers, config),
+    ]
+    order = ["ok", "note", "warning", "failure"]
+    return sorted(found, key=lambda finding: order.index(finding.level))
+
+
+def verdict(found: Iterable[Finding]) -> bool:
+    """Whether clients can be served."""
+    return all(finding.level != "failure" for finding in found)
+
+
+def _sessions(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+    named = _nodes(brokers, lambda fetch: _SESSIONS_FETCH <= fetch < _TOPIC_IDS_FETCH)
+    without = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _SESSIONS_FETCH)
+    ancient = _nodes(brokers, lambda fetch: fetch < _OLDEST_FETCH)
+    by_id = _nodes(brokers, lambda fetch: fetch >= _TOPIC_IDS_FETCH)
+    if by_id:
+        yield Finding("ok", f"incremental sessions by topic id with {by_id} (Fetch v13 or newer)")
+    if named:
+        yield Finding(
+            "note",
+            f"incremental sessions by topic name with {named} (Fetch v7 to v12): up to {_NAMED_SESSION_PARTITIONS}"
+            " partitions each, full fetches beyond",
+        )
+    if without:
+        yield Finding("warning", f"no incremental sessions with {without} (below Fetch v7): full fetches only")
+    if ancient:
+        yield Finding("failure", f"{ancient} cannot be read (below Fetch v4, which Kafka 0.11 brought)")
+
+
+def _leaders(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+    told = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
+    searched = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _NODE_ENDPOINTS_FETCH)
+    if told:
+        yield Finding(
+            "ok", f"a moved leader is named, with its address, in the answers of {told} (Fetch v16 or newer)"
+        )
+    if searched:
+        yield Finding("note", f"a moved leader is found by asking for metadata with {searched} (below Fetch v16)")
+
+
+def _racks(brokers: Iterable[BrokerSeen]) -> Iterator[Finding]:
+    racks = sorted({broker.rack for broker in brokers if broker.rack})
+    lacking = [broker for broker in brokers if not broker.rack]
+    if not racks:
+        yield Finding(
+            "warning", "no broker has a rack (broker.rack): none could be told to be closer than the others"
+        )
+    elif lacking:
+        yield Finding(
+            "warning", f"{_named(lacking)} without a rack (broker.rack), the others in {', '.join(racks)}"
+        )
+    else:
+        yield Finding("note", f"racks: {', '.join(racks)}; reads go to the leaders all the same, for now")
+
+
+def _releases(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+    releases = sorted({kafka_release(broker.versions) for broker in brokers})
+    if len(releases) > 1:
+        told = "; ".join(
+            f"{_named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
+            for release in releases
+        )
+        yield Finding("note", f"brokers of several releases: {told}. Clients are offered what all of them can do")
+
+
+def _reach(cluster: ClusterSeen) -> Iterator[Finding]:
+    for broker in cluster.brokers:
+        if broker.problem:
+            yield Finding("failure", f"node {broker.node} at {broker.address} was not reached: {broker.problem}")
+    if not cluster.brokers:
+        yield Finding("failure", "the cluster names no brokers")
+    local = [broker for broker in cluster.brokers if _is_loopback(broker.address.host)]
+    if local and not _is_loopback(cluster.through.host):
+        yield Finding(
+            "warning",
+            f"{_named(local)} advertised on loopback, but {cluster.through} is not: from here that is another"
+            " machine (advertised.listeners of the broker)",
+        )
+
+
+def _ports(brokers: tuple[BrokerSeen, ...], config: Config) -> Iterator[Finding]:
+    ports = config.downstream.broker_ports
+    if len(brokers) > len(ports):
+        yield Finding(
+            "failure", f"{len(brokers)} brokers, and {len(ports)} ports to stand for them: widen broker-ports"
+        )
+    for broker in brokers:
+        if _is_loopback(broker.address.host) and broker.address.port in ports:
+            yield Finding(
+                "warning",
+                f"node {broker.node} itself is at {broker.address}, among broker-ports ({ports}):"
+                " on one machine both cannot have it",
+            )
+
+
+def _nodes(brokers: Iterable[BrokerSeen], chosen: Callable[[int], bool]) -> str:
+    return _named([broker for broker in brokers if chosen(broker.fetch)])
+
+
+def _named(brokers: list[BrokerSeen]) -> str:
+    """``nodes 1, 2``; empty for none."""
+    if not brokers:
+        return ""
+    numbers = ", ".join(str(broker.node) for broker in sorted(brokers, key=lambda broker: broker.node))
+    return f"node{'s' if len(brokers) > 1 else ''} {numbers}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

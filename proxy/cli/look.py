@@ -1,0 +1,97 @@
+"""Asks a cluster what it is made of, for ``check``."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, Protocol
+
+import attrs
+import trio
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.metadata.v4.response import MetadataResponse
+
+from proxy.cli.findings import BrokerSeen, ClusterSeen
+from proxy.config import Address, UpstreamConfig
+from proxy.errors import BrokerUnavailable, ProxyError
+
+__all__ = ["Connection", "Dial", "look"]
+
+_CLIENT_ID: Final = "sidefetch-check"
+_AT_ONCE: Final = 16
+"""Connections; a cluster of hundreds of brokers is asked in turns."""
+
+
+class Connection(Protocol):
+    """To one broker."""
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """What it offers, by API key."""
+
+    async def ask(self, request: Any, /) -> Any:
+        """Its answer to a request of kio's."""
+
+
+class Dial(Protocol):
+    """``proxy.net.brokers.dial``, or a stand-in."""
+
+    def __call__(
+        self, address: Address, *, client_id: str, connect_timeout_s: float
+    ) -> AbstractAsyncContextManager[Connection]:
+        """A connection for as long as the context lasts."""
+
+
+async def look(upstream: UpstreamConfig, dial: Dial) -> ClusterSeen | list[str]:
+    """The cluster and each of its brokers; or, where no bootstrap server answers, why, a line each."""
+    failures = []
+    for address in upstream.bootstrap_servers:
+        try:
+            with _patience(upstream.connect_timeout_s):
+                seen = await _ask_for_brokers(address, upstream.connect_timeout_s, dial)
+        except (ProxyError, OSError) as error:
+            failures.append(f"{address}: {_because(error)}")
+        else:
+            return attrs.evolve(seen, brokers=await _ask_each(seen.brokers, upstream.connect_timeout_s, dial))
+    return failures
+
+
+async def _ask_for_brokers(address: Address, timeout_s: float, dial: Dial) -> ClusterSeen:
+    async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
+        # Version 4 is spoken by every broker that can be read, and has all that is needed.
+        answer: MetadataResponse = await connection.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
+    brokers = tuple(BrokerSeen(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
+    return ClusterSeen(answer.cluster_id, address, brokers)
+
+
+async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dial) -> tuple[BrokerSeen, ...]:
+    seen: dict[int, BrokerSeen] = {}
+    limit = trio.CapacityLimiter(_AT_ONCE)
+
+    async def ask(broker: BrokerSeen) -> None:
+        async with limit:
+            try:
+                with _patience(timeout_s):
+                    async with dial(
+                        broker.address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s
+                    ) as connection:
+                        seen[broker.node] = attrs.evolve(broker, versions=dict(connection.versions))
+            except (ProxyError, OSError) as error:
+                seen[broker.node] = attrs.evolve(broker, problem=_because(error))
+
+    async with trio.open_nursery() as nursery:
+        for broker in brokers:
+            nursery.start_soon(ask, broker)
+    return tuple(seen[broker.node] for broker in brokers)
+
+
+@contextmanager
+def _patience(timeout_s: float) -> Iterator[None]:
+    """To connect and to answer: a port behind which nobody answers must not hang ``check``."""
+    try:
+        with trio.fail_after(2 * timeout_s):
+            yield
+    except trio.TooSlowError:
+        raise BrokerUnavailable(f"connected, but no answer within {2 * timeout_s:g} s") from None
+
+
+def _because(error: Exception) -> str:
+    return str(error) or type(error).__name__

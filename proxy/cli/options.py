@@ -1,0 +1,98 @@
+"""The table of options as flags with their help, and as the README shows it."""
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.cli.settings import FILE_ENV, Settings, load
+from proxy.config import OPTIONS, Option
+from proxy.errors import ConfigError
+
+__all__ = ["Commands", "add_flags", "readme_table", "settings_of"]
+
+Commands = Any
+"""What ``add_subparsers`` returns; argparse gives the type no public name."""
+
+_TITLES: Final = {
+    "upstream": "towards the brokers",
+    "downstream": "towards the clients",
+    "log": "logs",
+    "": "stopping",
+}
+_METAVARS: Final = {
+    "bootstrap-servers": "HOST:PORT,...",
+    "listen": "HOST:PORT,...",
+    "broker-ports": "FIRST-LAST",
+    "advertise": "HOST",
+    "max-frame": "SIZE",
+    "log-format": "FORMAT",
+    "log-level": "LEVEL",
+}
+
+
+def add_flags(parser: argparse.ArgumentParser, sections: Iterable[str] = tuple(_TITLES)) -> None:
+    """A flag for every option of *sections*, in groups, and ``--config``."""
+    groups = {section: parser.add_argument_group(_TITLES[section]) for section in sections}
+    for option in OPTIONS:
+        if option.section not in groups:
+            continue
+        metavar = _METAVARS.get(option.name, "TIME")
+        groups[option.section].add_argument(option.flag, metavar=metavar, dest=_dest(option), help=_help(option))
+    parser.add_argument("--config", metavar="FILE", help=f"a TOML file with options [also: {FILE_ENV}]")
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """From the flags, this process's environment and the file that either names.
+
+    Raises: ConfigError: of one problem or many; a file that cannot be read is told with the others.
+    """
+    given = {option.name: getattr(arguments, _dest(option), None) for option in OPTIONS}
+    flags = {name: text for name, text in given.items() if text is not None}
+    path: str = arguments.config or os.environ.get(FILE_ENV, "")
+    unread: list[str] = []
+    toml = ""
+    if path:
+        try:
+            toml = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            whence = "flag --config" if arguments.config else f"environment {FILE_ENV}"
+            unread = [f"config: {path!r} from {whence}: {error}; accepted: a TOML file"]
+    try:
+        settings = load(flags=flags, environ=os.environ, toml=toml, toml_name=path)
+    except ConfigError as error:
+        raise ConfigError(*unread, *error.args) from None
+    if unread:
+        raise ConfigError(*unread)
+    return settings
+
+
+def readme_table() -> str:
+    """Markdown; a test holds the README to it."""
+    rows = [
+        "| flag | environment | in the file | default | what it is, and why the default |",
+        "|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| `{o.flag}` | `{o.env}` | `{o.key}` | {_default(o)}"
+        f" | {o.meaning} Accepted: {o.kind.accepts}. {o.reason} |"
+        for o in OPTIONS
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _default(option: Option) -> str:
+    if option.required:
+        return "required"
+    return f"`{option.default_text}`" if option.default_text else "none"
+
+
+def _dest(option: Option) -> str:
+    return "option_" + option.name.replace("-", "_")
+
+
+def _help(option: Option) -> str:
+    default = "required" if option.required else f"default: {option.default_text or 'none'}"
+    text = f"{option.meaning} Accepted: {option.kind.accepts}. {option.reason} [{default}; also: {option.env}]"
+    return text.replace("%", "%%")

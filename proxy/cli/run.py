@@ -1,0 +1,31 @@
+"""``sidefetch run``: serve clients until told to stop."""
+
+import argparse
+
+from proxy.cli.options import Commands, add_flags, settings_of
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "run",
+        help="serve clients until SIGTERM or Ctrl-C",
+        description="Serve Kafka clients until SIGTERM or Ctrl-C. Clients connect to --listen as if it were the"
+        " cluster. An option is taken from its flag, else from the environment, else from the file.",
+        usage="sidefetch run [OPTIONS]",
+        allow_abbrev=False,
+    )
+    add_flags(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    import trio
+
+    from proxy.net.app import serve
+
+    trio.run(serve, settings.config)
+    return 0

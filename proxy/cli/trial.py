@@ -1,0 +1,44 @@
+"""``sidefetch try``: the user's own topic, read directly and through Sidefetch."""
+
+import argparse
+import functools
+from typing import Final
+
+from proxy.cli.extras import needs_demo_extra
+from proxy.cli.options import Commands, add_flags, settings_of
+from proxy.errors import ConfigError
+
+__all__ = ["add_to"]
+
+_SECONDS: Final = 30.0
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "try",
+        help="read a topic of yours both ways and compare the cost",
+        description="Read a topic with a full-fetch client, directly and through Sidefetch, and show what each way"
+        " costs. Reads only, from the end of the topic, in no consumer group.",
+        usage="sidefetch try --topic NAME [OPTIONS]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
+    parser.add_argument(
+        "--seconds", type=float, default=_SECONDS, metavar="N", help=f"how long to read [default: {_SECONDS:g}]"
+    )
+    add_flags(parser, ["upstream"])
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not 1 <= arguments.seconds <= 3600:
+        raise ConfigError(f"seconds: {arguments.seconds:g} from flag --seconds; accepted: 1 to 3600")
+    settings = settings_of(arguments)
+    import trio
+
+    with needs_demo_extra():
+        from proxy.demo.trial import trial
+
+    read = functools.partial(trial, settings.config, topic=arguments.topic, seconds=arguments.seconds)
+    return trio.run(read) or 0

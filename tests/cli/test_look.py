@@ -1,0 +1,99 @@
+"""Asking a cluster, with brokers made up."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import trio
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.metadata.v4.response import MetadataResponse, MetadataResponseBroker
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32, i32Timedelta
+from trio.testing import MockClock
+
+from proxy.cli.findings import BrokerSeen, ClusterSeen
+from proxy.cli.look import look
+from proxy.config import Address, UpstreamConfig
+from proxy.errors import BrokerUnavailable
+
+VERSIONS: Mapping[int, tuple[int, int]] = {1: (4, 18), 3: (0, 13)}
+
+
+@attrs.frozen
+class Broker:
+    """Answers Metadata, at once or never."""
+
+    cluster: "Cluster"
+    versions: Mapping[int, tuple[int, int]] = VERSIONS
+
+    async def ask(self, request: Any) -> Any:
+        assert isinstance(request, MetadataRequest)
+        assert request.topics == ()
+        assert not request.allow_auto_topic_creation
+        if self.cluster.is_mute:
+            await trio.sleep_forever()
+        return MetadataResponse(
+            throttle_time=i32Timedelta.parse(timedelta()),
+            brokers=tuple(
+                MetadataResponseBroker(
+                    node_id=BrokerId(n), host=f"b{n}", port=i32(9092), rack="a" if n == 1 else None
+                )
+                for n in (1, 2)
+            ),
+            cluster_id="cluster",
+            controller_id=BrokerId(1),
+            topics=(),
+        )
+
+
+@attrs.frozen
+class Cluster:
+    """Brokers at some addresses; the others refuse."""
+
+    up: frozenset[str]
+    is_mute: bool = False
+
+    @asynccontextmanager
+    async def dial(self, address: Address, *, client_id: str, connect_timeout_s: float) -> AsyncIterator[Broker]:
+        assert client_id == "sidefetch-check"
+        assert connect_timeout_s == 3
+        await trio.lowlevel.checkpoint()
+        if str(address) not in self.up:
+            raise BrokerUnavailable("connection refused")
+        yield Broker(self)
+
+
+def upstream(*servers: str) -> UpstreamConfig:
+    return UpstreamConfig(bootstrap_servers=tuple(map(Address.parse, servers)), connect_timeout_s=3)
+
+
+async def test_the_first_server_that_answers_names_the_brokers_and_each_is_asked() -> None:
+    cluster = Cluster(frozenset({"boot2:1", "b1:9092"}))
+
+    seen = await look(upstream("boot1:1", "boot2:1", "boot3:1"), cluster.dial)
+
+    assert seen == ClusterSeen(
+        "cluster",
+        Address("boot2", 1),
+        (
+            BrokerSeen(1, Address("b1", 9092), "a", VERSIONS),
+            BrokerSeen(2, Address("b2", 9092), None, problem="connection refused"),
+        ),
+    )
+
+
+async def test_where_no_server_answers_each_says_why() -> None:
+    assert await look(upstream("x:1", "y:2"), Cluster(frozenset()).dial) == [
+        "x:1: connection refused",
+        "y:2: connection refused",
+    ]
+
+
+async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
+    autojump_clock: MockClock,  # noqa: ARG001
+) -> None:
+    assert await look(upstream("x:1"), Cluster(frozenset({"x:1"}), is_mute=True).dial) == [
+        "x:1: connected, but no answer within 6 s"
+    ]
