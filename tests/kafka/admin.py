@@ -1,0 +1,184 @@
+"""What an operator and a producer do to a cluster, for tests to arrange and disturb it; blocking."""
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kio.schema.alter_partition_reassignments.v0.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32
+
+from tests.kafka.ask import ask
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.records import Record, known_records
+
+__all__ = ["Admin", "eventually", "unique"]
+
+_numbers = itertools.count(1)
+
+
+def unique(prefix: str) -> str:
+    """Return a name for a topic or group that no other test has."""
+    return f"{prefix}-{next(_numbers)}-{uuid.uuid4().hex[:6]}"
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Return once *condition* holds; it is asked ten times a second."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.1)
+
+
+class Admin:
+    """Acts on *cluster* directly. Every method returns when the running brokers agree on the outcome."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self._client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication: int = 2,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic and return its name; *assignment* gives each partition's node ids, leader first."""
+        count = len(assignment) if assignment else partitions
+        where: dict[str, Any] = (
+            {"replica_assignment": list(map(list, assignment))}
+            if assignment
+            else {"replication_factor": replication}
+        )
+        topic = NewTopic(name, num_partitions=count, config=dict(config or {}), **where)
+        self._client.create_topics([topic])[name].result()
+        eventually(lambda: all(len(found) == count for found in self._leaders_seen(name)), f"{name} on all brokers")
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        self._client.delete_topics([name])[name].result()
+        eventually(lambda: not any(self._leaders_seen(name)), f"{name} gone from all brokers")
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Node id of the leader of each partition that has one, as the first running broker knows them."""
+        return self._leaders_seen(topic)[0]
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Make *node_id*, one of the partition's replicas and in sync, its leader."""
+        (found,) = (each for each in self._metadata(self._running()[0], topic) if each.partition_index == partition)
+        assert node_id in found.replica_nodes, f"{topic}-{partition} has replicas {found.replica_nodes}"
+        order = (BrokerId(node_id), *(BrokerId(node) for node in found.replica_nodes if node != node_id))
+        replicas = ReassignablePartition(partition_index=i32(partition), replicas=order)
+        topics = (ReassignableTopic(name=TopicName(topic), partitions=(replicas,)),)
+        self._expect_ok(ask(self._running()[0], AlterPartitionReassignmentsRequest(topics=topics)))
+        these = (TopicPartitions(topic=TopicName(topic), partitions=(i32(partition),)),)
+        self._expect_ok(ask(self._running()[0], ElectLeadersRequest(election_type=i8(0), topic_partitions=these)))
+        eventually(
+            lambda: all(found.get(partition) == node_id for found in self._leaders_seen(topic)),
+            f"{topic}-{partition} led by {node_id}",
+        )
+
+    def wait_in_sync(self, topic: str, timeout_s: float = 60.0) -> None:
+        """Return when every replica of every partition is in sync."""
+
+        def in_sync() -> bool:
+            partitions = self._metadata(self._running()[0], topic)
+            return all(set(each.isr_nodes) == set(each.replica_nodes) for each in partitions)
+
+        eventually(in_sync, f"all replicas of {topic} in sync", timeout_s)
+
+    def produce(self, topic: str, records: Iterable[Record]) -> None:
+        """Produce *records* in batches of some dozens, plain and gzip in turn, acknowledged by all in sync.
+
+        Raises: AssertionError: a record was refused, or got another offset than it says.
+        """
+        plain, packed = (self._producer(codec) for codec in ("none", "gzip"))
+        pending = list(records)
+        for number, start in enumerate(range(0, len(pending), 250)):
+            problems: list[str] = []
+            producer = packed if number % 2 else plain
+            for record in pending[start : start + 250]:
+                producer.produce(
+                    topic,
+                    partition=record.partition,
+                    key=record.key,
+                    value=record.value,
+                    timestamp=record.timestamp_ms,
+                    headers=list(record.headers),
+                    on_delivery=_check(record, problems),
+                )
+            left = producer.flush(30)
+            assert not left, f"{left} records not acknowledged in 30 s"
+            assert not problems, problems[:5]
+
+    def produce_known(self, topic: str, count: int, partitions: int, *, first: int = 0) -> list[Record]:
+        """Produce ``known_records`` and return them."""
+        records = known_records(count, partitions, first=first)
+        self.produce(topic, records)
+        return records
+
+    def filled_topic(self, prefix: str, partitions: int, count: int = 1_000) -> tuple[str, list[Record]]:
+        """Create a topic with *count* known records; return its name and them."""
+        topic = self.create_topic(unique(prefix), partitions)
+        return topic, self.produce_known(topic, count, partitions)
+
+    def _producer(self, codec: str) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._cluster.bootstrap,
+                "compression.type": codec,
+                "acks": "all",
+                # Order is what the expected offsets rest on.
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "log_level": 0,
+            }
+        )
+
+    def _running(self) -> list[str]:
+        return [self._cluster.brokers[node_id].address for node_id in self._cluster.running]
+
+    def _leaders_seen(self, topic: str) -> list[dict[int, int]]:
+        """The leaders by partition, as each running broker knows them."""
+        return [
+            {each.partition_index: each.leader_id for each in self._metadata(address, topic) if each.leader_id >= 0}
+            for address in self._running()
+        ]
+
+    @staticmethod
+    def _metadata(address: str, topic: str) -> Any:
+        request = MetadataRequest(
+            topics=(MetadataRequestTopic(topic_id=None, name=TopicName(topic)),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        return ask(address, request).topics[0].partitions
+
+    @staticmethod
+    def _expect_ok(response: Any) -> None:
+        assert int(response.error_code) == 0, response
+
+
+def _check(record: Record, problems: list[str]) -> Callable[[KafkaError | None, Message], None]:
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            problems.append(f"{record}: {error}")
+        elif message.offset() != record.offset:
+            problems.append(f"{record} is at offset {message.offset()}")
+
+    return delivered

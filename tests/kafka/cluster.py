@@ -1,0 +1,254 @@
+"""Three brokers that are controllers too, on loopback, in racks a, b and c."""
+
+import contextlib
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
+from kio.schema.metadata.v12 import MetadataRequest
+
+from tests.kafka.ask import ask
+from tests.kafka.jars import CLUSTER_ID, class_path, formatted_storage
+from tests.ports import free_ports
+from tests.processes import Process
+from tests.tap import Tap
+
+__all__ = ["Broker", "KafkaCluster"]
+
+HOST = "127.0.0.1"
+
+_QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xms96m")
+"""Halve the time to the first answer; wrong for benchmarks, whose figures C2 and G1 change by a factor of two."""
+
+_FULL_JVM = ("-XX:+UseG1GC", "-Xms512m")
+
+_LOGGING = (
+    "defaultLogLevel=warn",
+    "showDateTime=true",
+    "dateTimeFormat=HH:mm:ss.SSS",
+    # These two tell of every attempt to reach a broker that a test has killed.
+    "log.org.apache.kafka.clients.NetworkClient=error",
+    "log.kafka.server.ReplicaFetcherThread=error",
+)
+
+_SETTINGS: Mapping[str, object] = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "INTERNAL",
+    "listener.security.protocol.map": ",".join(
+        f"{listener}:PLAINTEXT" for listener in ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER")
+    ),
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "auto.create.topics.enable": "false",
+    # Small, but a coordinator still fails over when its broker is killed.
+    "default.replication.factor": 3,
+    "min.insync.replicas": 1,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1_000,
+    # A killed broker is noticed after four seconds instead of nine.
+    "broker.heartbeat.interval.ms": 500,
+    "broker.session.timeout.ms": 4_000,
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "log.cleaner.dedupe.buffer.size": 2_097_152,
+    "num.recovery.threads.per.data.dir": 1,
+}
+
+
+@attrs.frozen
+class Broker:
+    """Where one broker is."""
+
+    node_id: int
+    host: str
+    port: int
+    """Of the listener that advertises itself."""
+    rack: str
+    tap_port: int
+    """What the second listener advertises: where ``KafkaCluster.tap`` stands, for whoever comes in by it."""
+    behind_tap_port: int
+    """Where that listener really is."""
+    internal_port: int
+    controller_port: int
+    jmx_port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class KafkaCluster:
+    """Apache Kafka *version*, running while in context.
+
+    Args:
+        settings: server properties over those above, equal on all brokers.
+        heap_mib: of each broker; some 220 MiB are used with few partitions.
+        quick:    JVM flags for a quick start; False for benchmarks.
+    Raises: RuntimeError, with the brokers' logs, when they are not up in time.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        *,
+        settings: Mapping[str, object] | None = None,
+        heap_mib: int = 320,
+        quick: bool = True,
+    ) -> None:
+        self.version = version
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._jvm = (*(_QUICK_JVM if quick else _FULL_JVM), f"-Xmx{heap_mib}m")
+        ports = free_ports(18)
+        self.brokers = {
+            node_id: Broker(node_id, HOST, ports[i], rack, *ports[i + 1 : i + 6])
+            for i, node_id, rack in ((0, 1, "a"), (6, 2, "b"), (12, 3, "c"))
+        }
+        self._home: Path | None = None
+        self._processes: dict[int, Process] = {}
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of the brokers themselves."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    @property
+    def running(self) -> list[int]:
+        """Node ids of the brokers that have not been killed or stopped."""
+        return sorted(self._processes)
+
+    def __enter__(self) -> Self:
+        self._home = Path(tempfile.mkdtemp(prefix=f"sidefetch-kafka-{self.version}-"))
+        try:
+            for node_id in self.brokers:
+                self._format(node_id)
+                self._start(node_id)
+            self.wait_for(set(self.brokers))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for process in self._processes.values():
+            process.kill()
+        self._processes.clear()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def kill(self, node_id: int) -> None:
+        """End a broker as a crash would: connections break, nothing is handed over."""
+        self._processes.pop(node_id).kill()
+
+    def stop(self, node_id: int) -> None:
+        """Shut a broker down in good order: its leaders move first."""
+        process = self._processes.pop(node_id)
+        try:
+            process.send(signal.SIGTERM)
+            process.wait(60)
+        finally:
+            process.kill()
+
+    def restart(self, node_id: int) -> None:
+        """Start a broker that was killed or stopped, at its old address; return when clients are told of it."""
+        self._start(node_id)
+        self.wait_for(set(self._processes))
+
+    def pid(self, node_id: int) -> int:
+        """The process id of a running broker."""
+        return self._processes[node_id].pid
+
+    def jmx_url(self, node_id: int) -> str:
+        """Where a broker tells its metrics."""
+        return f"service:jmx:rmi:///jndi/rmi://{HOST}:{self.brokers[node_id].jmx_port}/jmxrmi"
+
+    @contextlib.contextmanager
+    def tap(self) -> Iterator[Tap]:
+        """Stand between the brokers and all who come in by ``Tap.bootstrap``, and count; one at a time."""
+        routes = {broker.tap_port: (broker.host, broker.behind_tap_port) for broker in self.brokers.values()}
+        with Tap(routes) as tap:
+            yield tap
+
+    def wait_for(self, node_ids: set[int], timeout_s: float = 60.0) -> None:
+        """Return when every broker of *node_ids* says that exactly these serve clients."""
+        deadline = time.monotonic() + timeout_s
+        for node_id in sorted(node_ids):
+            while not _sees(self.brokers[node_id].address, node_ids):
+                codes = {node: process.exit_code for node, process in self._processes.items()}
+                dead = {node: code for node, code in codes.items() if code is not None}
+                if dead or time.monotonic() > deadline:
+                    raise RuntimeError(f"Kafka {self.version} is not up; exit codes {dead}\n{self.log_text()}")
+                time.sleep(0.1)
+
+    def log_text(self) -> str:
+        """What the running brokers have written: warnings and errors."""
+        return "\n".join(f"--- broker {node}\n{process.log_text()}" for node, process in self._processes.items())
+
+    def _format(self, node_id: int) -> None:
+        """Do what ``kafka-storage format`` does, without its JVM."""
+        storage = self._folder(node_id) / "data"
+        storage.mkdir(parents=True)
+        shutil.copy(formatted_storage(self.version) / "bootstrap.checkpoint", storage)
+        (storage / "meta.properties").write_text(f"version=1\nnode.id={node_id}\ncluster.id={CLUSTER_ID}\n")
+
+    def _start(self, node_id: int) -> None:
+        broker, folder = self.brokers[node_id], self._folder(node_id)
+        listeners = {"PLAINTEXT": broker.port, "TAPPED": broker.behind_tap_port, "INTERNAL": broker.internal_port}
+        advertised = {**listeners, "TAPPED": broker.tap_port}
+        properties = {
+            **self._settings,
+            "node.id": node_id,
+            "broker.rack": broker.rack,
+            "controller.quorum.voters": ",".join(
+                f"{b.node_id}@{HOST}:{b.controller_port}" for b in self.brokers.values()
+            ),
+            "listeners": _listener_list({**listeners, "CONTROLLER": broker.controller_port}),
+            "advertised.listeners": _listener_list(advertised),
+            "log.dirs": folder / "data",
+        }
+        (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        self._processes[node_id] = Process(
+            [
+                *("java", *self._jvm),
+                *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in _LOGGING),
+                *(f"-Dcom.sun.management.jmxremote{option}" for option in _jmx_options(broker.jmx_port)),
+                f"-Djava.rmi.server.hostname={HOST}",
+                *("-cp", class_path(self.version)),
+                *("kafka.Kafka", str(folder / "server.properties")),
+            ],
+            log=folder / f"kafka-{self.version}-broker-{node_id}.log",
+            cwd=folder,
+        )
+
+    def _folder(self, node_id: int) -> Path:
+        assert self._home is not None, "not in context"
+        return self._home / f"broker-{node_id}"
+
+
+def _listener_list(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+
+
+def _jmx_options(port: int) -> tuple[str, ...]:
+    return ("", f".port={port}", f".rmi.port={port}", f".host={HOST}", ".authenticate=false", ".ssl=false")
+
+
+def _sees(address: str, node_ids: set[int]) -> bool:
+    """Does the broker at *address* know exactly these as alive?"""
+    request = MetadataRequest(topics=(), include_topic_authorized_operations=False)
+    try:
+        return {broker.node_id for broker in ask(address, request).brokers} == node_ids
+    except OSError:
+        return False

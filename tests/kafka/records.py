@@ -1,0 +1,54 @@
+"""Records that the tests know in advance, in every shape that a record can have."""
+
+import attrs
+
+__all__ = ["Record", "by_partition", "known_records"]
+
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+
+
+@attrs.frozen
+class Record:
+    """One record, as produced or as a client has read it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def known_records(count: int, partitions: int, *, first: int = 0) -> list[Record]:
+    """Return *count* different records, dealt to *partitions* in turn; offsets begin at ``first // partitions``.
+
+    Among any 40 there are a record without a key, one with an empty value, a tombstone, one with headers (an
+    empty one, one not in UTF-8), and one of 3 KiB.
+    """
+    return [_known(number, partitions) for number in range(first, first + count)]
+
+
+def _known(number: int, partitions: int) -> Record:
+    key: bytes | None = b"key-%d" % number
+    value: bytes | None = b"value-%d" % number
+    headers: tuple[tuple[str, bytes], ...] = ()
+    match number % 8:
+        case 1:
+            key = None
+        case 3:
+            value = b""
+        case 4:
+            value = None
+        case 6:
+            headers = (("trace", b"%d" % number), ("empty", b""), ("raw", bytes((0, 255, number % 256))))
+    if number % 40 == 7:
+        value = (b"%d;" % number) * (3072 // len(b"%d;" % number))
+    return Record(number % partitions, number // partitions, FIRST_TIMESTAMP_MS + number, key, value, headers)
+
+
+def by_partition(records: list[Record]) -> dict[int, list[Record]]:
+    """Group *records*, keeping the order in which they came: equal results mean equal order in each partition."""
+    grouped: dict[int, list[Record]] = {}
+    for record in records:
+        grouped.setdefault(record.partition, []).append(record)
+    return grouped

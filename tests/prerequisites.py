@@ -1,0 +1,30 @@
+"""What some tests need and a machine may lack: such a test is skipped by hand and fails where CI is set."""
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+__all__ = ["require"]
+
+_CHECK = Path(__file__).resolve().parents[1] / ".ci" / "prerequisites"
+
+
+@cache
+def _lacking(tool: str) -> str:
+    """What is missing of *tool*, in one line; empty if nothing is."""
+    done = subprocess.run([str(_CHECK), tool], capture_output=True, text=True, check=False)
+    return " ".join(done.stderr.split()) if done.returncode else ""
+
+
+def require(*tools: Literal["java", "maven", "node"]) -> None:
+    """Go on if the machine has all *tools*; the script that ``make test`` begins with decides."""
+    missing = [lack for lack in map(_lacking, tools) if lack]
+    if missing:
+        reason = "; ".join(missing)
+        if os.environ.get("CI"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)

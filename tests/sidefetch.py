@@ -1,0 +1,88 @@
+"""Sidefetch as its users run it: a process of its own, in front of a cluster, stopped by SIGTERM."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.ports import free_port_range
+from tests.processes import Process
+
+__all__ = ["Sidefetch"]
+
+_LISTENING = re.compile(r"listening\b.*\baddress=")
+_BROKER_PORTS = 10
+
+
+class Sidefetch:
+    """``sidefetch run`` in front of the brokers at *bootstrap_servers*, while in context.
+
+    Args:
+        options: more of its command line.
+        grace_s: how long it serves, once told to stop, the clients that a test has left connected.
+    Raises: AssertionError: it did not listen in time, ended by itself, or did not exit with 0 on SIGTERM.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, options: Sequence[str] = (), grace_s: float = 2.0) -> None:
+        self._grace_s = grace_s
+        port = free_port_range(1 + _BROKER_PORTS)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._command = [
+            *(sys.executable, "-m", "proxy", "run"),
+            *("--bootstrap-servers", bootstrap_servers),
+            *("--listen", self.bootstrap),
+            *("--broker-ports", f"{port + 1}-{port + _BROKER_PORTS}"),
+            *("--grace", f"{grace_s:g}"),
+            *options,
+        ]
+        self._folder: Path | None = None
+        self._process: Process | None = None
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, "not in context"
+        return self._process
+
+    def log_text(self) -> str:
+        return self.process.log_text()
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="sidefetch-"))
+        self._process = Process(self._command, log=self._folder / "sidefetch.log")
+        try:
+            self._wait_until_it_listens()
+        except BaseException:
+            self._clear()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        exit_code = self.process.exit_code
+        try:
+            if exit_code is None:
+                exit_code = self.process.stop(self._grace_s + 10)
+            if kind is None:
+                assert exit_code == 0, f"Sidefetch ended with {exit_code}\n{self.log_text()}"
+        finally:
+            self._clear()
+
+    def _wait_until_it_listens(self, timeout_s: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not _LISTENING.search(self.log_text()):
+            what = f"{subprocess.list2cmdline(self._command)}\n{self.log_text()}"
+            assert self.process.exit_code is None, f"ended with {self.process.exit_code}: {what}"
+            assert time.monotonic() < deadline, f"does not listen after {timeout_s:g} s: {what}"
+            time.sleep(0.05)
+
+    def _clear(self) -> None:
+        self.process.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
