@@ -1,0 +1,32 @@
+"""What the README says that can be held against the code."""
+
+import re
+from pathlib import Path
+
+from proxy.cli.options import readme_table
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_options_is_the_programs_own() -> None:
+    _, _, rest = README.partition("a test keeps it equal -->\n")
+    table, end, _ = rest.partition("<!-- end -->")
+
+    assert end
+    assert table == readme_table(), f"put this between the marks:\n{readme_table()}"
+
+
+def test_every_make_target_that_it_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+    for target in set(re.findall(r"\bmake ([a-z]+)\b", README)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_flag_that_it_names_exists() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "cli").glob("*.py"))
+    table = readme_table()
+
+    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--quick"}:
+        assert f"`{flag}`" in table or f'"{flag}"' in sources, flag
