@@ -1,0 +1,7 @@
+"""An embedded Kafka cluster, and the acts that ``sidefetch demo`` plays on it.
+
+The cluster keeps everything in memory and speaks the real protocol on loopback: ``cluster`` runs ``broker``s, which
+read and write kio's messages (``messages``) and answer from ``state`` (topics, leaders), ``log`` (records),
+``fetching`` (long polls, and sessions by ``proxy.session.downstream``) and ``groups``. It replicates nothing: the
+replicas of a partition share one log, so every replica is in sync and the high watermark is the log's end.
+"""

@@ -1,0 +1,182 @@
+"""An embedded Kafka cluster: several brokers on loopback, in this process, in memory.
+
+async with embedded_cluster(brokers=3) as cluster:
+    cluster.create_topic("readings", partitions=12, replication=3)
+    cluster.append("readings", 0, [Record(b"20.5")])
+    ...  # any Kafka client, at cluster.bootstrap
+"""
+
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Final
+
+import trio
+
+from proxy.demo.batches import Record, encode_batch, split
+from proxy.demo.broker import API_VERSIONS, Broker, Counters, VersionRange
+from proxy.demo.groups import Groups
+from proxy.demo.state import ClusterState, Partition, Topic
+from proxy.session.slots import MAX_SESSION_ID
+
+__all__ = ["API_VERSIONS", "EmbeddedCluster", "Record", "VersionRange", "embedded_cluster"]
+
+_RACKS: Final = ("a", "b", "c")
+
+
+class EmbeddedCluster:
+    """Brokers 1 to n. Made by ``embedded_cluster``."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        brokers: int,
+        racks: Sequence[str | None],
+        slots: int,
+        versions: Mapping[str, VersionRange],
+        seed: int | None,
+    ) -> None:
+        self._nursery = nursery
+        nodes = range(1, brokers + 1)
+        self.state = ClusterState({node: racks[(node - 1) % len(racks)] for node in nodes})
+        self.groups = Groups(self.state)
+        dice = random.Random(seed)
+        producer_ids = count(1000)
+        self.brokers = {
+            node: Broker(
+                node,
+                self.state,
+                self.groups,
+                self.wake,
+                slots=slots,
+                session_ids=lambda: dice.randint(1, MAX_SESSION_ID),
+                versions=versions,
+                producer_ids=producer_ids,
+            )
+            for node in nodes
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` of every broker, up or down."""
+        return ",".join(f"{host}:{port}" for host, port in self.state.addresses.values())
+
+    @property
+    def counters(self) -> Counters:
+        """Of all brokers together."""
+        return Counters.total(broker.counters for broker in self.brokers.values())
+
+    @property
+    def sessions(self) -> int:
+        """Fetch sessions held by the brokers that are up."""
+        return sum(len(self.brokers[node].sessions) for node in self.state.alive)
+
+    def reset_counters(self) -> None:
+        for broker in self.brokers.values():
+            broker.counters.reset()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int = 1,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> Topic:
+        """Create a topic, at once on all brokers; *assignment* names each partition's replicas, leader first."""
+        if name in self.state.topics:
+            raise ValueError(f"topic {name} exists")
+        return self.state.create(name, assignment or self.state.spread(partitions, replication))
+
+    def delete_topic(self, name: str) -> None:
+        for partition in self.state.delete(name).partitions:
+            self.wake(partition)
+
+    def recreate_topic(self, name: str) -> Topic:
+        """Delete a topic and create it again, empty and with another id, as widely spread as it was."""
+        former = self.state.topics[name]
+        self.delete_topic(name)
+        return self.create_topic(name, assignment=[partition.replicas for partition in former.partitions])
+
+    def partition(self, topic: str, index: int) -> Partition:
+        found = self.state.partition(topic, index)
+        if found is None:
+            raise KeyError((topic, index))
+        return found
+
+    def append(self, topic: str, index: int, records: Iterable[Record | bytes]) -> int:
+        """Store records as one uncompressed batch; the offset of the first."""
+        each = [record if isinstance(record, Record) else Record(record) for record in records]
+        return self.append_batches(topic, index, encode_batch(each))
+
+    def append_batches(self, topic: str, index: int, batches: bytes) -> int:
+        """Store batches as they are, but for offsets and leader epoch; the offset of the first record."""
+        partition = self.partition(topic, index)
+        offsets = [partition.log.append(batch, partition.leader_epoch) for batch in split(batches)]
+        self.wake(partition)
+        return offsets[0]
+
+    def trim(self, topic: str, index: int, offset: int) -> None:
+        """Drop what is older than *offset*, as retention does."""
+        partition = self.partition(topic, index)
+        partition.log.trim(offset)
+        self.wake(partition)
+
+    def move_leader(self, topic: str, index: int, node: int) -> None:
+        """Let another replica lead, in the next epoch."""
+        partition = self.partition(topic, index)
+        if node not in self.state.in_sync(partition):
+            raise ValueError(f"broker {node} has no replica of {topic}-{index}, or is down")
+        self.state.lead(partition, node)
+        self.wake(partition)
+
+    def wake(self, partition: Partition) -> None:
+        """Let waiting fetches of this partition look again."""
+        for broker in self.brokers.values():
+            broker.fetcher.wake(partition)
+
+    async def start(self, node: int) -> None:
+        """Bring a broker up, on the port that it had before."""
+        if node in self.state.alive:
+            return
+        _, port = self.state.addresses.get(node, ("", 0))
+        port = await self._nursery.start(self.brokers[node].serve, port)
+        self.state.addresses[node] = ("127.0.0.1", port)
+        for partition in self.state.up(node):
+            self.wake(partition)
+
+    def stop(self, node: int) -> None:
+        """Take a broker down as a crash would: its connections break, its sessions are gone."""
+        if node not in self.state.alive:
+            return
+        self.brokers[node].stop()
+        for partition in self.state.down(node):
+            self.wake(partition)
+
+
+@asynccontextmanager
+async def embedded_cluster(
+    brokers: int = 3,
+    *,
+    racks: Sequence[str | None] = _RACKS,
+    slots: int = 1000,
+    versions: Mapping[str, VersionRange] | None = None,
+    seed: int | None = None,
+) -> AsyncIterator[EmbeddedCluster]:
+    """Run a cluster on loopback ports that the system chooses, for as long as the context lasts.
+
+    Args:  racks: given to the brokers in turn.
+           slots: fetch sessions that each broker holds at most.
+           versions: oldest and newest version that all brokers serve, by API (``{"fetch": (4, 12)}``), where it
+               is not all that there is; ``cluster.brokers[node].versions`` changes it for one, at any time.
+           seed: for session ids that are the same every time.
+    """
+    async with trio.open_nursery() as nursery:
+        cluster = EmbeddedCluster(nursery, brokers, racks, slots, versions or {}, seed)
+        nursery.start_soon(cluster.groups.run)
+        for node in cluster.brokers:
+            await cluster.start(node)
+        try:
+            yield cluster
+        finally:
+            nursery.cancel_scope.cancel()

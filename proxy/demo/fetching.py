@@ -1,0 +1,250 @@
+"""How a broker of the embedded cluster answers Fetch, v4 to v18.
+
+A fetch is read at once; if it brought less than it asked for it is parked, and read again when one of its
+partitions changes or its time is up. Errors, diverging epochs and an empty list of partitions are never parked.
+
+============  ==========================================================================================
+v4            isolation level (every record is stable here, so the last stable offset is the high watermark)
+v5            log start offset
+v7            sessions (KIP-227)
+v9            leader epochs fence: 74, 75
+v11           rack; consumers may read from a replica that does not lead
+v12           last fetched epoch, diverging epoch
+v13           topic ids: 100, 103
+v16           the current leader and its address with 6 and 74
+============  ==========================================================================================
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from proxy.demo.messages import Request
+from proxy.demo.state import ClusterState, Partition
+from proxy.errors import ErrorCode
+from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
+from proxy.session.epochs import SessionId
+
+__all__ = ["Fetcher", "Reading"]
+
+_FETCH_MAX_BYTES: Final = 55 * 1024 * 1024  # the default of Kafka's fetch.max.bytes
+_BY_ID: Final = 13
+_TELLS_LEADER: Final = 16
+
+
+@attrs.frozen
+class Reading(State):
+    """What reading one partition brought."""
+
+    records: bytes = b""
+    diverging_epoch: int = -1
+    diverging_end: int = -1
+    leader: Partition | None = None
+    """Told with errors 6 and 74, where the partition has another leader."""
+
+
+def _failed(error: ErrorCode, leader: Partition | None = None) -> Reading:
+    return Reading(high_watermark=-1, log_start=-1, error=error, leader=leader)
+
+
+@attrs.frozen(eq=False)
+class _Parked:
+    context: Context
+    changed: trio.Event = attrs.field(factory=trio.Event)
+
+
+class Fetcher:
+    """One broker's fetches."""
+
+    def __init__(self, node: int, state: ClusterState, sessions: SessionCache) -> None:
+        self.node = node
+        self.state = state
+        self.sessions = sessions
+        self._parked: set[_Parked] = set()
+        self._idle: dict[tuple[int, int], Reading] = {}
+
+    def wake(self, partition: Partition) -> None:
+        """Records were appended, or the leader changed, or the topic was deleted."""
+        by_name: Key = (partition.topic, partition.index)
+        by_id: Key = (partition.topic_id, partition.index)
+        for parked in self._parked:
+            if by_name in parked.context or by_id in parked.context:
+                parked.changed.set()
+
+    async def fetch(self, request: Request) -> dict[str, Any]:
+        """Answer a Fetch request, after waiting if it says so."""
+        body, version = request.body, request.version
+        context = self.sessions.open(_session_request(body, version), trio.current_time())
+        if context.error:
+            return _response(context.answer({}, trio.current_time()), {}, [])
+        results = self._read(context, body, version)
+        wait_s = body.max_wait.total_seconds()
+        if not _enough(results, body.min_bytes) and wait_s > 0:
+            results = await self._park(context, body, version, wait_s)
+        if version < _TELLS_LEADER:
+            results = {key: attrs.evolve(r, leader=None) if r.leader else r for key, r in results.items()}
+        answer = context.answer(results, trio.current_time())
+        return _response(answer, results, self._endpoints(results.values()))
+
+    async def _park(self, context: Context, body: Any, version: int, wait_s: float) -> dict[Key, Reading]:
+        results: dict[Key, Reading] | None = None
+        with trio.move_on_after(wait_s):
+            while results is None or not _enough(results, body.min_bytes):
+                parked = _Parked(context)
+                self._parked.add(parked)
+                try:
+                    await parked.changed.wait()
+                finally:
+                    self._parked.discard(parked)
+                results = self._read(context, body, version)
+        return self._read(context, body, version) if results is None else results
+
+    def _read(self, context: Context, body: Any, version: int) -> dict[Key, Reading]:
+        """Read what there is, in the session's order, within the request's limits."""
+        results: dict[Key, Reading] = {}
+        failures: dict[Key, Reading] = {}
+        room = min(body.max_bytes, _FETCH_MAX_BYTES)
+        nothing_yet = True
+        for key, ask in context.partitions():
+            found = self._locate(key, context.topic_names)
+            if not isinstance(found, Partition):
+                failures[key] = _failed(found)
+                continue
+            partition = found
+            refusal = self._refusal(partition, key, ask, version)
+            if refusal is not None:
+                results[key] = refusal
+                continue
+            log = partition.log
+            if ask.offset == log.end:
+                results[key] = self._nothing(log.end, log.start)
+                continue
+            records = log.read(ask.offset, min(ask.max_bytes, room), at_least_one=nothing_yet)
+            if records:
+                nothing_yet = False
+                room = max(0, room - len(records))
+            results[key] = Reading(log.end, log.start, has_records=bool(records), records=records)
+        return results | failures  # Kafka, too, reports what it could not find after the rest
+
+    def _nothing(self, end: int, start: int) -> Reading:
+        """The same value for every idle partition that looks the same: there are thousands."""
+        reading = self._idle.get((end, start))
+        if reading is None:
+            if len(self._idle) > 10_000:
+                self._idle.clear()
+            reading = self._idle[(end, start)] = Reading(end, start)
+        return reading
+
+    def _locate(self, key: Key, names: dict[UUID, str]) -> Partition | ErrorCode:
+        topic, index = key
+        if isinstance(topic, UUID):
+            name = names.get(topic) or self.state.names.get(topic)
+            if name is None:
+                return ErrorCode.unknown_topic_id
+            names[topic] = name  # a session remembers what the id meant, and then a re-created topic is 103
+        else:
+            name = topic
+        return self.state.partition(name, index) or ErrorCode.unknown_topic_or_partition
+
+    def _refusal(self, partition: Partition, key: Key, ask: Ask, version: int) -> Reading | None:
+        """Why this partition cannot be read at that offset; None if it can."""
+        if isinstance(key[0], UUID) and key[0] != partition.topic_id:
+            return _failed(ErrorCode.inconsistent_topic_id)
+        if self.node not in partition.replicas:
+            return _failed(ErrorCode.not_leader_or_follower, partition)
+        if 0 <= ask.leader_epoch < partition.leader_epoch:
+            return _failed(ErrorCode.fenced_leader_epoch, partition)
+        if ask.leader_epoch > partition.leader_epoch:
+            return _failed(ErrorCode.unknown_leader_epoch)
+        if self.node != partition.leader and version < 11:
+            return _failed(ErrorCode.not_leader_or_follower, partition)
+        log = partition.log
+        if ask.last_fetched_epoch >= 0:
+            ended = log.end_of_epoch(ask.last_fetched_epoch)
+            if ended is None:
+                return _failed(ErrorCode.offset_out_of_range)
+            epoch, end = ended
+            if epoch < ask.last_fetched_epoch or end < ask.offset:
+                return Reading(log.end, log.start, diverging=True, diverging_epoch=epoch, diverging_end=end)
+        if not log.start <= ask.offset <= log.end:
+            return _failed(ErrorCode.offset_out_of_range)
+        return None
+
+    def _endpoints(self, results: Collection[Reading]) -> list[dict[str, Any]]:
+        nodes = {reading.leader.leader for reading in results if reading.leader is not None}
+        return [self.state.endpoint(node) for node in sorted(nodes & self.state.alive)]
+
+
+def _enough(results: Mapping[Key, Reading], min_bytes: int) -> bool:
+    """Whether to answer at once."""
+    size = 0
+    for reading in results.values():
+        if reading.has_records:
+            size += len(reading.records)
+        elif reading.error or reading.diverging:
+            return True
+    return size >= min_bytes or not results
+
+
+def _session_request(body: Any, version: int) -> SessionRequest:
+    by_id = version >= _BY_ID
+    fenced, diverges = version >= 9, version >= 12
+    asks: dict[Key, Ask] = {}
+    for topic in body.topics:
+        name = (topic.topic_id or UUID(int=0)) if by_id else topic.topic
+        for asked in topic.partitions:
+            asks[(name, asked.partition)] = Ask(
+                asked.fetch_offset,
+                asked.partition_max_bytes,
+                asked.current_leader_epoch if fenced else -1,
+                asked.last_fetched_epoch if diverges else -1,
+            )
+    if version < 7:
+        return SessionRequest(SessionId(0), -1, asks)
+    forget: list[Key] = [
+        ((topic.topic_id or UUID(int=0)) if by_id else topic.topic, index)
+        for topic in body.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    return SessionRequest(SessionId(body.session_id), body.session_epoch, asks, forget, by_id)
+
+
+def _response(answer: Answer, results: Mapping[Key, Reading], endpoints: list[dict[str, Any]]) -> dict[str, Any]:
+    topics: list[dict[str, Any]] = []
+    current: object = None
+    for key in answer.keys:
+        name, index = key
+        if name != current:
+            current = name
+            topics.append({"topic_id" if isinstance(name, UUID) else "topic": name, "partitions": []})
+        topics[-1]["partitions"].append(_partition(index, results[key]))
+    return {
+        "error_code": answer.error,
+        "session_id": answer.session_id,
+        "responses": topics,
+        "node_endpoints": endpoints,
+    }
+
+
+def _partition(index: int, reading: Reading) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "partition_index": index,
+        "error_code": reading.error,
+        "high_watermark": reading.high_watermark,
+        "last_stable_offset": reading.high_watermark,
+        "log_start_offset": reading.log_start,
+        "aborted_transactions": None,
+        "preferred_read_replica": reading.preferred_replica,
+        "records": reading.records,
+    }
+    if reading.diverging:
+        said["diverging_epoch"] = {"epoch": reading.diverging_epoch, "end_offset": reading.diverging_end}
+    if reading.leader is not None:
+        said["current_leader"] = {
+            "leader_id": reading.leader.leader,
+            "leader_epoch": reading.leader.leader_epoch,
+        }
+    return said

@@ -1,0 +1,167 @@
+"""Kafka's messages in whatever version the peer speaks, by way of kio.
+
+kio has one class for each version of each message. A handler should not care: it reads attributes that it knows to
+be there, and answers with nested dicts that hold all it has to say. What a version does not have is dropped, what
+was left out becomes the field's default or zero.
+"""
+
+import datetime
+import io
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING
+from functools import cache
+from types import UnionType
+from typing import Any, Final, NamedTuple
+
+import attrs
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+__all__ = ["ApiKey", "Request", "encode_request", "encode_response", "read_request", "read_response", "served"]
+
+ApiKey = int
+
+_OWN_DEFAULT: Final = object()
+_ZERO: Final[Mapping[str, object]] = {
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "error_code": ErrorCode.none,
+    "timedelta_i32": datetime.timedelta(0),
+    "timedelta_i64": datetime.timedelta(0),
+    "uuid": None,
+    "float64": 0.0,
+}
+
+
+def served(name: str) -> tuple[int, int]:
+    """The oldest and the newest version of an API that kio has."""
+    versions = [v for v, kinds in schema_name_map[name].items() if EntityType.request in kinds]
+    return min(versions), max(versions)
+
+
+class _Field(NamedTuple):
+    name: str
+    nested: type | None
+    many: bool
+    convert: Callable[[Any], Any] | None
+    default: object
+    """Or ``_OWN_DEFAULT`` where the class has one of its own."""
+
+
+def _milliseconds(value: float | datetime.timedelta) -> datetime.timedelta:
+    return value if isinstance(value, datetime.timedelta) else datetime.timedelta(milliseconds=value)
+
+
+@cache
+def _fields(schema: type) -> tuple[_Field, ...]:
+    hints = typing.get_type_hints(schema)
+    plan = []
+    for name, field in schema.__dataclass_fields__.items():  # type: ignore[attr-defined]
+        if name.startswith("__"):
+            continue
+        hint = hints[name]
+        options = typing.get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        optional = type(None) in options
+        plain = next(option for option in options if option is not type(None))
+        many = typing.get_origin(plain) is tuple
+        item = typing.get_args(plain)[0] if many else plain
+        nested = item if hasattr(item, "__dataclass_fields__") else None
+        kind = field.metadata.get("kafka_type", "")
+        convert = _milliseconds if kind.startswith("timedelta") else ErrorCode if kind == "error_code" else None
+        default: object
+        if field.default is not MISSING or field.default_factory is not MISSING:
+            default = _OWN_DEFAULT
+        elif many:
+            default = None if optional else ()
+        else:
+            default = None if optional else _ZERO.get(kind, 0)
+        plan.append(_Field(name, nested, many, convert, default))
+    return tuple(plan)
+
+
+def build(schema: type, said: Mapping[str, Any]) -> Any:
+    """A kio entity of this class from nested dicts."""
+    values: dict[str, Any] = {}
+    for name, nested, many, convert, default in _fields(schema):
+        if name not in said:
+            if default is not _OWN_DEFAULT:
+                values[name] = default
+            continue
+        value = said[name]
+        if value is not None:
+            if nested is not None:
+                value = tuple([build(nested, item) for item in value]) if many else build(nested, value)
+            elif many:
+                value = tuple(value)
+            elif convert is not None:
+                value = convert(value)
+        values[name] = value
+    return schema(**values)
+
+
+@attrs.frozen
+class Request:
+    """A request as it came in."""
+
+    key: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+    """kio's entity of this version."""
+
+
+def read_request(frame: bytes) -> Request:
+    """Read header and body; *frame* is without its size prefix.
+
+    Raises: whatever kio raises for an unknown API or version, or a malformed message.
+    """
+    key, version = int.from_bytes(frame[0:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
+    schema: Any = load_request_schema(key, version)
+    header, size = entity_reader(schema.__header_schema__)(frame, 0)
+    body, _ = entity_reader(schema)(frame, size)
+    return Request(key, version, header.correlation_id, header.client_id, body)
+
+
+def _frame(schema: Any, header: Mapping[str, object], said: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO(b"\0\0\0\0")
+    buffer.seek(4)
+    header_schema = schema.__header_schema__
+    entity_writer(header_schema)(buffer, build(header_schema, header))
+    entity_writer(schema)(buffer, build(schema, said))
+    size = buffer.tell() - 4
+    buffer.seek(0)
+    buffer.write(size.to_bytes(4, "big"))
+    return buffer.getvalue()
+
+
+def encode_response(key: ApiKey, version: int, correlation_id: int, said: Mapping[str, Any]) -> bytes:
+    """The whole frame, with its size prefix."""
+    return _frame(load_response_schema(key, version), {"correlation_id": correlation_id}, said)
+
+
+def encode_request(
+    key: ApiKey, version: int, correlation_id: int, client_id: str | None, said: Mapping[str, Any]
+) -> bytes:
+    """The whole frame, with its size prefix."""
+    header = {
+        "request_api_key": key,
+        "request_api_version": version,
+        "correlation_id": correlation_id,
+        "client_id": client_id,
+    }
+    return _frame(load_request_schema(key, version), header, said)
+
+
+def read_response(key: ApiKey, version: int, frame: bytes) -> tuple[int, Any]:
+    """Correlation id and kio's entity; *frame* is without its size prefix."""
+    schema: Any = load_response_schema(key, version)
+    header, size = entity_reader(schema.__header_schema__)(frame, 0)
+    body, _ = entity_reader(schema)(frame, size)
+    return header.correlation_id, body

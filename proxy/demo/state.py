@@ -1,0 +1,117 @@
+"""What all brokers of the embedded cluster know alike: topics, partitions, leaders."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import attrs
+
+from proxy.demo.log import PartitionLog
+
+__all__ = ["NO_LEADER", "ClusterState", "Partition", "Topic"]
+
+NO_LEADER = -1
+
+
+@attrs.define(eq=False)
+class Partition:
+    topic: str
+    topic_id: UUID
+    index: int
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    log: PartitionLog = attrs.field(factory=PartitionLog)
+
+
+@attrs.define(eq=False)
+class Topic:
+    name: str
+    id: UUID
+    partitions: list[Partition]
+
+
+@attrs.define(eq=False)
+class ClusterState:
+    """Topics by name and id, and which brokers are up."""
+
+    racks: dict[int, str | None]
+    """By node id, of all brokers, up or down."""
+    alive: set[int] = attrs.field(factory=set)
+    addresses: dict[int, tuple[str, int]] = attrs.field(factory=dict)
+    """Host and port, by node id; known once a broker has been up."""
+    topics: dict[str, Topic] = attrs.field(factory=dict)
+    names: dict[UUID, str] = attrs.field(factory=dict)
+
+    @property
+    def controller(self) -> int:
+        return min(self.alive, default=NO_LEADER)
+
+    def endpoint(self, node: int) -> dict[str, Any]:
+        """How Kafka's messages name a broker."""
+        host, port = self.addresses[node]
+        return {"node_id": node, "broker_id": node, "host": host, "port": port, "rack": self.racks[node]}
+
+    def name_of(self, topic_id: UUID | None) -> str | None:
+        return None if topic_id is None else self.names.get(topic_id)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+
+    def create(self, name: str, assignment: Sequence[Sequence[int]]) -> Topic:
+        """Create a topic; *assignment* names the replicas of each partition, the preferred leader first."""
+        topic_id = uuid4()
+        partitions = [
+            Partition(name, topic_id, index, tuple(replicas), NO_LEADER)
+            for index, replicas in enumerate(assignment)
+        ]
+        for partition in partitions:
+            partition.leader = self._first_alive(partition)
+        topic = self.topics[name] = Topic(name, topic_id, partitions)
+        self.names[topic_id] = name
+        return topic
+
+    def spread(self, partitions: int, replication: int) -> list[tuple[int, ...]]:
+        """An assignment that gives every broker its share, starting where the last topic ended."""
+        nodes = sorted(self.racks)
+        first = sum(len(topic.partitions) for topic in self.topics.values())
+        return [
+            tuple(nodes[(first + index + replica) % len(nodes)] for replica in range(replication))
+            for index in range(partitions)
+        ]
+
+    def delete(self, name: str) -> Topic:
+        topic = self.topics.pop(name)
+        del self.names[topic.id]
+        return topic
+
+    def in_sync(self, partition: Partition) -> tuple[int, ...]:
+        return tuple(node for node in partition.replicas if node in self.alive)
+
+    def up(self, node: int) -> list[Partition]:
+        """A broker came up; the partitions that got a leader by it."""
+        self.alive.add(node)
+        return self._elect(partition for partition in self._all() if partition.leader == NO_LEADER)
+
+    def down(self, node: int) -> list[Partition]:
+        """A broker went down; the partitions that it led, now led by another replica, or by none."""
+        self.alive.discard(node)
+        return self._elect(partition for partition in self._all() if partition.leader == node)
+
+    def lead(self, partition: Partition, node: int) -> None:
+        partition.leader = node
+        partition.leader_epoch += 1
+
+    def _all(self) -> Iterator[Partition]:
+        return (partition for topic in self.topics.values() for partition in topic.partitions)
+
+    def _elect(self, leaderless: Iterable[Partition]) -> list[Partition]:
+        changed = []
+        for partition in leaderless:
+            self.lead(partition, self._first_alive(partition))
+            changed.append(partition)
+        return changed
+
+    def _first_alive(self, partition: Partition) -> int:
+        return next((node for node in partition.replicas if node in self.alive), NO_LEADER)
