@@ -67,12 +67,22 @@ class Admin:
         )
         topic = NewTopic(name, num_partitions=count, config=dict(config or {}), **where)
         self._client.create_topics([topic])[name].result()
-        eventually(lambda: all(len(found) == count for found in self._leaders_seen(name)), f"{name} on all brokers")
+        self.wait_until_known(name, count)
         return name
+
+    def wait_until_known(self, topic: str, partitions: int) -> None:
+        """Return when every running broker knows a leader of every partition."""
+        eventually(
+            lambda: all(len(found) == partitions for found in self._leaders_seen(topic)), f"{topic} everywhere"
+        )
+
+    def wait_until_gone(self, topic: str) -> None:
+        """Return when no running broker knows *topic*."""
+        eventually(lambda: not any(self._leaders_seen(topic)), f"{topic} gone")
 
     def delete_topic(self, name: str) -> None:
         self._client.delete_topics([name])[name].result()
-        eventually(lambda: not any(self._leaders_seen(name)), f"{name} gone from all brokers")
+        self.wait_until_gone(name)
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Node id of the leader of each partition that has one, as the first running broker knows them."""
@@ -146,6 +156,8 @@ class Admin:
                 # Order is what the expected offsets rest on.
                 "enable.idempotence": True,
                 "linger.ms": 20,
+                # Several batches a partition, none larger than what the clients ask for at once.
+                "batch.size": 4096,
                 "log_level": 0,
             }
         )

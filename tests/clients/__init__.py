@@ -1,0 +1,20 @@
+"""Real Kafka clients, each a process of its own that does what it is told, one JSON command a line::
+
+    --> {"do": "read", "bootstrap": "127.0.0.1:9092", "topic": "t", "partitions": [0, 1], "count": 1000}
+    <-- {"record": [partition, offset, timestamp_ms, key, value, [[name, value], ...]]}     bytes as base64
+    <-- {"done": null}                                                     or {"error": "what went wrong"}
+
+================================================  ==============================================================
+command (with ``bootstrap`` and ``topic``)        what it does; the value of ``done``
+================================================  ==============================================================
+read     partitions, count                        reads from the start by assignment; null
+group    group, count                             joins, reads at least *count*, commits what it has read, leaves
+produce  records                                  [[partition, offset], ...] as the broker said
+create   partitions                               null, once the broker has answered
+delete                                            the same
+offsets                                           {partition: [earliest, latest]}
+================================================  ==============================================================
+
+``conversation`` is the tests' side; ``talk`` is what the Python programs share. They fetch in chunks of
+``chunk_bytes`` a partition, so that 1,000 records take many fetches, and check every checksum.
+"""

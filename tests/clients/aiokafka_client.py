@@ -1,0 +1,103 @@
+"""aiokafka: asyncio, full fetches that name themselves version 11 and make no sessions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tests.clients.talk import CHUNK_BYTES, Command, Talk, from_text, serve
+
+
+def _consumer(request: dict[str, Any], *topics: str, **more: Any) -> Any:
+    return AIOKafkaConsumer(
+        *topics,
+        bootstrap_servers=request["bootstrap"],
+        client_id=request.get("client_id", "aiokafka"),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=CHUNK_BYTES,
+        fetch_max_wait_ms=request.get("wait_ms", 500),
+        **more,
+    )
+
+
+async def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: bool) -> None:
+    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+        polled = await consumer.getmany(timeout_ms=200)
+        for records in polled.values():
+            for each in records:
+                talk.record(each.partition, each.offset, each.timestamp, each.key, each.value, each.headers)
+        if commit and polled:
+            await consumer.commit()
+            talk.say(committed=talk.count)
+
+
+async def read(talk: Talk, request: dict[str, Any]) -> None:
+    async with _consumer(request) as consumer:
+        consumer.assign([TopicPartition(request["topic"], each) for each in request["partitions"]])
+        await _poll_until(talk, consumer, request["count"], commit=False)
+
+
+async def group(talk: Talk, request: dict[str, Any]) -> None:
+    in_group = {"group_id": request["group"], "session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+    async with _consumer(request, request["topic"], **in_group) as consumer:
+        await _poll_until(talk, consumer, request["count"], commit=True)
+
+
+async def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
+    async with AIOKafkaProducer(bootstrap_servers=request["bootstrap"], acks="all", linger_ms=20) as producer:
+        sent = [
+            await producer.send(
+                request["topic"],
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                key=from_text(key),
+                value=from_text(value),
+                headers=[(name, from_text(data) or b"") for name, data in headers],
+            )
+            for partition, _, timestamp_ms, key, value, headers in request["records"]
+        ]
+        places = [await future for future in sent]
+    return [[place.partition, place.offset] for place in places]
+
+
+async def create(_: Talk, request: dict[str, Any]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=request["bootstrap"])
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(request["topic"], request["partitions"], 2)])
+    finally:
+        await admin.close()
+
+
+async def delete(_: Talk, request: dict[str, Any]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=request["bootstrap"])
+    await admin.start()
+    try:
+        await admin.delete_topics([request["topic"]])
+    finally:
+        await admin.close()
+
+
+async def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
+    async with _consumer(request, request["topic"]) as consumer:
+        partitions = [
+            TopicPartition(request["topic"], each)
+            for each in sorted(consumer.partitions_for_topic(request["topic"]))
+        ]
+        first = await consumer.beginning_offsets(partitions)
+        last = await consumer.end_offsets(partitions)
+    return {each.partition: [first[each], last[each]] for each in partitions}
+
+
+def _blocking(command: Callable[[Talk, dict[str, Any]], Awaitable[object]]) -> Command:
+    async def run(talk: Talk, request: dict[str, Any]) -> object:
+        return await command(talk, request)
+
+    return lambda talk, request: asyncio.run(run(talk, request))
+
+
+if __name__ == "__main__":
+    serve({each.__name__: _blocking(each) for each in (read, group, produce, create, delete, offsets)})

@@ -1,0 +1,235 @@
+"""The tests' side of the conversation with a client program."""
+
+import contextlib
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.clients.talk import from_text, to_text
+from tests.kafka.jars import locked
+from tests.kafka.java import java_command
+from tests.kafka.records import Record
+from tests.prerequisites import require
+from tests.processes import Process
+
+__all__ = ["CLIENTS", "Client", "ClientFailed", "Task"]
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+
+
+def _python(module: str) -> list[str]:
+    # Client libraries warn of what is not ours to mend.
+    return [sys.executable, "-W", "ignore", "-m", f"tests.clients.{module}"]
+
+
+def _java() -> list[str]:
+    require("java", "maven")
+    return java_command(_HERE / "java" / "Client.java", "4.3.1")
+
+
+@cache
+def _node() -> list[str]:
+    """The command for KafkaJS, installed from its lock file; again only when that has changed."""
+    require("node")
+    folder = _HERE / "node"
+    lock = (folder / "package-lock.json").read_text()
+    with locked(_ROOT / ".cache" / "node"):
+        installed = folder / "node_modules" / "installed-lock.json"
+        if not (installed.is_file() and installed.read_text() == lock):
+            command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+            if done.returncode != 0:
+                raise RuntimeError(f"npm ci failed:\n{done.stdout}{done.stderr}")
+            installed.write_text(lock)
+    return ["node", str(folder / "kafkajs.js")]
+
+
+CLIENTS: Mapping[str, Callable[[], list[str]]] = {
+    "kafka-python": lambda: _python("kafka_python"),
+    "aiokafka": lambda: _python("aiokafka_client"),
+    "librdkafka": lambda: _python("librdkafka"),
+    "kafkajs": _node,
+    "java": _java,
+}
+"""The command of each program, by the client's name."""
+
+
+class ClientFailed(AssertionError):
+    """The program said so, ended, or did not answer in time."""
+
+
+class Task:
+    """One command under way; its answers are read by one thread at a time."""
+
+    def __init__(self, client: "Client", what: str) -> None:
+        self._client, self._what = client, what
+        self.records: list[Record] = []
+        """As far as they have been waited for, in the order in which the client gave them."""
+        self.committed = 0
+        """How many of them the client has committed, as far as it has said."""
+        self.heard: list[str] = []
+        """Errors that the client has met and says it overcomes."""
+        self.is_done = False
+        self.result: Any = None
+
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> list[Record]:
+        """Return the records once there are *count*; the client goes on."""
+        self._listen(lambda: len(self.records) >= count, f"{count} records", timeout_s)
+        assert len(self.records) >= count, f"{self._what} ended with {len(self.records)} of {count} records"
+        return self.records
+
+    def wait(self, timeout_s: float = 60.0) -> list[Record]:
+        """Return all records once the command is done."""
+        self._listen(lambda: self.is_done, "the end", timeout_s)
+        return self.records
+
+    def stop(self, timeout_s: float = 60.0) -> list[Record]:
+        """Tell a reader (Python programs only) to commit, leave and end; return all its records."""
+        if not self.is_done:
+            self._client.write({"do": "stop"})
+        return self.wait(timeout_s)
+
+    def _listen(self, enough: Callable[[], bool], what: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.is_done and not enough():
+            answer = self._client.next_answer(deadline - time.monotonic())
+            match answer:
+                case {"record": [partition, offset, timestamp_ms, key, value, headers]}:
+                    named = tuple((name, from_text(data) or b"") for name, data in headers)
+                    self.records.append(
+                        Record(partition, offset, timestamp_ms, from_text(key), from_text(value), named)
+                    )
+                case {"committed": count}:
+                    self.committed = count
+                case {"heard": error}:
+                    self.heard.append(error)
+                case {"done": result}:
+                    self.is_done, self.result = True, result
+                case {"error": error}:
+                    self.is_done = True
+                    raise ClientFailed(f"{self._what}: {error}")
+                case None:
+                    got = f"{len(self.records)} records"
+                    raise ClientFailed(f"{self._what}: no {what} in {timeout_s:g} s, {got}; {self._client.fate()}")
+
+
+class Client:
+    """The client program *name*, running while in context; its commands run one after another."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._process: Process | None = None
+        self._folder: Path | None = None
+        self._answers: queue.Queue[Any] = queue.Queue()
+        self._task: Task | None = None
+
+    def __enter__(self) -> Self:
+        command = CLIENTS[self.name]()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"sidefetch-{self.name}-"))
+        self._start(command)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End the program as a crash would: it commits nothing and leaves no group."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start the program anew, with nothing left of the old one."""
+        self.kill()
+        self._start(CLIENTS[self.name]())
+
+    def _start(self, command: Sequence[str]) -> None:
+        assert self._folder is not None, "not in context"
+        process = Process(command, log=self._folder / f"{self.name}.log", piped=True, cwd=_ROOT)
+        answers: queue.Queue[Any] = queue.Queue()
+        self._process, self._answers, self._task = process, answers, None
+
+        def listen() -> None:
+            with contextlib.suppress(ValueError):  # killed: the pipe is closed under us
+                for line in process.stdout:
+                    answers.put(json.loads(line))
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def write(self, message: object) -> None:
+        assert self._process is not None, "not in context"
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def next_answer(self, timeout_s: float) -> Any:
+        """What the program says next; None if it does not say it in time."""
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                return self._answers.get(timeout=min(left, 0.5))
+            if self._process is not None and self._process.exit_code is not None and self._answers.empty():
+                return None
+        return None
+
+    def fate(self) -> str:
+        """Is it running, and what did it write?"""
+        assert self._process is not None, "not in context"
+        return f"exit code {self._process.exit_code}\n{self._process.log_text()[-4000:]}"
+
+    def begin(self, do: str, bootstrap: str, topic: str, **more: object) -> Task:
+        """Send a command; the caller waits for it. A program still at another one is started anew."""
+        if self._task is not None and not self._task.is_done:
+            self.restart()
+        self.write({"do": do, "bootstrap": bootstrap, "topic": topic, **more})
+        self._task = Task(self, f"{self.name}: {do} {topic}")
+        return self._task
+
+    def read(
+        self, bootstrap: str, topic: str, partitions: Iterable[int], count: int, **more: object
+    ) -> list[Record]:
+        """Read *count* records or more from the start, by assignment (KafkaJS: in a group of its own)."""
+        return self.begin("read", bootstrap, topic, partitions=list(partitions), count=count, **more).wait()
+
+    def read_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[Record]:
+        """Join *group*, read *count* records or more, commit, leave."""
+        return self.begin("group", bootstrap, topic, group=group, count=count).wait()
+
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> list[tuple[int, int]]:
+        """Produce *records* and return partition and offset of each acknowledgement."""
+        told = [
+            [each.partition, each.offset, each.timestamp_ms, to_text(each.key), to_text(each.value), _told(each)]
+            for each in records
+        ]
+        task = self.begin("produce", bootstrap, topic, records=told)
+        task.wait()
+        return [(partition, offset) for partition, offset in task.result]
+
+    def create_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.begin("create", bootstrap, topic, partitions=partitions).wait()
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        self.begin("delete", bootstrap, topic).wait()
+
+    def offsets(self, bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
+        """Earliest and latest offset of each partition."""
+        task = self.begin("offsets", bootstrap, topic)
+        task.wait()
+        return {int(partition): (first, last) for partition, (first, last) in task.result.items()}
+
+
+def _told(record: Record) -> list[list[str | None]]:
+    return [[name, to_text(data)] for name, data in record.headers]

@@ -1,0 +1,112 @@
+"""kafka-python 2.0.2: old, pure Python, full fetches of version 4."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from tests.clients.talk import CHUNK_BYTES, Talk, from_text, serve
+
+
+def _consumer(request: dict[str, Any], **more: object) -> Any:
+    return KafkaConsumer(
+        bootstrap_servers=request["bootstrap"],
+        client_id=request.get("client_id", "kafka-python"),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=CHUNK_BYTES,
+        fetch_max_wait_ms=request.get("wait_ms", 500),
+        **more,
+    )
+
+
+def _tell(talk: Talk, polled: dict[Any, Iterable[Any]]) -> None:
+    for records in polled.values():
+        for each in records:
+            talk.record(each.partition, each.offset, each.timestamp, each.key, each.value, each.headers)
+
+
+def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: bool) -> None:
+    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+        polled = consumer.poll(timeout_ms=200)
+        _tell(talk, polled)
+        if commit and polled:
+            consumer.commit()
+            talk.say(committed=talk.count)
+
+
+def read(talk: Talk, request: dict[str, Any]) -> None:
+    consumer = _consumer(request)
+    try:
+        consumer.assign([TopicPartition(request["topic"], each) for each in request["partitions"]])
+        _poll_until(talk, consumer, request["count"], commit=False)
+    finally:
+        consumer.close()
+
+
+def group(talk: Talk, request: dict[str, Any]) -> None:
+    consumer = _consumer(request, group_id=request["group"], session_timeout_ms=6_000, heartbeat_interval_ms=500)
+    try:
+        consumer.subscribe([request["topic"]])
+        _poll_until(talk, consumer, request["count"], commit=True)
+    finally:
+        consumer.close(autocommit=False)
+
+
+def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
+    producer = KafkaProducer(bootstrap_servers=request["bootstrap"], acks="all", linger_ms=20, retries=5)
+    try:
+        sent = [
+            producer.send(
+                request["topic"],
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                key=from_text(key),
+                value=from_text(value),
+                headers=[(name, from_text(data)) for name, data in headers],
+            )
+            for partition, _, timestamp_ms, key, value, headers in request["records"]
+        ]
+        producer.flush(30)
+        places = [future.get(30) for future in sent]
+    finally:
+        producer.close(10)
+    return [[place.partition, place.offset] for place in places]
+
+
+def _admin(request: dict[str, Any]) -> Any:
+    return KafkaAdminClient(bootstrap_servers=request["bootstrap"])
+
+
+def create(_: Talk, request: dict[str, Any]) -> None:
+    admin = _admin(request)
+    try:
+        admin.create_topics([NewTopic(request["topic"], request["partitions"], 2)])
+    finally:
+        admin.close()
+
+
+def delete(_: Talk, request: dict[str, Any]) -> None:
+    admin = _admin(request)
+    try:
+        admin.delete_topics([request["topic"]])
+    finally:
+        admin.close()
+
+
+def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
+    consumer = _consumer(request)
+    try:
+        partitions = [
+            TopicPartition(request["topic"], each)
+            for each in sorted(consumer.partitions_for_topic(request["topic"]))
+        ]
+        first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    finally:
+        consumer.close()
+    return {each.partition: [first[each], last[each]] for each in partitions}
+
+
+if __name__ == "__main__":
+    serve({each.__name__: each for each in (read, group, produce, create, delete, offsets)})

@@ -1,0 +1,135 @@
+"""librdkafka through confluent-kafka: full fetches of the newest versions, many requests in flight."""
+
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.clients.talk import CHUNK_BYTES, Talk, from_text, serve
+
+
+def _consumer(request: dict[str, Any]) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": request["bootstrap"],
+            "client.id": request.get("client_id", "librdkafka"),
+            "group.id": request.get("group", "unused"),
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "max.partition.fetch.bytes": CHUNK_BYTES,
+            "fetch.wait.max.ms": request.get("wait_ms", 500),
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 500,
+            "check.crcs": True,
+            "log_level": 3,
+        }
+    )
+
+
+def _tell(talk: Talk, message: Message) -> None:
+    if (error := message.error()) is not None:
+        # librdkafka goes on by itself from all that is not fatal; what is lost for good is missed by the test.
+        if error.fatal():
+            raise KafkaException(error)
+        talk.say(heard=str(error))
+        return
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    key, value, headers = message.key(), message.value(), message.headers()
+    assert not isinstance(key, str)
+    assert not isinstance(value, str)
+    named: list[Any] = list(headers.items()) if isinstance(headers, dict) else list(headers or [])
+    talk.record(partition, offset, message.timestamp()[1], key, value, named)
+
+
+def _poll_until(talk: Talk, consumer: Consumer, count: int | None, *, commit: bool) -> None:
+    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+        before = talk.count
+        for message in consumer.consume(200, timeout=0.2):
+            _tell(talk, message)
+        if commit and talk.count > before:
+            consumer.commit(asynchronous=False)
+            talk.say(committed=talk.count)
+
+
+def read(talk: Talk, request: dict[str, Any]) -> None:
+    consumer = _consumer(request)
+    try:
+        consumer.assign(
+            [TopicPartition(request["topic"], each, OFFSET_BEGINNING) for each in request["partitions"]]
+        )
+        _poll_until(talk, consumer, request["count"], commit=False)
+    finally:
+        consumer.close()
+
+
+def group(talk: Talk, request: dict[str, Any]) -> None:
+    consumer = _consumer(request)
+    try:
+        consumer.subscribe([request["topic"]])
+        _poll_until(talk, consumer, request["count"], commit=True)
+    finally:
+        consumer.close()
+
+
+def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
+    producer = Producer(
+        {"bootstrap.servers": request["bootstrap"], "enable.idempotence": True, "linger.ms": 20, "log_level": 3}
+    )
+    places: list[list[int]] = []
+    problems: list[str] = []
+
+    def delivered(error: object, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            problems.append(str(error))
+        else:
+            places.append([partition, offset])
+
+    for partition, _, timestamp_ms, key, value, headers in request["records"]:
+        producer.produce(
+            request["topic"],
+            partition=partition,
+            timestamp=timestamp_ms,
+            key=from_text(key),
+            value=from_text(value),
+            headers=[(name, from_text(data)) for name, data in headers],
+            on_delivery=delivered,
+        )
+    if producer.flush(30) or problems:
+        raise RuntimeError(f"not delivered: {problems[:5]}")
+    return places
+
+
+def _admin(request: dict[str, Any]) -> AdminClient:
+    return AdminClient({"bootstrap.servers": request["bootstrap"], "log_level": 3})
+
+
+def create(_: Talk, request: dict[str, Any]) -> None:
+    topic = NewTopic(request["topic"], num_partitions=request["partitions"], replication_factor=2)
+    admin = _admin(request)  # bound: what it has not finished is cancelled when it goes
+    admin.create_topics([topic])[request["topic"]].result()
+
+
+def delete(_: Talk, request: dict[str, Any]) -> None:
+    admin = _admin(request)
+    admin.delete_topics([request["topic"]])[request["topic"]].result()
+
+
+def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
+    topic = request["topic"]
+    consumer = _consumer(request)
+    try:
+        found = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        return {
+            each: list(consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=10) or ())
+            for each in sorted(found)
+        }
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    serve({each.__name__: each for each in (read, group, produce, create, delete, offsets)})

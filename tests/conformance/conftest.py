@@ -1,0 +1,56 @@
+"""Two ways to a cluster, and one process for each client, for all tests of the folder."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.clients.conversation import CLIENTS, Client
+from tests.kafka.admin import Admin
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.records import Record
+from tests.sidefetch import Sidefetch
+
+Filled = Callable[[int], tuple[str, list[Record]]]
+
+
+@pytest.fixture(scope="session", params=["direct", "through"])
+def bootstrap(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[str]:
+    """Where a client begins: at the brokers, or at a Sidefetch in front of them."""
+    if request.param == "direct":
+        yield kafka.bootstrap
+    else:
+        with Sidefetch(kafka.bootstrap) as sidefetch:
+            yield sidefetch.bootstrap
+
+
+@pytest.fixture(scope="session")
+def _programs() -> Iterator[Callable[[str], Client]]:
+    with ExitStack() as running:
+        started: dict[str, Client] = {}
+
+        def program(name: str) -> Client:
+            if name not in started:
+                started[name] = running.enter_context(Client(name))
+            return started[name]
+
+        yield program
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, _programs: Callable[[str], Client]) -> Client:
+    """Each of the real clients in turn."""
+    return _programs(request.param)
+
+
+@pytest.fixture(scope="session")
+def filled(admin: Admin) -> Filled:
+    """A topic of so many partitions with 1,000 known records, and these; made once for each cluster."""
+    made: dict[int, tuple[str, list[Record]]] = {}
+
+    def topic(partitions: int) -> tuple[str, list[Record]]:
+        if partitions not in made:
+            made[partitions] = admin.filled_topic(f"known-{partitions}", partitions)
+        return made[partitions]
+
+    return topic
