@@ -1,0 +1,7 @@
+"""Benchmarks: each case measures every way side by side, in turns, in one run on one machine.
+
+Ratios between ways are what to look at; absolute figures are this machine's. ``python -m tests.bench`` runs all
+cases, prints tables and what was expected of them, and writes ``bench-TIME.json``.
+
+``frame`` takes turns and does the sums; ``reader`` is the client, a process of its own; a case is a module.
+"""

@@ -1,0 +1,70 @@
+"""``python -m tests.bench [--quick] [CASE...]``: run the cases, print tables, write ``bench-TIME.json``."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tests.bench import idle, throughput
+from tests.bench.frame import Table, as_json, render
+from tests.bench.stage import KAFKA, brokers, haproxy_path
+
+_CASES: Final = {"idle": idle.run, "throughput": throughput.run}
+_ROOT: Final = Path(__file__).parents[2]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: all figures are as expected. 1: some are not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data and fewer rounds; figures that vary more")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(_CASES)}; all without")
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.cases) - set(_CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+
+    started = datetime.now(UTC)
+    tables: list[Table] = []
+    _tell(f"starting three brokers of Kafka {KAFKA}")
+    with brokers() as cluster:
+        for name, run in _CASES.items():
+            if not arguments.cases or name in arguments.cases:
+                tables += run(cluster, quick=arguments.quick, tell=_tell)
+    print(f"\n{render(tables)}")
+    path = _ROOT / f"bench-{started:%Y%m%d-%H%M%S}.json"
+    about = {"at": started.isoformat(timespec="seconds"), "quick": arguments.quick, **_machine()}
+    path.write_text(json.dumps({**about, "cases": as_json(tables)}, indent=2) + "\n", encoding="utf-8")
+    print(f"\nevery value is in {path.name}")
+    return 0 if all(e.is_met for table in tables for e in table.expectations) else 1
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _machine() -> dict[str, object]:
+    return {
+        "kafka": KAFKA,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "haproxy": _first_line([path, "-v"]) if (path := haproxy_path()) else None,
+        "commit": _first_line(["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]),
+    }
+
+
+def _first_line(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Taking turns, medians and spreads, ratios, expectations; knows nothing of what is measured."""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+__all__ = ["Expectation", "Table", "Way", "as_json", "measure", "render"]
+
+
+@attrs.frozen
+class Way:
+    """One of the ways to do the same thing."""
+
+    name: str
+    run: Callable[[], float]
+    """Measures once."""
+
+
+@attrs.frozen
+class Expectation:
+    """What a figure should be, and whether it is."""
+
+    text: str
+    is_met: bool
+
+
+@attrs.frozen
+class Table:
+    """A case's figures: for each way the values, in the order in which they were measured."""
+
+    case: str
+    unit: str
+    values: Mapping[str, Sequence[float]]
+    """The first way is what the others are compared with."""
+    expectations: Sequence[Expectation] = ()
+
+    def median(self, way: str) -> float:
+        return statistics.median(self.values[way])
+
+    def ratio(self, way: str) -> float:
+        """Of *way*'s median to the first way's; 0 where that is 0."""
+        base = self.median(next(iter(self.values)))
+        return self.median(way) / base if base else 0.0
+
+    def expecting(self, *expectations: Expectation) -> "Table":
+        return attrs.evolve(self, expectations=[*self.expectations, *expectations])
+
+
+def measure(case: str, unit: str, ways: Sequence[Way], *, rounds: int, tell: Callable[[str], None]) -> Table:
+    """Run every way *rounds* times.
+
+    In turns, and each round begins with another one: whatever changes slowly, such as the machine's mood or a page
+    cache, meets all ways alike.
+    """
+    values: dict[str, list[float]] = {way.name: [] for way in ways}
+    for number in range(rounds):
+        shift = number % len(ways)
+        for way in [*ways[shift:], *ways[:shift]]:
+            value = way.run()
+            tell(f"{case}, round {number + 1} of {rounds}: {way.name} {_figure(value)} {unit}")
+            values[way.name].append(value)
+    return Table(case, unit, values)
+
+
+_HEAD: Final = ("case", "way", "median", "spread", "ratio")
+
+
+def render(tables: Iterable[Table]) -> str:
+    """All tables as one of text, and the expectations below it."""
+    tables = list(tables)
+    rows = [_HEAD, *(row for table in tables for row in _rows(table))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    met = [f"{'met   ' if e.is_met else 'MISSED'}  {e.text}" for table in tables for e in table.expectations]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *met])
+
+
+def _rows(table: Table) -> Iterator[tuple[str, ...]]:
+    first = next(iter(table.values))
+    for way, values in table.values.items():
+        yield (
+            table.case if way == first else "",
+            way,
+            f"{_figure(table.median(way))} {table.unit}",
+            f"{_figure(min(values))} to {_figure(max(values))}" if len(set(values)) > 1 else "none",
+            "" if way == first else f"{table.ratio(way):.3g}",
+        )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def as_json(tables: Iterable[Table]) -> list[dict[str, object]]:
+    """The same, with every single value."""
+    return [
+        {
+            "case": table.case,
+            "unit": table.unit,
+            "ways": {
+                way: {"median": table.median(way), "ratio": table.ratio(way), "values": list(values)}
+                for way, values in table.values.items()
+            },
+            "expectations": [attrs.asdict(expectation) for expectation in table.expectations],
+        }
+        for table in tables
+    ]

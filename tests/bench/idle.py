@@ -1,0 +1,85 @@
+"""What it costs the brokers to tell a full-fetch client of idle partitions that there is nothing new."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from tests.bench.frame import Expectation, Table, Way, measure
+from tests.bench.reader import Job
+from tests.bench.stage import NODE, address_of, create_topics, read
+from tests.kafka.cluster import KafkaCluster
+from tests.sidefetch import Sidefetch
+from tests.tap import SeenFetch, Tap
+
+__all__ = ["run"]
+
+_PER_TOPIC: Final = 100
+_MOST_BYTES: Final = 250
+"""Both ways, whatever the number of partitions: what is promised of a fetch within a session."""
+_FETCHES: Final = 12
+_MAX_WAIT_MS: Final = 250
+_SETTLE_S: Final = 0.5
+"""After a client has gone: for its session to be closed."""
+
+
+def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+    """Bytes between the brokers and whoever fetches from them, a fetch; making the session is told apart."""
+    sizes = (100, 1_000) if quick else (100, 1_000, 10_000)
+    names = [f"idle-{number:03}" for number in range(sizes[-1] // _PER_TOPIC)]
+    create_topics(cluster, dict.fromkeys(names, _PER_TOPIC))
+    with cluster.tap() as tap, Sidefetch(tap.bootstrap) as sidefetch:
+        ways = {
+            "direct": f"127.0.0.1:{cluster.brokers[NODE].tap_port}",
+            "Sidefetch": address_of(NODE, sidefetch.bootstrap),
+        }
+        return [
+            table
+            for size in sizes
+            for table in _at(size, dict.fromkeys(names[: size // _PER_TOPIC], _PER_TOPIC), ways, tap, quick, tell)
+        ]
+
+
+def _at(
+    size: int,
+    topics: Mapping[str, int],
+    addresses: Mapping[str, str],
+    tap: Tap,
+    quick: bool,
+    tell: Callable[[str], None],
+) -> list[Table]:
+    steady: dict[str, list[float]] = {name: [] for name in addresses}
+    once: list[float] = []
+
+    def way(name: str) -> Way:
+        def once_through() -> float:
+            tap.forget()
+            count = read(Job(addresses[name], topics, fetches=_FETCHES, max_wait_ms=_MAX_WAIT_MS))
+            assert count.fewest_partitions == size, f"{count.fewest_partitions} of {size} partitions answered"
+            time.sleep(_SETTLE_S)
+            fetches = tap.answered()
+            lasting = fetches if name == "direct" else [fetch for fetch in fetches if fetch.is_incremental]
+            assert len(lasting) >= _FETCHES - 2, _story(fetches)
+            costs = [float(fetch.request_bytes + fetch.response_bytes) for fetch in lasting]
+            steady[name] += costs
+            if name != "direct":
+                once.append(tap.bytes_up + tap.bytes_down - sum(costs))
+            return sum(costs) / len(costs)
+
+        return Way(name, once_through)
+
+    case = f"idle, {size:,} partitions"
+    table = measure(case, "B a fetch", [way(name) for name in addresses], rounds=2 if quick else 3, tell=tell)
+    worst = max(steady["Sidefetch"])
+    return [
+        table.expecting(
+            Expectation(
+                f"{case}: {worst:.0f} B both ways at most, under {_MOST_BYTES}, however many partitions",
+                is_met=worst < _MOST_BYTES,
+            )
+        ),
+        Table(f"{case}: to begin and end", "B a client", {"Sidefetch": once}),
+    ]
+
+
+def _story(fetches: Sequence[SeenFetch]) -> str:
+    return "\n".join(["fetches were not incremental:", *map(str, fetches)])

@@ -1,0 +1,138 @@
+"""What the cases play on: brokers with their everyday JVM flags, topics on one of them, and the client."""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kio.schema.metadata.v12 import MetadataRequest
+
+from tests.bench import reader
+from tests.bench.reader import Count, Job
+from tests.kafka.ask import ask
+from tests.kafka.cluster import KafkaCluster
+from tests.ports import free_ports
+from tests.processes import Process
+
+__all__ = ["KAFKA", "NODE", "address_of", "brokers", "create_topics", "fill", "haproxy", "haproxy_path", "read"]
+
+KAFKA: Final = "4.3.1"
+NODE: Final = 1
+"""Leads every partition, so that a client has one connection to fetch by."""
+_TOPICS_AT_ONCE: Final = 20
+"""A controller refuses to do more than 10,000 things for one request."""
+
+
+@contextlib.contextmanager
+def brokers() -> Iterator[KafkaCluster]:
+    """A cluster as people run it: C2 and G1, which change a broker's figures by a factor of two."""
+    settings = {"log.retention.check.interval.ms": 3_600_000, "log.segment.bytes": 1 << 29}
+    with KafkaCluster(KAFKA, quick=False, heap_mib=1024, settings=settings) as cluster:
+        yield cluster
+
+
+def create_topics(cluster: KafkaCluster, topics: Mapping[str, int]) -> None:
+    """Topics and how many partitions each, led by ``NODE``; returns when that answers for all of them."""
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    # Small index files: 10,000 partitions would otherwise map 200 GB.
+    config = {"segment.index.bytes": "65536"}
+    new = [
+        NewTopic(name, num_partitions=count, replica_assignment=[[NODE]] * count, config=config)
+        for name, count in topics.items()
+    ]
+    for first in range(0, len(new), _TOPICS_AT_ONCE):
+        for done in client.create_topics(new[first : first + _TOPICS_AT_ONCE], request_timeout=60).values():
+            done.result()
+    # Metadata tells of a leader before that has made all of its logs, so it is asked for each.
+    job = Job(cluster.brokers[NODE].address, topics, max_wait_ms=0)
+    deadline = time.monotonic() + 120
+    while not _all_led(job):
+        assert time.monotonic() < deadline, "topics are not led in time"
+        time.sleep(0.5)
+
+
+def _all_led(job: Job) -> bool:
+    with reader.Connection(job.address) as connection:
+        parts = list(reader.Part.all_of(connection.ask(reader.request(job, 0, {}))[4:]))
+    return len(parts) == sum(job.topics.values()) and not any(part.error for part in parts)
+
+
+def fill(cluster: KafkaCluster, topic: str, partitions: int, *, megabytes: int) -> None:
+    """Produce records of 1 KiB, dealt to the partitions in turn, uncompressed."""
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "acks": "1",
+            "linger.ms": 50,
+            "batch.size": 256 * 1024,
+            "queue.buffering.max.kbytes": 64 * 1024,
+            "log_level": 0,
+        }
+    )
+    value = bytes(range(256)) * 4
+    for number in range(megabytes * 1_000_000 // len(value)):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(120) == 0
+
+
+def address_of(node: int, bootstrap: str) -> str:
+    """Where whoever answers at *bootstrap* says that broker is."""
+    answer = ask(bootstrap, MetadataRequest(topics=(), include_topic_authorized_operations=False))
+    (found,) = (broker for broker in answer.brokers if broker.node_id == node)
+    return f"{found.host}:{found.port}"
+
+
+def read(job: Job) -> Count:
+    """Run the client to its end."""
+    command = [sys.executable, reader.__file__, json.dumps(dataclasses.asdict(job))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, f"the client failed:\n{done.stderr}"
+    return Count(**json.loads(done.stdout))
+
+
+def haproxy_path() -> str | None:
+    """Debian keeps it where an ordinary user's PATH does not lead."""
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
+
+
+@contextlib.contextmanager
+def haproxy(path: str, server: str) -> Iterator[str]:
+    """HAProxy before *server* in TCP mode, with one thread, as Sidefetch has; its address."""
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory(prefix="sidefetch-haproxy-") as folder:
+        config = Path(folder) / "haproxy.cfg"
+        config.write_text(
+            "global\n  nbthread 1\n"
+            "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1m\n  timeout server 1m\n"
+            f"listen broker\n  bind 127.0.0.1:{port}\n  server broker {server}\n"
+        )
+        with Process([path, "-db", "-f", str(config)], log=Path(folder) / "haproxy.log") as process:
+            _wait_until_open(f"127.0.0.1:{port}", process)
+            yield f"127.0.0.1:{port}"
+
+
+def _wait_until_open(address: str, process: Process) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with reader.Connection(address):
+                return
+        except OSError:
+            assert process.exit_code is None, process.log_text()
+            assert time.monotonic() < deadline, f"{process.name} does not listen"
+            time.sleep(0.05)

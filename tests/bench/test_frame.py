@@ -1,0 +1,64 @@
+"""Turns, medians, ratios."""
+
+import json
+
+from tests.bench.frame import Expectation, Table, Way, as_json, measure, render
+
+
+def test_ways_take_turns_and_each_round_begins_with_another() -> None:
+    order: list[str] = []
+
+    def way(name: str, value: float) -> Way:
+        def run() -> float:
+            order.append(name)
+            return value
+
+        return Way(name, run)
+
+    table = measure("case", "s", [way("a", 1), way("b", 2), way("c", 3)], rounds=3, tell=lambda _: None)
+
+    assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert table.values == {"a": [1, 1, 1], "b": [2, 2, 2], "c": [3, 3, 3]}
+
+
+def test_each_round_is_told() -> None:
+    told: list[str] = []
+
+    measure("case", "MB/s", [Way("direct", lambda: 2300.4)], rounds=2, tell=told.append)
+
+    assert told == ["case, round 1 of 2: direct 2,300 MB/s", "case, round 2 of 2: direct 2,300 MB/s"]
+
+
+TABLE = Table("reading", "MB/s", {"direct": [2000, 1000, 3000], "through": [1000, 500, 600]}).expecting(
+    Expectation("at least 0.3 of direct", is_met=True), Expectation("at least 0.9 of direct", is_met=False)
+)
+
+
+def test_the_first_way_is_what_the_others_are_compared_with() -> None:
+    assert TABLE.median("direct") == 2000
+    assert TABLE.ratio("through") == 0.3
+
+
+def test_nothing_is_compared_with_zero() -> None:
+    assert Table("idle", "B", {"direct": [0], "through": [1]}).ratio("through") == 0
+
+
+def test_a_table_is_rendered_with_spread_and_ratio_and_what_was_expected() -> None:
+    lines = render([TABLE]).splitlines()
+
+    assert [line.split() for line in lines] == [
+        ["case", "way", "median", "spread", "ratio"],
+        ["-" * len(lines[0])],
+        ["reading", "direct", "2,000", "MB/s", "1,000", "to", "3,000"],
+        ["through", "600", "MB/s", "500", "to", "1,000", "0.3"],
+        [],
+        ["met", "at", "least", "0.3", "of", "direct"],
+        ["MISSED", "at", "least", "0.9", "of", "direct"],
+    ]
+
+
+def test_json_has_every_value() -> None:
+    (case,) = json.loads(json.dumps(as_json([TABLE])))
+
+    assert case["ways"]["direct"] == {"median": 2000, "ratio": 1, "values": [2000, 1000, 3000]}
+    assert [expectation["is_met"] for expectation in case["expectations"]] == [True, False]

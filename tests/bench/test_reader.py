@@ -1,0 +1,94 @@
+"""The benchmarks' client against kio's codec."""
+
+import io
+import struct
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v11.request import FetchRequest
+from kio.schema.fetch.v11.response import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from kio.schema.request_header.v1.header import RequestHeader
+from kio.schema.types import BrokerId, TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32, i32Timedelta, i64
+
+from tests.bench.reader import Job, Part, next_offset, request
+
+
+def batch(base: int, delta: int, size: int = 100) -> bytes:
+    """The header of a batch of that size, and nothing else in it."""
+    head = struct.pack(">qiibIhi", base, size - 12, 0, 2, 0, 0, delta)
+    return head + bytes(size - len(head))
+
+
+def test_a_request_names_every_partition_and_no_session() -> None:
+    job = Job("h:1", {"a": 2, "b": 1}, max_wait_ms=250)
+
+    frame = request(job, 7, {("a", 1): 42})
+
+    assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+    header, header_size = entity_reader(RequestHeader)(frame, 4)
+    assert (header.request_api_key, header.request_api_version, header.correlation_id) == (1, 11, 7)
+    assert header.client_id == "bench"
+    read, size = entity_reader(FetchRequest)(frame, 4 + header_size)
+    assert 4 + header_size + size == len(frame)
+    assert (read.session_id, read.session_epoch, read.min_bytes) == (0, -1, 1)
+    assert read.max_wait == timedelta(milliseconds=250)
+    assert read.forgotten_topics_data == ()
+    assert read.rack_id == ""
+    assert [(t.topic, p.partition, p.fetch_offset) for t in read.topics for p in t.partitions] == [
+        ("a", 0, 0),
+        ("a", 1, 42),
+        ("b", 0, 0),
+    ]
+
+
+def partition(index: int, records: Any, error: ErrorCode = ErrorCode.none) -> PartitionData:
+    return PartitionData(
+        partition_index=i32(index),
+        error_code=error,
+        high_watermark=i64(100 + index),
+        last_stable_offset=i64(90),
+        log_start_offset=i64(0),
+        aborted_transactions=None,
+        preferred_read_replica=BrokerId(-1),
+        records=records,
+    )
+
+
+def test_an_answer_is_read_partition_by_partition() -> None:
+    out = io.BytesIO()
+    response = FetchResponse(
+        throttle_time=i32Timedelta.parse(timedelta()),
+        error_code=ErrorCode.none,
+        session_id=i32(0),
+        responses=(
+            FetchableTopicResponse(
+                topic=TopicName("a"), partitions=(partition(0, batch(5, 4) + batch(10, 0)), partition(1, b""))
+            ),
+            FetchableTopicResponse(topic=TopicName("b"), partitions=(partition(3, None, ErrorCode(3)),)),
+        ),
+    )
+    entity_writer(FetchResponse)(out, response)
+
+    parts = list(Part.all_of(memoryview(out.getvalue())))
+
+    assert parts == [
+        Part("a", 0, 0, 100, 200, 11),
+        Part("a", 1, 0, 101, 0, -1),
+        Part("b", 3, 3, 103, 0, -1),
+    ]
+
+
+def test_a_batch_that_is_cut_short_does_not_count() -> None:
+    records = batch(5, 4) + batch(10, 9)
+
+    assert next_offset(memoryview(records)) == 20
+    assert next_offset(memoryview(records[:-1])) == 10
+    assert next_offset(memoryview(records[:70])) == -1
+    assert next_offset(memoryview(b"")) == -1
