@@ -4,8 +4,9 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["FetchRecord", "Record", "SessionRecord"]
+__all__ = ["FetchKind", "FetchRecord", "Record", "SessionEvent", "SessionRecord"]
 
+SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
 FetchKind = Literal["full", "incremental", "sessionless"]
 
 
@@ -45,7 +46,7 @@ class SessionRecord:
 
     node: int
     session_id: int
-    event: Literal["created", "refused", "reset", "evicted", "closed"]
+    event: SessionEvent
     partitions: int
     """Partitions in it at that time."""
 

@@ -127,7 +127,7 @@ class UpstreamSession:
                 return Plan(session_id, epoch, _added_first(asks, self.listed), forgotten, len(wanted))
             case Full(session_id) | Incremental(session_id):
                 epoch = INITIAL_EPOCH if keep else FINAL_EPOCH
-                return Plan(session_id, epoch, wanted, (), len(wanted))
+                return Plan(session_id, epoch, dict(wanted), (), len(wanted))
             case never:
                 assert_never(never)
 
@@ -139,9 +139,8 @@ class UpstreamSession:
             gone = refusal is Refusal.EVICTED or plan.epoch == FINAL_EPOCH
             self._start_over(NO_SESSION if gone else self._known_id(plan, reply))
             return Refused(refusal, reply.error)
-        if plan.is_full and not reply.keys and reply.throttle_ms > 0:
-            self._start_over(NO_SESSION)
-        elif reply.session_id == NO_SESSION or plan.epoch == FINAL_EPOCH:
+        held_back = plan.is_full and not reply.keys and reply.throttle_ms > 0
+        if held_back or reply.session_id == NO_SESSION or plan.epoch == FINAL_EPOCH:
             self._start_over(NO_SESSION)
         elif plan.is_full:
             self.state = Incremental(reply.session_id, next_epoch(INITIAL_EPOCH))
@@ -156,6 +155,10 @@ class UpstreamSession:
     def lost(self, plan: Plan) -> None:
         """*plan* was not answered: whether the broker has seen it is unknown, and a new session settles it."""
         self._start_over(NO_SESSION if plan.epoch == FINAL_EPOCH else plan.session_id)
+
+    def restart(self) -> None:
+        """Name every partition in the next fetch, and replace the session."""
+        self._start_over(self.state.session_id)
 
     def farewell(self) -> Plan | None:
         """The fetch that closes the session at the broker, to be sent once; None if there is none."""

@@ -72,12 +72,22 @@ class ResponseLayout:
         return self.quiet.size
 
     def pack_quiet(
-        self, into: bytearray, index: int, partition: int, offsets: tuple[int, int, int], *, committed: bool
+        self, into: bytearray, index: int, partition: int, offsets: tuple[int, ...], *, committed: bool
     ) -> None:
-        """Write a quiet partition at *index*; *offsets* are high watermark, last stable, log start."""
+        """Write a quiet partition at *index*; *offsets* are high watermark, last stable and log start.
+
+        The last of them is left out where the version has none.
+        """
         tail = self.committed_tail if committed else self.quiet_tail
-        kept = offsets if self.version >= 5 else offsets[:2]
-        self.quiet.pack_into(into, index * self.quiet.size, partition, 0, *kept, *tail)
+        self.quiet.pack_into(into, index * self.stride, partition, 0, *offsets[: self._offsets], *tail)
+
+    def quiet_offsets(self, written: bytearray, index: int) -> tuple[int, ...]:
+        """The offsets of the quiet partition at *index*."""
+        return self.quiet.unpack_from(written, index * self.stride)[2 : 2 + self._offsets]
+
+    @property
+    def _offsets(self) -> int:
+        return 3 if self.version >= 5 else 2
 
     def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int) -> bytes:
         """All that stands before the first topic, without the frame's size. No session is ever granted."""

@@ -1,0 +1,121 @@
+"""One fetch of a client, from the request to the pieces of its answer."""
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from proxy.errors import ClientProtocolError, ErrorCode
+from proxy.fetch.lowering import error_for
+from proxy.fetch.sheet import Sheet
+from proxy.session.epochs import is_full
+from proxy.wire.addresses import Place
+from proxy.wire.fetch import (
+    UNKNOWN,
+    Endpoint,
+    FetchRequest,
+    PartitionReply,
+    Topic,
+    request_layout,
+    response_layout,
+)
+
+__all__ = ["Exchange", "Pieces", "check_request", "erroneous"]
+
+_SIZE: Final = struct.Struct(">i")
+
+Pieces = list[bytes | memoryview]
+"""An answer as a frame, in buffers."""
+
+
+def erroneous(partition: int, error: int) -> PartitionReply:
+    """What a broker says of a partition that it could not read."""
+    return PartitionReply(partition, error, UNKNOWN, aborted=())
+
+
+@attrs.define
+class Exchange:
+    """A client's fetch while it is being answered."""
+
+    request: FetchRequest
+    started_s: float
+    news: dict[Topic, list[PartitionReply]] = attrs.field(factory=dict)
+    """What is spliced into the answer, by the client's topics."""
+    endpoints: tuple[Endpoint, ...] = ()
+    throttle_ms: int = 0
+    attempts: int = 0
+    """How often brokers were asked in vain."""
+
+    @property
+    def version(self) -> int:
+        return self.request.version
+
+    def remaining_ms(self, now_s: float) -> int:
+        """What is left of the client's wait."""
+        waited_ms = int((now_s - self.started_s) * 1000)
+        return max(self.request.options.max_wait_ms - waited_ms, 0)
+
+    def add(self, topic: Topic, reply: PartitionReply) -> None:
+        self.news.setdefault(topic, []).append(
+            reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
+        )
+
+    def answer(self, sheet: Sheet, place: Place) -> Pieces:
+        """The whole answer: the sheet with the news spliced in."""
+        topics = sheet.answer(self.news)
+        return self._framed(ErrorCode.none, sheet.sections, topics, _placed(self.endpoints, place))
+
+    def refusal(self, error: int) -> Pieces:
+        """An answer that is an error as a whole, as a broker makes it.
+
+        Below v7 there is no place for such an error, and below v13 brokers repeat it for every partition.
+        """
+        if self.version >= 13:
+            return self._framed(error, 0, [], ())
+        return self._all_erroneous(error, top_level=error)
+
+    def unreadable(self, error: int) -> Pieces:
+        """An answer in which every partition has an error."""
+        return self._all_erroneous(error, top_level=ErrorCode.none)
+
+    def empty(self, error: int = ErrorCode.none) -> Pieces:
+        """An answer without partitions."""
+        return self._framed(error, 0, [], ())
+
+    def _all_erroneous(self, error: int, *, top_level: int) -> Pieces:
+        layout, request = response_layout(self.version), request_layout(self.version)
+        sheet = Sheet(layout, committed=bool(self.request.options.isolation))
+        sections = self.request.sections
+        sheet.reshape(request, sections, range(len(sections)))
+        code = error_for(self.version, error)
+        news: dict[Topic, list[PartitionReply]] = {}
+        for section in sections:
+            fields = request.entry.iter_unpack(section.entries)
+            news.setdefault(section.topic, []).extend(erroneous(each[0], code) for each in fields)
+        return self._framed(top_level, sheet.sections, sheet.answer(news), ())
+
+    def _framed(self, error: int, topics: int, body: Pieces, endpoints: Iterable[Endpoint]) -> Pieces:
+        layout = response_layout(self.version)
+        front = layout.header(self.request.header.correlation_id, self.throttle_ms, error, topics)
+        end = layout.end(endpoints)
+        size = len(front) + sum(map(len, body)) + len(end)
+        return [_SIZE.pack(size) + front, *body, end]
+
+
+def check_request(request: FetchRequest) -> None:
+    """Refuse what only a broker may send.
+
+    Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is impossible.
+    """
+    if request.replica_id >= 0:
+        raise ClientProtocolError(f"replica id {request.replica_id}: followers must not fetch through a proxy")
+    if not is_full(request.session_epoch) and request.session_epoch < 0:
+        raise ClientProtocolError(f"session epoch {request.session_epoch}")
+
+
+def _placed(endpoints: Iterable[Endpoint], place: Place) -> Iterable[Endpoint]:
+    for each in endpoints:
+        at = place(each.node_id, each.host, each.port)
+        if at is not None:
+            yield each._replace(host=at[0], port=at[1])

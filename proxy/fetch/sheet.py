@@ -1,0 +1,152 @@
+"""The answer to a client's fetch as it would be if nothing were new, kept ready and patched where something is."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from proxy.fetch.wanted import numbered
+from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
+
+__all__ = ["Sheet"]
+
+_NO_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
+
+
+@attrs.frozen
+class _Rows:
+    """One section of the answer: ``head | quiet partitions, of fixed size | tail``."""
+
+    head: bytes
+    index_of: Mapping[int, int]
+    quiet: bytearray
+    tail: bytes
+
+
+class Sheet:
+    """Every partition of a client's fetch, in its order, with the last offsets that the broker told of it.
+
+    Never an error: an error is true of one answer only, and is spliced into that one.
+    Source: brokers leave out of an incremental answer what has not changed (KIP-227); clients that sent a full
+            fetch want every partition back, and Java's from 0.10.1 to 1.0 drop an answer that lacks one.
+    """
+
+    __slots__ = ("_committed", "_layout", "_names", "_rows", "_unknown")
+
+    def __init__(self, layout: ResponseLayout, *, committed: bool) -> None:
+        self._layout = layout
+        self._committed = committed
+        self._rows: dict[tuple[Topic, int], _Rows] = {}
+        self._names: list[tuple[Topic, int]] = []
+        self._unknown = False
+        """Whether the offsets of some partition may be unknown."""
+
+    def reshape(self, request: RequestLayout, sections: Sequence[Section], reshaped: Collection[int]) -> None:
+        """Take the form of a request; *reshaped* tells which of its sections are not as they were.
+
+        Offsets already known of a partition are kept. Cost: O(sections), and O(partitions) of those reshaped.
+        """
+        names = numbered(sections)
+        if reshaped:
+            topics = {sections[index].topic for index in reshaped}
+            offsets = {
+                (topic, partition): self._offsets(rows, index)
+                for (topic, _), rows in self._rows.items()
+                if topic in topics
+                for partition, index in rows.index_of.items()
+            }
+            for index in reshaped:
+                self._rows[names[index]] = self._fresh(request, sections[index], offsets)
+        if names != self._names:
+            self._names = names
+            self._rows = {name: self._rows[name] for name in names}
+
+    def learn(self, topic: Topic, reply: PartitionReply) -> None:
+        """Keep what a broker told of a partition's offsets."""
+        offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
+        for rows in self._of(topic):
+            index = rows.index_of.get(reply.partition)
+            if index is not None:
+                self._write(rows.quiet, index, reply.partition, offsets)
+
+    def suits(self, version: int, *, committed: bool) -> bool:
+        return (self._layout.version, self._committed) == (version, committed)
+
+    def lacks(self, news: Mapping[Topic, Iterable[PartitionReply]]) -> bool:
+        """Whether no broker has told the offsets of some partition, and *news* does not tell of it either.
+
+        Cost: O(1) as long as every partition's offsets are known, O(partitions) else.
+        """
+        if not self._unknown:
+            return False
+        unknown = [
+            (topic, partition)
+            for (topic, _), rows in self._rows.items()
+            for partition, index in rows.index_of.items()
+            if self._offsets(rows, index)[0] == UNKNOWN
+        ]
+        self._unknown = bool(unknown)
+        told = {(topic, each.partition) for topic, replies in news.items() for each in replies}
+        return any(each not in told for each in unknown)
+
+    def answer(self, news: Mapping[Topic, Iterable[PartitionReply]]) -> list[bytes | memoryview]:
+        """The topics of the answer, *news* spliced in: buffers, of which those of records are views.
+
+        Cost: O(sections + news), and one copy of the quiet partitions' bytes.
+        """
+        pieces: list[bytes | memoryview] = []
+        quiet: list[bytes | memoryview] = []
+        for topic, nth in self._names:
+            rows = self._rows[topic, nth]
+            quiet.append(rows.head)
+            at = 0
+            spliced = {
+                rows.index_of[reply.partition]: reply
+                for reply in news.get(topic, ())
+                if reply.partition in rows.index_of
+            }
+            quiet_rows = memoryview(rows.quiet)
+            for index, reply in sorted(spliced.items()):
+                start = index * self._layout.stride
+                head, records, tail = self._layout.partition(reply)
+                quiet += (quiet_rows[at:start], head)
+                if len(records):
+                    pieces += (b"".join(quiet), records)
+                    quiet = []
+                quiet.append(tail)
+                at = start + self._layout.stride
+            quiet += (quiet_rows[at:], rows.tail)
+        pieces.append(b"".join(quiet))
+        return pieces
+
+    @property
+    def sections(self) -> int:
+        return len(self._names)
+
+    def _of(self, topic: Topic) -> list[_Rows]:
+        found: list[_Rows] = []
+        while (rows := self._rows.get((topic, len(found)))) is not None:
+            found.append(rows)
+        return found
+
+    def _fresh(
+        self,
+        request: RequestLayout,
+        section: Section,
+        offsets: Mapping[tuple[Topic, int], tuple[int, ...]],
+    ) -> _Rows:
+        partitions = [fields[0] for fields in request.entry.iter_unpack(section.entries)]
+        quiet = bytearray(len(partitions) * self._layout.stride)
+        for index, partition in enumerate(partitions):
+            known = offsets.get((section.topic, partition), _NO_OFFSETS)
+            self._unknown |= known[0] == UNKNOWN
+            self._write(quiet, index, partition, known)
+        head = self._layout.topic(section.topic, len(partitions))
+        index_of = {partition: index for index, partition in enumerate(partitions)}
+        return _Rows(head, index_of, quiet, self._layout.topic_end)
+
+    def _write(self, quiet: bytearray, index: int, partition: int, offsets: tuple[int, ...]) -> None:
+        self._layout.pack_quiet(quiet, index, partition, offsets, committed=self._committed)
+
+    def _offsets(self, rows: _Rows, index: int) -> tuple[int, ...]:
+        return self._layout.quiet_offsets(rows.quiet, index)

@@ -1,0 +1,108 @@
+"""What Sidefetch knows of a cluster: brokers, topics, leaders. Immutable; every refresh makes a new one."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NewType
+
+import attrs
+
+from proxy.errors import ErrorCode
+from proxy.wire.fetch import UNKNOWN, Topic, TopicId
+
+__all__ = ["NO_LEADER", "Broker", "BrokerId", "Leader", "TopicInfo", "Topology"]
+
+BrokerId = NewType("BrokerId", int)
+NO_LEADER = BrokerId(-1)
+
+
+@attrs.frozen
+class Broker:
+    """A broker as the cluster advertises it."""
+
+    node_id: BrokerId
+    host: str
+    port: int
+    rack: str | None
+
+
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    node_id: BrokerId
+    """-1 while there is none."""
+    epoch: int
+    """Its leader epoch; -1 where the brokers do not tell (Metadata below v7)."""
+
+
+@attrs.frozen
+class TopicInfo:
+    """A topic, or why it cannot be told."""
+
+    name: str | None
+    topic_id: TopicId | None
+    """None where the brokers have no ids (Metadata below v10)."""
+    error: int = 0
+    leaders: Mapping[int, Leader] = attrs.field(factory=dict)
+    """By partition."""
+
+
+@attrs.frozen
+class Topology:
+    """One view of the cluster.
+
+    A topic that did not change between two views is the same object in both, so that a change can be told by
+    identity.
+    """
+
+    cluster_id: str | None = None
+    brokers: Mapping[BrokerId, Broker] = attrs.field(factory=dict)
+    topics: Mapping[Topic, TopicInfo] = attrs.field(factory=dict)
+    """By name, and by id where there is one."""
+
+    def topic(self, topic: Topic) -> TopicInfo | None:
+        return self.topics.get(topic)
+
+    def refreshed(self, metadata: Any) -> "Topology":
+        """This view, brought up to date by a Metadata answer (a kio entity of any version).
+
+        Brokers are replaced by those in the answer, topics only where it names them. A topic that came back under
+        another id takes the place of the old one; the old id is then unknown.
+        """
+        topics = dict(self.topics)
+        for each in metadata.topics:
+            info = _topic_info(each)
+            for name in _names(info):
+                known = topics.get(name)
+                if known is not None and known == info:
+                    info = known
+                elif known is not None and known.topic_id != info.topic_id and known.topic_id is not None:
+                    topics[known.topic_id] = TopicInfo(known.name, known.topic_id, ErrorCode.unknown_topic_id)
+            for name in _names(info):
+                topics[name] = info
+        brokers = {
+            BrokerId(each.node_id): Broker(
+                BrokerId(each.node_id), each.host, each.port, getattr(each, "rack", None)
+            )
+            for each in metadata.brokers
+        }
+        return Topology(getattr(metadata, "cluster_id", self.cluster_id), brokers, topics)
+
+    def without(self, topics: Iterable[Topic]) -> "Topology":
+        """This view, without topics that nobody asks for any more."""
+        gone = set(topics)
+        kept = {key: info for key, info in self.topics.items() if key not in gone and info.name not in gone}
+        return attrs.evolve(self, topics=kept)
+
+
+def _names(info: TopicInfo) -> list[Topic]:
+    return [name for name in (info.name, info.topic_id) if name is not None]
+
+
+def _topic_info(topic: Any) -> TopicInfo:
+    topic_id = getattr(topic, "topic_id", None)
+    leaders = {
+        int(each.partition_index): Leader(BrokerId(each.leader_id), getattr(each, "leader_epoch", UNKNOWN))
+        for each in topic.partitions
+    }
+    name = str(topic.name) if topic.name is not None else None
+    identity = TopicId(topic_id.bytes) if topic_id is not None else None
+    return TopicInfo(name, identity, int(topic.error_code), leaders)

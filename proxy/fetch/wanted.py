@@ -1,0 +1,226 @@
+"""What a client wants, kept from one fetch to the next so that a fetch costs what changed in it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from proxy.errors import ErrorCode
+from proxy.fetch.topology import BrokerId, TopicInfo, Topology
+from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
+
+__all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
+
+_BLOCK_BYTES = 4096
+
+
+def differing_entries(old: bytes | memoryview, new: bytes | memoryview, stride: int) -> list[int]:
+    """Which of the *stride*-byte entries of two equally long buffers differ, in order.
+
+    Cost: a comparison of the bytes, in blocks, and one of each entry in the blocks that differ.
+    """
+    old, new = bytes(old), bytes(new)
+    if old == new:
+        return []
+    block = max(_BLOCK_BYTES // stride, 1) * stride
+    return [
+        at // stride
+        for start in range(0, len(new), block)
+        if old[start : start + block] != new[start : start + block]
+        for at in range(start, min(start + block, len(new)), stride)
+        if old[at : at + stride] != new[at : at + stride]
+    ]
+
+
+@attrs.frozen
+class Asker:
+    """On whose behalf partitions are asked for, and of whom."""
+
+    node_id: BrokerId
+    """The broker whose listener the client came to: it takes it for the leader."""
+    by_id: bool
+    """Whether that broker is asked by topic id."""
+    may_read_followers: bool
+    """The client told its rack (v11+), so it may have been sent here by the leader."""
+
+
+@attrs.frozen
+class Change:
+    """What a fetch changed in the table, by the broker's names."""
+
+    touched: tuple[Key, ...]
+    """Added, moved or removed."""
+    reshaped: frozenset[int]
+    """The request's sections whose partitions are not the same, in the same order, as last time."""
+
+
+@attrs.define
+class _Known:
+    """One section as it was last asked for."""
+
+    entries: bytes
+    info: TopicInfo | None
+    shape: tuple[int, ...]
+    """Its partitions, in order."""
+    keys: list[Key | None]
+    """What each is called upstream; None where it is not asked for."""
+
+
+class Wanted:
+    """The partitions of a client's last fetch, as the broker calls them.
+
+    A section that is the same as last time, of a topic that is the same in the topology, costs one comparison.
+    """
+
+    __slots__ = ("_known", "_last", "asks", "misfits", "named", "unknown")
+
+    def __init__(self) -> None:
+        self.asks: dict[Key, Ask] = {}
+        """What to ask the broker for."""
+        self.misfits: dict[tuple[Topic, int], int] = {}
+        """(topic as the client names it, partition) to the error that it gets without asking the broker."""
+        self.named: dict[Topic, Topic] = {}
+        """The broker's name of a topic to the client's."""
+        self.unknown: set[Topic] = set()
+        """Topics of the misfits, as the client names them: the topology may be behind."""
+        self._known: dict[tuple[Topic, int], _Known] = {}
+        self._last: tuple[RequestLayout, Asker] | None = None
+
+    def update(
+        self, layout: RequestLayout, sections: Sequence[Section], topology: Topology, asker: Asker
+    ) -> Change:
+        """Bring the table up to what a request asks for. Partitions that it does not name are given up."""
+        if self._last != (layout, asker):
+            removed = tuple(self.asks)
+            self.__init__()  # type: ignore[misc]  # entries of another layout cannot be compared
+            self._last = (layout, asker)
+            change = self.update(layout, sections, topology, asker)
+            return attrs.evolve(change, touched=(*removed, *change.touched))
+
+        names = numbered(sections)
+        fresh: list[tuple[int, tuple[Topic, int], TopicInfo | None]] = []
+        touched: list[Key] = []
+        for index, (name, section) in enumerate(zip(names, sections, strict=True)):
+            known, info = self._known.get(name), topology.topic(section.topic)
+            comparable = known is not None and known.info is info and len(known.entries) == len(section.entries)
+            if not (comparable and known and self._moved(layout, known, section, asker, touched)):
+                fresh.append((index, name, info))
+
+        # All that goes is taken out before anything new is put in: a partition may go from one section to another.
+        current = set(names)
+        for name in [name for name in self._known if name not in current]:
+            touched += self._drop(name)
+        for _, name, _ in fresh:
+            touched += self._drop(name)
+        reshaped = set()
+        for index, name, info in fresh:
+            touched += self._add(layout, name, sections[index], info, asker)
+            reshaped.add(index)
+        return Change(tuple(touched), frozenset(reshaped))
+
+    def in_order(self, sections: Iterable[Section]) -> Iterator[Key]:
+        """The asked partitions in the client's order: from v3 on, brokers read a full fetch in its order."""
+        for name in numbered(sections):
+            yield from (key for key in self._known[name].keys if key is not None)
+
+    def _moved(
+        self, layout: RequestLayout, known: _Known, section: Section, asker: Asker, touched: list[Key]
+    ) -> bool:
+        """Take over the entries that differ; False, with nothing done, if their partitions are not the same."""
+        differing = differing_entries(known.entries, section.entries, layout.stride)
+        moved = [layout.entry.unpack_from(section.entries, index * layout.stride) for index in differing]
+        if any(known.shape[index] != fields[0] for index, fields in zip(differing, moved, strict=True)):
+            return False
+        for index, fields in zip(differing, moved, strict=True):
+            key = known.keys[index]
+            if key is not None and known.info is not None:
+                self.asks[key] = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
+                touched.append(key)
+        if differing:
+            known.entries = bytes(section.entries)
+        return True
+
+    def _drop(self, name: tuple[Topic, int]) -> list[Key]:
+        known = self._known.pop(name, None)
+        if known is None:
+            return []
+        topic = name[0]
+        self.unknown.discard(topic)
+        for partition in known.shape:
+            self.misfits.pop((topic, partition), None)
+        gone = [key for key in known.keys if key is not None]
+        for key in gone:
+            self.asks.pop(key, None)
+        return gone
+
+    def _add(
+        self,
+        layout: RequestLayout,
+        name: tuple[Topic, int],
+        section: Section,
+        info: TopicInfo | None,
+        asker: Asker,
+    ) -> list[Key]:
+        topic = name[0]
+        shape: list[int] = []
+        keys: list[Key | None] = []
+        upstream = None if info is None else info.topic_id if asker.by_id else info.name
+        for fields in layout.entry.iter_unpack(section.entries):
+            partition = fields[0]
+            shape.append(partition)
+            error = _misfit(info, upstream, partition, asker)
+            if error:
+                self.misfits[topic, partition] = error
+                self.unknown.add(topic)
+                keys.append(None)
+            else:
+                assert info is not None
+                assert upstream is not None
+                key = Key(upstream, partition)
+                self.asks[key] = _with_epoch(layout.ask(fields), info, partition, asker)
+                keys.append(key)
+        if upstream is not None:
+            self.named[upstream] = topic
+        self._known[name] = _Known(bytes(section.entries), info, tuple(shape), keys)
+        return [key for key in keys if key is not None]
+
+
+def numbered(sections: Iterable[Section]) -> list[tuple[Topic, int]]:
+    """A name for each section: its topic, and how many of that topic stand before it."""
+    seen: dict[Topic, int] = {}
+    names = []
+    for section in sections:
+        nth = seen.get(section.topic, 0)
+        seen[section.topic] = nth + 1
+        names.append((section.topic, nth))
+    return names
+
+
+def _misfit(info: TopicInfo | None, upstream: Topic | None, partition: int, asker: Asker) -> int:
+    """The error that a partition gets without asking; 0 to ask.
+
+    A partition that the topology does not know may be newer than it, so the broker is asked.
+    """
+    if info is None:
+        return ErrorCode.not_leader_or_follower
+    if info.error == ErrorCode.invalid_topic_exception:
+        return ErrorCode.unknown_topic_or_partition  # as a fetch says it
+    if info.error:
+        return info.error
+    if upstream is None:
+        return ErrorCode.unknown_topic_or_partition
+    leader = info.leaders.get(partition)
+    if leader is None or leader.node_id == asker.node_id or asker.may_read_followers:
+        return ErrorCode.none
+    # From v11 on a follower answers as one. This client means the leader, so it is told to look again.
+    return ErrorCode.not_leader_or_follower
+
+
+def _with_epoch(ask: Ask, info: TopicInfo, partition: int, asker: Asker) -> Ask:
+    """*ask* with the leader epoch that we know, if the client knows none.
+
+    Without an epoch, a leader that was demoted would go on answering from v11 on, as a follower (KIP-320, KIP-392).
+    """
+    leader = info.leaders.get(partition)
+    if ask.epoch != UNKNOWN or leader is None or leader.node_id != asker.node_id:
+        return ask
+    return ask._replace(epoch=leader.epoch)

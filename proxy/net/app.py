@@ -1,0 +1,195 @@
+"""The whole proxy, from the first listener to the last client."""
+
+import random
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+import trio
+
+from proxy.config import Config
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.fetch.topology import BrokerId
+from proxy.net.brokers import connect
+from proxy.net.client import ClientConnection, Services
+from proxy.net.listeners import Listeners
+from proxy.net.logs import Log
+from proxy.net.sockets import FrameSocket
+from proxy.net.topology import TopologyService
+from proxy.trace import Record
+from proxy.wire.addresses import Place
+
+__all__ = ["Observe", "Proxy", "serve"]
+
+Observe = Callable[[Record], None]
+
+_LOG_EVERY_S: Final = 1.0
+
+
+def _ignore(_: Record) -> None:
+    """Nobody observes."""
+
+
+async def serve(
+    config: Config,
+    *,
+    observe: Observe = _ignore,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve clients until SIGTERM or SIGINT; the first one drains, a second one ends at once.
+
+    Raises: ConfigError: a port cannot be listened on; SystemExit: a second signal came.
+    """
+    log = Log(config.log.format, config.log.level, sys.stderr)
+    proxy = Proxy(config, log, observe)
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on, signals, proxy, log)
+            await proxy.run(task_status=task_status)
+            nursery.cancel_scope.cancel()
+
+
+async def _stop_on(signals: AsyncIterator[int], proxy: "Proxy", log: Log) -> None:
+    first = True
+    async for number in signals:
+        name = signal.Signals(number).name
+        if not first:
+            log.warning("ended", signal=name)
+            raise SystemExit(1)
+        log.info("stopping", signal=name)
+        proxy.stop()
+        first = False
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+class Proxy:
+    """One proxy in front of one cluster."""
+
+    def __init__(self, config: Config, log: Log, observe: Observe = _ignore) -> None:
+        self._config = config
+        self._log = log
+        self._topology = TopologyService(config.upstream, log)
+        self._services = Services(self._topology, config.upstream.connect_timeout_s, observe, log)
+        self._clients: set[ClientConnection] = set()
+        self._gone = trio.Event()
+        self._stopping = trio.Event()
+        self._listeners: Listeners | None = None
+        self.counts: Counter[str] = Counter()
+        """Connections, and how those ended that did not end well."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until ``stop``, then until the clients have gone or the grace has passed.
+
+        Raises: ConfigError: a port cannot be listened on.
+        """
+        async with trio.open_nursery() as nursery:
+            self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
+            await self._listeners.open_bootstrap()
+            nursery.start_soon(self._topology.run)
+            nursery.start_soon(self._open_broker_listeners, self._listeners)
+            task_status.started()
+            await self._stopping.wait()
+            self._listeners.close()
+            self._log.info("draining", clients=len(self._clients), grace_s=self._config.grace_s)
+            for client in self._clients:
+                client.drain()
+            with trio.move_on_after(self._config.grace_s):
+                while self._clients:
+                    self._gone = trio.Event()
+                    await self._gone.wait()
+            left = len(self._clients)
+            nursery.cancel_scope.cancel()
+        self._log.info("stopped", clients_left=left, **self.counts)
+
+    def stop(self) -> None:
+        """Take no new clients, and end when those there are have gone."""
+        self._stopping.set()
+
+    async def _open_broker_listeners(self, listeners: Listeners) -> None:
+        await self._topology.known.wait()
+        topology = self._topology.topology
+        listeners.open_for_all(list(topology.brokers))
+        self._log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
+
+    # ------------------------------------------------------------------------------------------ one client
+
+    async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
+        """The boundary: whatever goes wrong with one client ends that client only."""
+        try:
+            client = FrameSocket(stream, self._config.downstream.max_frame_bytes)
+        except OSError:
+            return  # it has gone already
+        self.counts["connections"] += 1
+        with client:
+            try:
+                await self._connected(node_id, client)
+            except* ClientProtocolError as wrong:
+                self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
+            except* BrokerProtocolError as wrong:
+                self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
+            except* BrokerUnavailable as wrong:
+                self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
+            except* Exception as bug:
+                self.counts["bugs"] += 1
+                trace = "".join(traceback.format_exception(bug))
+                self._log.error("bug", client=client.peer, trace=trace)
+
+    def _ended(self, count: str, event: str, client: FrameSocket, wrong: BaseExceptionGroup[Exception]) -> None:
+        self.counts[count] += 1
+        reason = next(_leaves(wrong))
+        self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=client.peer, reason=reason)
+
+    async def _connected(self, node_id: BrokerId | None, client: FrameSocket) -> None:
+        ready: FrameSocket | None = None
+        if node_id is None:
+            node_id, ready = await self._any_broker()
+        connection = ClientConnection(client, node_id, self._place(client), self._services, ready)
+        self._clients.add(connection)
+        if self._stopping.is_set():
+            connection.drain()
+        try:
+            await connection.run()
+        finally:
+            self._clients.discard(connection)
+            self._gone.set()
+
+    async def _any_broker(self) -> tuple[BrokerId, FrameSocket]:
+        """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
+        await self._topology.known.wait()
+        brokers = list(self._topology.topology.brokers.values())
+        random.shuffle(brokers)
+        failures = []
+        for broker in brokers:
+            address = self._topology.address_of(broker.node_id)
+            if address is None:
+                continue
+            try:
+                frames = await connect(address, connect_timeout_s=self._config.upstream.connect_timeout_s)
+            except BrokerUnavailable as wrong:
+                failures.append(str(wrong))
+            else:
+                return broker.node_id, frames
+        raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
+
+    def _place(self, client: FrameSocket) -> Place:
+        """Tells this client where brokers are: the host that it has reached us by, and the broker's port."""
+        listeners = self._listeners
+        assert listeners is not None
+        advertised = self._config.downstream.advertise or client.local_host
+
+        def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+            self._topology.saw(node_id, host, port)
+            local = listeners.open_for(BrokerId(node_id))
+            return None if local is None else (advertised, local)
+
+        return place

@@ -1,0 +1,286 @@
+"""Serves one client connection: carries out what its relay decides."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from proxy.errors import (
+    BrokerProtocolError,
+    BrokerUnavailable,
+    ClientProtocolError,
+    MalformedFrame,
+    ProxyError,
+)
+from proxy.fetch.topology import BrokerId, Topology
+from proxy.net.brokers import connect, open_broker
+from proxy.net.logs import Log
+from proxy.net.sockets import FrameSocket, Outbox
+from proxy.net.topology import TopologyService
+from proxy.relay.client import ClientRelay
+from proxy.relay.commands import (
+    ClientFrame,
+    CloseLink,
+    Command,
+    Draining,
+    Event,
+    Learn,
+    Link,
+    LinkFrame,
+    LinkLost,
+    LinkOpened,
+    Note,
+    OpenLink,
+    Reply,
+    Send,
+    Tick,
+    Told,
+)
+from proxy.trace import Record
+from proxy.wire.addresses import Place
+from proxy.wire.apis import ApiRanges
+
+__all__ = ["ClientConnection", "Services"]
+
+_FAREWELL_S = 1.0
+"""How long closing a session may take, with a broker that may be gone."""
+
+
+@attrs.frozen
+class Services:
+    """What all client connections share."""
+
+    topology: TopologyService
+    connect_timeout_s: float
+    observe: Callable[[Record], None]
+    log: Log
+
+
+@attrs.define(eq=False)
+class _OpenLink:
+    frames: FrameSocket
+    outbox: Outbox
+    scope: trio.CancelScope
+
+
+class ClientConnection:
+    """One client, its relay, and its links to broker *node_id*.
+
+    *ready* is a bare connection to that broker that is open already, if there is one; it is taken over.
+    """
+
+    def __init__(
+        self,
+        client: FrameSocket,
+        node_id: BrokerId,
+        place: Place,
+        services: Services,
+        ready: FrameSocket | None = None,
+    ) -> None:
+        self._client = client
+        self._node_id = node_id
+        self._services = services
+        self._ready = ready
+        self._relay = ClientRelay(node_id, place, services.topology.topology, random.random())
+        self._outbox = Outbox(client)
+        self._links: dict[Link, _OpenLink] = {}
+        self._may_read = trio.Event()
+        self._timer = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Serve until the client goes, or must go.
+
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable: why it must.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._send_to_client)
+                nursery.start_soon(self._tick)
+                await self._receive_from_client()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+            if self._ready is not None:
+                self._ready.close()
+            with trio.move_on_after(_FAREWELL_S, shield=True):
+                await self._say_farewell()
+            for link in self._links.values():
+                link.frames.close()
+
+    def drain(self) -> None:
+        """Answer at once what waits."""
+        self._deliver(Draining())
+
+    # ------------------------------------------------------------------------------------------ the client
+
+    async def _receive_from_client(self) -> None:
+        try:
+            while frames := await self._client.receive():
+                for frame in frames:
+                    while not self._relay.takes_requests:
+                        self._may_read = trio.Event()
+                        await self._may_read.wait()
+                    self._handle(ClientFrame(frame))
+        except OSError:
+            pass  # it went without a word
+        except MalformedFrame as wrong:
+            raise ClientProtocolError(str(wrong)) from wrong
+
+    async def _send_to_client(self) -> None:
+        try:
+            await self._outbox.pump()
+        except OSError:
+            self._end()
+
+    async def _tick(self) -> None:
+        while True:
+            with self._timer:
+                await trio.sleep_forever()
+            self._timer = trio.CancelScope()
+            self._handle(Tick())
+
+    def _end(self) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    # ----------------------------------------------------------------------------------- events and commands
+
+    def _handle(self, event: Event) -> None:
+        if self._nursery is None:
+            return
+        for command in self._relay.handle(event, trio.current_time()):
+            self._carry_out(command)
+        self._may_read.set()
+        deadline_s = self._relay.deadline_s
+        self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
+
+    def _carry_out(self, command: Command) -> None:
+        services = self._services
+        match command:
+            case Reply(pieces):
+                self._reply(pieces)
+            case Send(link, pieces):
+                self._send(link, pieces)
+            case Note(record):
+                services.observe(record)
+            case Learn(topics):
+                services.topology.learn(topics, self._told)
+            case OpenLink(link, client_id):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._run_link, link, client_id)
+            case CloseLink(link, why):
+                services.log.warning("broker-broke-protocol", node=self._node_id, reason=why)
+                opened = self._links.pop(link, None)
+                if opened is not None:
+                    opened.scope.cancel()
+
+    def _reply(self, pieces: Sequence[bytes | memoryview]) -> None:
+        try:
+            self._outbox.put(pieces)
+        except OSError:
+            self._end()
+
+    def _send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
+        opened = self._links.get(link)
+        if opened is None:
+            return  # it was lost, and its loss is about to be told
+        try:
+            opened.outbox.put(pieces)
+        except OSError:
+            opened.scope.cancel()
+
+    def _told(self, topology: Topology) -> None:
+        self._deliver(Told(topology))
+
+    def _deliver(self, event: Event) -> None:
+        """Handle an event that comes from another task: what goes wrong with it must end us, not that task."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._handle_later, event)
+
+    async def _handle_later(self, event: Event) -> None:
+        self._handle(event)
+
+    # ------------------------------------------------------------------------------------------- the links
+
+    async def _run_link(self, link: Link, client_id: str | None) -> None:
+        try:
+            frames, ranges = await self._open(link, client_id)
+        except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
+            self._services.log.info(
+                "broker-unavailable", every_s=5, per=self._node_id, node=self._node_id, reason=wrong
+            )
+            self._handle(LinkLost(link))
+            return
+        # When all of us is cancelled, the link stays open for the farewell, and ``run`` closes it.
+        with trio.CancelScope() as scope:
+            opened = _OpenLink(frames, Outbox(frames), scope)
+            self._links[link] = opened
+            self._handle(LinkOpened(link, ranges))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._pump_link, opened)
+                await self._receive_from_link(link, opened)
+                nursery.cancel_scope.cancel()
+        frames.close()
+        if self._links.get(link) is opened:
+            del self._links[link]
+            self._handle(LinkLost(link))
+
+    async def _open(self, link: Link, client_id: str | None) -> tuple[FrameSocket, ApiRanges]:
+        if link is Link.PASS and self._ready is not None:
+            ready, self._ready = self._ready, None
+            return ready, {}
+        address = self._services.topology.address_of(self._node_id)
+        if address is None:
+            raise BrokerUnavailable(f"broker {self._node_id} has no known address")
+        timeout_s = self._services.connect_timeout_s
+        if link is Link.PASS:
+            return await connect(address, connect_timeout_s=timeout_s), {}
+        with trio.move_on_after(timeout_s):
+            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s)
+            return connection.frames, connection.versions
+        raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
+
+    async def _receive_from_link(self, link: Link, opened: _OpenLink) -> None:
+        try:
+            while frames := await opened.frames.receive():
+                for frame in frames:
+                    self._handle(LinkFrame(link, frame))
+                # The broker is read no faster than the client reads us.
+                await self._outbox.drained()
+        except (OSError, MalformedFrame):
+            pass  # it is lost, and the relay is told so
+
+    async def _pump_link(self, opened: _OpenLink) -> None:
+        try:
+            await opened.outbox.pump()
+        except OSError:
+            opened.scope.cancel()
+
+    # ------------------------------------------------------------------------------------------ the farewell
+
+    async def _say_farewell(self) -> None:
+        """Close the session at the broker: left alone, it would hold one of its slots for minutes."""
+        busy = self._relay.lane_is_busy
+        for command in self._relay.farewell():
+            if isinstance(command, Note):
+                self._services.observe(command.record)
+            elif isinstance(command, Send):
+                try:
+                    await self._close_session(command, busy=busy)
+                except (ProxyError, OSError) as wrong:
+                    self._services.log.debug("session-not-closed", node=self._node_id, reason=wrong)
+
+    async def _close_session(self, command: Send, *, busy: bool) -> None:
+        lane = self._links.get(Link.LANE)
+        if lane is not None and not busy:
+            await lane.frames.send(command.pieces)
+            await lane.frames.receive()
+            return
+        address = self._services.topology.address_of(self._node_id)
+        if address is not None:
+            with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
+                await frames.send(command.pieces)
+                await frames.receive()

@@ -1,0 +1,11 @@
+"""Decides for one client connection: what goes to which broker, in which order answers leave, and under which
+addresses brokers are known. Pure: events in, commands out; ``net`` carries them out.
+
+::
+
+    client --> frames --+--> all but fetches: as they came, on the pass-through link --> broker
+                        |
+                        +--> fetches, one after another: fetch.Reader, on the lane ----> the same broker
+
+    answers leave through ``Pipeline``, in the order of their requests.
+"""

@@ -1,0 +1,238 @@
+"""One client connection, from its first frame to its last."""
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, assert_never
+
+import attrs
+
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
+from proxy.fetch import reader
+from proxy.fetch.topology import BrokerId, Topology
+from proxy.relay.commands import (
+    ClientFrame,
+    CloseLink,
+    Command,
+    Draining,
+    Event,
+    Learn,
+    Link,
+    LinkFrame,
+    LinkLost,
+    LinkOpened,
+    Note,
+    OpenLink,
+    Reply,
+    Send,
+    Tick,
+    Told,
+)
+from proxy.relay.pipeline import Pipeline, Slot
+from proxy.wire import addresses, api_versions, fetch, produce
+from proxy.wire.addresses import Place
+from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, passes
+from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header
+
+__all__ = ["ClientRelay"]
+
+_SIZE: Final = struct.Struct(">i")
+_FIRST_READ_BY_US: Final = 4
+"""Older fetches are answered in older record formats, so they pass as they came to a broker that serves them."""
+_IN_FLIGHT: Final = 64
+"""Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
+
+
+@attrs.frozen
+class _Owed:
+    """An answer that the broker owes on the pass-through link."""
+
+    header: RequestHeader
+    slot: Slot
+
+
+class ClientRelay:
+    """Decides for one client connection, which came to the listener of broker *node_id*.
+
+    Use: give ``handle`` what happened, carry out what it returns. ``deadline_s`` is when it wants a ``Tick``.
+    """
+
+    def __init__(self, node_id: BrokerId, place: Place, topology: Topology, jitter: float) -> None:
+        self._place = place
+        self._reader = reader.Reader(node_id, place, topology, jitter)
+        self._pipeline = Pipeline()
+        self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
+        self._fetch_slot: Slot | None = None
+        self._owed: deque[_Owed] = deque()
+        self._pass_is_open = False
+        self._waiting: list[bytes | memoryview] | None = None
+        """What goes out on the pass-through link once it is open; None while nobody opens it."""
+        self._unanswered = False
+        """Whether the last thing on the pass-through link was a produce request without an answer."""
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether the client should be read."""
+        return len(self._pipeline) < _IN_FLIGHT
+
+    @property
+    def deadline_s(self) -> float | None:
+        return self._reader.deadline_s
+
+    @property
+    def lane_is_busy(self) -> bool:
+        """Whether the broker would not look at another frame on the lane yet."""
+        return self._reader.is_asking
+
+    def handle(self, event: Event, now_s: float) -> list[Command]:
+        """Take in one event.
+
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable: the connection must be closed.
+        """
+        return list(self._handle(event, now_s))
+
+    def farewell(self) -> list[Command]:
+        """The client has gone. A frame for the lane may be sent on any connection to the broker."""
+        return [each for each in self._carried_out(self._reader.farewell()) if isinstance(each, Send | Note)]
+
+    def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
+        match event:
+            case ClientFrame(frame):
+                yield from self._request(frame, now_s)
+            case LinkFrame(link, frame):
+                passed = link is Link.PASS
+                yield from self._passed_answer(frame) if passed else self._lane_answer(frame, now_s)
+            case LinkOpened(link, ranges):
+                if link is Link.PASS:
+                    yield from self._pass_opened()
+                else:
+                    yield from self._fetched(self._reader.opened(ranges, now_s), now_s)
+            case LinkLost(link):
+                if link is Link.PASS:
+                    self._pass_lost()
+                else:
+                    yield from self._fetched(self._reader.lost(now_s), now_s)
+            case Told(topology):
+                yield from self._fetched(self._reader.told(topology, now_s), now_s)
+            case Tick():
+                yield from self._fetched(self._reader.tick(now_s), now_s)
+            case Draining():
+                yield from self._fetched(self._reader.drain(), now_s)
+            case never:
+                assert_never(never)
+
+    # ------------------------------------------------------------------------------------------- requests
+
+    def _request(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+        try:
+            header, cursor = read_request_header(frame)
+            key, version = header.api_key, header.api_version
+            if key == ApiKey.FETCH and version >= _FIRST_READ_BY_US and passes(key, version):
+                self._fetches.append((fetch.read_request(header, cursor), self._pipeline.expect()))
+                yield from self._next_fetch(now_s)
+                return
+            if key == ApiKey.API_VERSIONS and not passes(key, version):
+                self._pipeline.expect().pieces = [api_versions.unsupported(header.correlation_id)]
+                yield from self._ready()
+                return
+            if not passes(key, version):
+                raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
+            answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
+        except MalformedFrame as wrong:
+            raise ClientProtocolError(f"malformed request: {wrong}") from wrong
+        yield from self._pass_on(frame)
+        self._unanswered = not answered
+        if answered:
+            self._owed.append(_Owed(header, self._pipeline.expect()))
+
+    def _pass_on(self, frame: memoryview) -> Iterator[Command]:
+        framed: list[bytes | memoryview] = [_SIZE.pack(len(frame)), frame]
+        if self._pass_is_open:
+            yield Send(Link.PASS, framed)
+        elif self._waiting is None:
+            self._waiting = framed
+            yield OpenLink(Link.PASS, None)
+        else:
+            self._waiting += framed
+
+    def _next_fetch(self, now_s: float) -> Iterator[Command]:
+        """Look at the oldest fetch that waits, unless one is being answered."""
+        while self._fetches and not self._reader.is_answering:
+            request, self._fetch_slot = self._fetches.popleft()
+            yield from self._carried_out(self._reader.fetch(request, now_s))
+
+    # -------------------------------------------------------------------------------------------- answers
+
+    def _passed_answer(self, frame: memoryview) -> Iterator[Command]:
+        if not self._owed:
+            raise BrokerProtocolError("an answer to nothing")
+        owed = self._owed.popleft()
+        header = owed.header
+        try:
+            if read_correlation_id(frame) != header.correlation_id:
+                raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
+            owed.slot.pieces = self._rewritten(header, frame)
+        except MalformedFrame as wrong:
+            api = f"API {header.api_key} v{header.api_version}"
+            raise BrokerProtocolError(f"a malformed answer to {api}: {wrong}") from wrong
+        yield from self._ready()
+
+    def _rewritten(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
+        key, version = header.api_key, header.api_version
+        if key == ApiKey.API_VERSIONS:
+            return [api_versions.rewrite(version, frame)]
+        if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
+            return addresses.rewrite(key, version, frame, self._place)
+        return [_SIZE.pack(len(frame)), frame]
+
+    def _lane_answer(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+        try:
+            commands = self._reader.received(frame, now_s)
+        except BrokerProtocolError as wrong:
+            yield CloseLink(Link.LANE, str(wrong))
+            commands = self._reader.lost(now_s)
+        yield from self._fetched(commands, now_s)
+
+    def _fetched(self, commands: Iterable[reader.Command], now_s: float) -> Iterator[Command]:
+        yield from self._carried_out(commands)
+        yield from self._next_fetch(now_s)
+
+    def _carried_out(self, commands: Iterable[reader.Command]) -> Iterator[Command]:
+        """The reader's commands as those of the connection."""
+        for command in commands:
+            match command:
+                case reader.OpenLane(client_id):
+                    yield OpenLink(Link.LANE, client_id)
+                case reader.Ask(frame):
+                    yield Send(Link.LANE, [frame])
+                case reader.Learn(topics):
+                    yield Learn(topics)
+                case reader.Note(record):
+                    yield Note(record)
+                case reader.Answered(pieces):
+                    assert self._fetch_slot is not None
+                    self._fetch_slot.pieces = pieces
+                    yield from self._ready()
+                case never:
+                    assert_never(never)
+
+    def _ready(self) -> Iterator[Command]:
+        for pieces in self._pipeline.ready():
+            yield Reply(pieces)
+
+    # ------------------------------------------------------------------------------ the pass-through link
+
+    def _pass_opened(self) -> Iterator[Command]:
+        self._pass_is_open = True
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            yield Send(Link.PASS, waiting)
+
+    def _pass_lost(self) -> None:
+        """Brokers close what is idle: only a client that waits for something must hear of it.
+
+        A broker that cannot fulfil a produce request without an answer closes the connection, to be noticed.
+        """
+        self._pass_is_open = False
+        if self._owed or self._waiting is not None or self._unanswered:
+            raise BrokerUnavailable("the broker went away")

@@ -1,0 +1,141 @@
+"""What happened on a client connection, and what is to be done about it."""
+
+import enum
+from collections.abc import Sequence
+
+import attrs
+
+from proxy.fetch.exchange import Pieces
+from proxy.fetch.topology import Topology
+from proxy.trace import Record
+from proxy.wire.apis import ApiRanges
+from proxy.wire.fetch import Topic
+
+__all__ = [
+    "ClientFrame",
+    "CloseLink",
+    "Command",
+    "Draining",
+    "Event",
+    "Learn",
+    "Link",
+    "LinkFrame",
+    "LinkLost",
+    "LinkOpened",
+    "Note",
+    "OpenLink",
+    "Reply",
+    "Send",
+    "Tick",
+    "Told",
+]
+
+
+class Link(enum.Enum):
+    """A client connection's own connections to its broker."""
+
+    PASS = "pass"  # noqa: S105
+    """Carries what passes as it came. The client makes its own handshake on it."""
+    LANE = "lane"
+    """Carries Sidefetch's fetches. Opened with a handshake, so that the broker's versions are known."""
+
+
+# -------------------------------------------------------------------------------------------------- events
+
+
+@attrs.frozen
+class ClientFrame:
+    """A request came, without its size."""
+
+    frame: memoryview
+
+
+@attrs.frozen
+class LinkOpened:
+    link: Link
+    ranges: ApiRanges
+    """What the broker serves; empty for PASS."""
+
+
+@attrs.frozen
+class LinkFrame:
+    """A broker's answer came, without its size."""
+
+    link: Link
+    frame: memoryview
+
+
+@attrs.frozen
+class LinkLost:
+    """The connection is gone, or could not be made."""
+
+    link: Link
+
+
+@attrs.frozen
+class Told:
+    """The topology was refreshed, or is fresh enough."""
+
+    topology: Topology
+
+
+@attrs.frozen
+class Tick:
+    """``deadline_s`` has passed."""
+
+
+@attrs.frozen
+class Draining:
+    """Sidefetch stops: no fetch may wait any more."""
+
+
+Event = ClientFrame | LinkOpened | LinkFrame | LinkLost | Told | Tick | Draining
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+@attrs.frozen
+class OpenLink:
+    """Connect to the client's broker; ``LinkOpened`` or ``LinkLost`` must follow."""
+
+    link: Link
+    client_id: str | None
+    """Whom a handshake is made for."""
+
+
+@attrs.frozen
+class Send:
+    """Send these buffers, which are whole frames, to the broker."""
+
+    link: Link
+    pieces: Sequence[bytes | memoryview]
+
+
+@attrs.frozen
+class CloseLink:
+    """The broker broke the protocol there."""
+
+    link: Link
+    why: str
+
+
+@attrs.frozen
+class Reply:
+    """Send this answer to the client, after those before it."""
+
+    pieces: Pieces
+
+
+@attrs.frozen
+class Learn:
+    """What is known of these topics is missing or stale; ``Told`` must follow."""
+
+    topics: frozenset[Topic]
+
+
+@attrs.frozen
+class Note:
+    record: Record
+
+
+Command = OpenLink | Send | CloseLink | Reply | Learn | Note
