@@ -64,14 +64,14 @@ def report(seen: ClusterSeen, found: list[Finding]) -> str:
         )
         for broker in sorted(seen.brokers, key=lambda broker: broker.node)
     ]
-    can = "can" if verdict(found) else "cannot"
+    verdict_text = "can serve this cluster" if verdict(found) else "cannot serve all of this cluster"
     return "\n".join(
         [
             f"Cluster {seen.cluster_id or 'without an id'}, by way of {seen.through}",
             *_columns(brokers),
             "Findings",
             *_columns([(finding.level, finding.text) for finding in found]),
-            f"Sidefetch {can} serve this cluster.",
+            f"Sidefetch {verdict_text}.",
         ]
     )
 

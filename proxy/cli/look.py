@@ -48,7 +48,7 @@ async def look(upstream: UpstreamConfig, dial: Dial) -> ClusterSeen | list[str]:
             with _patience(upstream.connect_timeout_s):
                 seen = await _ask_for_brokers(address, upstream.connect_timeout_s, dial)
         except (ProxyError, OSError) as error:
-            failures.append(f"{address}: {_because(error)}")
+            failures.append(f"{address}: {_because(error, address)}")
         else:
             return attrs.evolve(seen, brokers=await _ask_each(seen.brokers, upstream.connect_timeout_s, dial))
     return failures
@@ -75,7 +75,7 @@ async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dia
                     ) as connection:
                         seen[broker.node] = attrs.evolve(broker, versions=dict(connection.versions))
             except (ProxyError, OSError) as error:
-                seen[broker.node] = attrs.evolve(broker, problem=_because(error))
+                seen[broker.node] = attrs.evolve(broker, problem=_because(error, broker.address))
 
     async with trio.open_nursery() as nursery:
         for broker in brokers:
@@ -93,5 +93,6 @@ def _patience(timeout_s: float) -> Iterator[None]:
         raise BrokerUnavailable(f"connected, but no answer within {2 * timeout_s:g} s") from None
 
 
-def _because(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _because(error: Exception, address: Address) -> str:
+    """Without the address, which is told anyway."""
+    return str(error).removeprefix(f"{address}: ") or type(error).__name__

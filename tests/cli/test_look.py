@@ -61,7 +61,7 @@ class Cluster:
         assert connect_timeout_s == 3
         await trio.lowlevel.checkpoint()
         if str(address) not in self.up:
-            raise BrokerUnavailable("connection refused")
+            raise BrokerUnavailable(f"{address}: connection refused")
         yield Broker(self)
 
 

@@ -200,4 +200,4 @@ def test_check_reports_brokers_findings_and_a_verdict() -> None:
         "  node 2  b2:9092  no rack  Fetch unknown  not reached",
         "Findings",
     ]
-    assert lines[-1] == "Sidefetch cannot serve this cluster."
+    assert lines[-1] == "Sidefetch cannot serve all of this cluster."

@@ -1,0 +1,44 @@
+"""check against real brokers, as its users run it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.kafka.cluster import KafkaCluster
+
+pytestmark = pytest.mark.kafka
+
+
+def check(bootstrap_servers: str) -> "subprocess.CompletedProcess[str]":
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SIDEFETCH_")}
+    command = [sys.executable, "-m", "proxy", "check", "--bootstrap-servers", bootstrap_servers]
+    return subprocess.run(command, capture_output=True, text=True, env=environ, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(("fixture", "release"), [("kafka4", "Kafka 4.1 to 4.3"), ("kafka39", "Kafka 3.9")])
+def test_a_healthy_cluster_can_be_served(fixture: str, release: str, request: pytest.FixtureRequest) -> None:
+    cluster: KafkaCluster = request.getfixturevalue(fixture)
+
+    done = check(f"127.0.0.1:1,{cluster.bootstrap}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    for broker in cluster.brokers.values():
+        (line,) = (line for line in lines if line.startswith(f"  node {broker.node_id} "))
+        assert broker.address in line
+        assert f"rack {broker.rack}" in line
+        assert line.endswith(f"looks like {release}")
+    assert any("incremental sessions by topic id with nodes 1, 2, 3" in line for line in lines)
+    assert lines[-1] == "Sidefetch can serve this cluster."
+
+
+def test_where_nobody_answers_each_server_is_told_with_its_reason() -> None:
+    done = check("127.0.0.1:1,127.0.0.1:2")
+
+    assert done.returncode == 1
+    first, second = done.stdout.partition("No bootstrap server answers\n")[2].splitlines()
+    assert first.startswith("  127.0.0.1:1: ")
+    assert second.startswith("  127.0.0.1:2: ")
+    assert "refused" in first
