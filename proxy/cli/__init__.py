@@ -7,7 +7,7 @@ the command does not end by it anyway.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.cli import check, demo, run, trial
@@ -43,10 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return _refuse([error])
     except BaseExceptionGroup as group:
-        ours, others = group.split(ConfigError)
-        if ours is None or others is not None:
-            raise
-        return _refuse(_leaves(ours))
+        return _exit_code(group)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read our output has seen enough
@@ -62,12 +59,24 @@ def _refuse(errors: Sequence[BaseException]) -> int:
     return 2
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    return [
-        leaf
-        for error in group.exceptions
-        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    ]
+def _exit_code(group: BaseExceptionGroup[BaseException]) -> int:
+    """Of errors that nurseries have wrapped; raises the group again where it has others than are told here."""
+    errors = list(_leaves(group))
+    if any(isinstance(error, SystemExit) for error in errors):  # a second signal: whatever else there was
+        return next((e.code for e in errors if isinstance(e, SystemExit) and isinstance(e.code, int)), 1)
+    if all(isinstance(error, KeyboardInterrupt) for error in errors):
+        return 130
+    if not all(isinstance(error, ConfigError) for error in errors):
+        raise group
+    return _refuse(errors)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 class _Version(argparse.Action):

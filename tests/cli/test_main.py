@@ -130,6 +130,8 @@ def run_it(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
             "sidefetch: one\nsidefetch: two\nsidefetch: three\n",
         ),
         (KeyboardInterrupt(), 130, ""),
+        (BaseExceptionGroup("nursery", [KeyboardInterrupt()]), 130, ""),
+        (BaseExceptionGroup("nursery", [ExceptionGroup("inner", [OSError()]), SystemExit(1)]), 1, ""),
     ],
 )
 def test_a_command_ends_with_an_exit_code(
