@@ -1,0 +1,42 @@
+"""Error codes as a client's version can understand them."""
+
+import pytest
+
+from proxy.errors import ErrorCode
+from proxy.fetch.lowering import error_for
+
+
+@pytest.mark.parametrize(
+    ("code", "since", "older"),
+    [
+        (56, 6, 6),  # KAFKA_STORAGE_ERROR to NOT_LEADER_OR_FOLLOWER, as brokers do it
+        (74, 9, 6),
+        (75, 9, 6),
+        (78, 9, 6),
+        (9, 6, 6),
+        (5, 6, 6),
+        (76, 10, -1),
+        (100, 13, 3),
+        (103, 13, 3),
+        (109, 14, -1),
+    ],
+)
+def test_a_code_is_told_from_the_version_on_that_knows_it(code: int, since: int, older: int) -> None:
+    assert error_for(since, code) == code
+    assert error_for(18, code) == code
+    assert error_for(since - 1, code) == older
+    assert error_for(4, code) == older
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 6, 29, -1])
+def test_a_code_that_all_versions_know_is_told_to_all(code: int) -> None:
+    assert {error_for(version, code) for version in range(4, 19)} == {code}
+
+
+def test_a_code_that_nobody_knows_is_passed_on() -> None:
+    assert error_for(18, 30_000) == 30_000
+
+
+def test_what_older_clients_get_is_known_to_them() -> None:
+    for code in ErrorCode:
+        assert error_for(4, error_for(4, code)) == error_for(4, code)

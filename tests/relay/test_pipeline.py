@@ -1,0 +1,32 @@
+"""Answers in the order of their requests."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.relay.pipeline import Pipeline
+
+
+def test_an_answer_waits_for_those_before_it() -> None:
+    pipeline = Pipeline()
+    first, second, third = (pipeline.expect() for _ in range(3))
+
+    second.pieces = [b"2"]
+    assert list(pipeline.ready()) == []
+    first.pieces = [b"1"]
+    assert list(pipeline.ready()) == [[b"1"], [b"2"]]
+    third.pieces = [b"3"]
+    assert list(pipeline.ready()) == [[b"3"]]
+    assert len(pipeline) == 0
+
+
+@given(st.permutations(range(8)))
+def test_whoever_is_ready_first_the_order_is_that_of_the_requests(order: list[int]) -> None:
+    pipeline = Pipeline()
+    slots = [pipeline.expect() for _ in order]
+    left: list[bytes] = []
+
+    for number in order:
+        slots[number].pieces = [b"%d" % number]
+        left += [bytes(piece) for pieces in pipeline.ready() for piece in pieces]
+
+    assert left == [b"%d" % number for number in range(8)]

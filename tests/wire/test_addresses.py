@@ -1,0 +1,153 @@
+"""No broker's own address in any answer; all else in it as the broker said it. kio is the second opinion."""
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32
+
+from proxy.wire import messages
+from proxy.wire.addresses import rewrite
+from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, passes
+from proxy.wire.fetch import MAX_VERSION
+from tests.wire.entities import item_type, made
+
+REAL_HOST = "broker.internal"
+REAL = REAL_HOST.encode()
+
+
+def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+    """Node 9 is one that no port is left for."""
+    assert host == REAL_HOST
+    assert port == 19000 + node_id
+    return None if node_id == 9 else ("127.0.0.1", 9093 + node_id)
+
+
+def nodes(kind: Any, *ids: int) -> tuple[Any, ...]:
+    """Of an array field's item type."""
+    id_field = "broker_id" if any(f.name == "broker_id" for f in dataclasses.fields(kind)) else "node_id"
+    return tuple(made(kind, **{id_field: i32(each), "host": REAL_HOST, "port": i32(19000 + each)}) for each in ids)
+
+
+@cache
+def answers() -> list[tuple[int, int]]:
+    """Every key and version whose answer carries addresses and may pass, but for Fetch."""
+    return [
+        (key, version)
+        for key, first in CARRIES_ADDRESSES.items()
+        for version in schema_name_map[api_key_map[key]]
+        if version >= first and passes(key, version)
+    ]
+
+
+def entity(key: int, version: int, *ids: int) -> Any:
+    """An answer that names the nodes *ids*."""
+    kind: Any = load_response_schema(key, i16(version))
+    names = {field.name for field in dataclasses.fields(kind)}
+    for name in ("brokers", "node_endpoints", "coordinators"):
+        if name in names:
+            return made(kind, **{name: nodes(item_type(kind, name), *ids)})
+    (one,) = ids[:1]
+    return made(kind, node_id=i32(one), host=REAL_HOST, port=i32(19000 + one))
+
+
+def through(key: int, version: int, body: Any) -> tuple[int, Any, bytes]:
+    frame = memoryview(messages.response_frame(7, body))[4:]
+    pieces = b"".join(rewrite(key, version, frame, place))
+    assert int.from_bytes(pieces[:4]) == len(pieces) - 4
+    correlation_id, told = messages.read_response(type(body), pieces[4:])
+    return correlation_id, told, pieces
+
+
+def found(body: Any) -> Iterator[tuple[int, str, int]]:
+    """The nodes that an answer names."""
+    for name in ("brokers", "node_endpoints", "coordinators"):
+        for each in getattr(body, name, ()):
+            yield (each.broker_id if hasattr(each, "broker_id") else each.node_id), each.host, each.port
+    if hasattr(body, "host"):
+        yield body.node_id, body.host, body.port
+
+
+def test_every_api_that_can_carry_an_address_is_covered() -> None:
+    """What kio's schema says of hosts and ports, so that an API that grows one is noticed."""
+    carrying = set()
+    for key, name in api_key_map.items():
+        for version, types in schema_name_map[name].items():
+            if EntityType.response in types and passes(key, version):
+                kind: Any = load_response_schema(key, i16(version))
+                if _names_a_host(kind):
+                    carrying.add((key, version))
+
+    fetch = {(ApiKey.FETCH, version) for version in range(16, MAX_VERSION + 1)}
+    assert {each for each in carrying if each[0] not in _NOT_OF_BROKERS} == set(answers()) | fetch
+
+
+_NOT_OF_BROKERS = frozenset(
+    {
+        *(15, 69, 77, 89),  # the hosts of a group's clients: DescribeGroups and its successors
+        *(29, 31),  # the hosts that an access rule is about
+        *(52, 53, 54, 59, 82),  # between controllers, on a listener of their own: brokers do not serve it
+    }
+)
+
+
+def _names_a_host(kind: Any) -> bool:
+    for name, hint in get_type_hints(kind).items():
+        if name in ("host", "client_host"):
+            return True
+        inner = [each for each in (hint, *get_args(hint)) if dataclasses.is_dataclass(each)]
+        if any(_names_a_host(each) for each in inner):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("key", "version"), answers())
+def test_brokers_own_addresses_are_in_no_answer(key: int, version: int) -> None:
+    body = entity(key, version, 1, 2, 3)
+
+    correlation_id, told, pieces = through(key, version, body)
+
+    assert correlation_id == 7
+    assert REAL not in pieces
+    assert list(found(told)) == [(node, "127.0.0.1", 9093 + node) for node, _, _ in found(body)]
+
+
+@pytest.mark.parametrize(("key", "version"), answers())
+def test_a_broker_without_a_port_is_left_out_or_unavailable(key: int, version: int) -> None:
+    _, told, pieces = through(key, version, entity(key, version, 9, 2))
+
+    assert REAL not in pieces
+    if key == ApiKey.FIND_COORDINATOR:
+        coordinator = told.coordinators[0] if hasattr(told, "coordinators") else told
+        assert coordinator.error_code == ErrorCode.coordinator_not_available
+        assert (coordinator.node_id, coordinator.host, coordinator.port) == (-1, "", -1)
+    else:
+        assert list(found(told)) == [(2, "127.0.0.1", 9095)]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_no_coordinator_stays_none(version: int) -> None:
+    kind: Any = load_response_schema(ApiKey.FIND_COORDINATOR, i16(version))
+    none = {"node_id": i32(-1), "host": "", "port": i32(-1), "error_code": ErrorCode.coordinator_not_available}
+    if version >= 4:
+        body = made(kind, coordinators=(made(item_type(kind, "coordinators"), key="group", **none),))
+    else:
+        body = made(kind, **none)
+
+    assert through(ApiKey.FIND_COORDINATOR, version, body)[1] == body
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_of_metadata_all_but_hosts_and_ports_is_as_it_was(version: int) -> None:
+    body = entity(ApiKey.METADATA, version, 1, 2)
+    topic = item_type(type(body), "topics")
+    body = dataclasses.replace(body, topics=(made(topic, name="orders"), made(topic, name="payments")))
+    expected = tuple(dataclasses.replace(b, host="127.0.0.1", port=i32(9093 + b.node_id)) for b in body.brokers)
+
+    assert through(ApiKey.METADATA, version, body)[1] == dataclasses.replace(body, brokers=expected)

@@ -1,0 +1,50 @@
+"""What is let through, and what is offered."""
+
+import pytest
+from kio.schema.index import api_key_map
+
+from proxy.wire.apis import CARRIES_ADDRESSES, KNOWN_KEYS, ApiKey, VersionRange, offered, passes
+
+
+def test_nothing_is_offered_that_would_not_pass() -> None:
+    every = {key: VersionRange(0, 100) for key in range(1000)}
+
+    for key, range_ in offered(every).items():
+        assert passes(key, range_.first)
+        assert passes(key, range_.last)
+
+
+def test_an_api_that_is_not_known_is_hidden_since_it_might_carry_addresses() -> None:
+    unknown = max(api_key_map) + 1
+
+    assert offered({unknown: VersionRange(0, 0)}) == {}
+    assert not passes(unknown, 0)
+
+
+def test_an_api_that_needs_no_rewrite_is_offered_in_versions_that_are_newer_than_sidefetch() -> None:
+    assert offered({8: VersionRange(2, 99)}) == {8: VersionRange(2, 99)}
+
+
+@pytest.mark.parametrize(
+    ("key", "last"),
+    [(0, 13), (1, 18), (3, 13), (10, 6), (17, 1), (18, 4), (55, 1), (60, 2), (78, 2), (79, 2)],
+)
+def test_an_api_that_is_decoded_is_offered_up_to_the_version_that_is_known(key: int, last: int) -> None:
+    assert offered({key: VersionRange(0, 99)})[key].last == last
+    assert not passes(key, last + 1)
+
+
+def test_minimums_are_told_as_the_broker_tells_them() -> None:
+    broker = {0: VersionRange(0, 13), 1: VersionRange(4, 17)}
+
+    assert offered(broker) == broker
+
+
+def test_ranges_that_do_not_meet_are_left_out() -> None:
+    assert offered({ApiKey.SHARE_FETCH: VersionRange(0, 0), ApiKey.FETCH: VersionRange(19, 20)}) == {}
+
+
+def test_what_carries_addresses_is_bounded() -> None:
+    for key in CARRIES_ADDRESSES:
+        assert key in KNOWN_KEYS
+        assert not passes(key, 99)

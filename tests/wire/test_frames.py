@@ -1,0 +1,78 @@
+"""Frames out of a byte stream, however it is cut."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import MalformedFrame
+from proxy.wire.frames import FrameReader, with_size
+
+LIMIT = 1 << 20
+
+
+def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
+    """Hand *data* to the reader in pieces, each of the next size of *cuts*, again and again."""
+    frames: list[bytes] = []
+    at = number = 0
+    while at < len(data):
+        space = reader.space()
+        piece = data[at : at + min(cuts[number % len(cuts)], len(space))]
+        space[: len(piece)] = piece
+        frames += map(bytes, reader.received(len(piece)))
+        at += len(piece)
+        number += 1
+    return frames
+
+
+sizes = st.one_of(st.integers(0, 200), st.sampled_from([65_531, 65_532, 65_533, 65_536, 65_537, 150_000]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(sizes, max_size=6),
+    st.lists(st.sampled_from([1, 3, 4, 5, 7, 100, 4096, 70_000]), min_size=1, max_size=5),
+)
+def test_any_cutting_gives_the_same_frames(payload_sizes: list[int], cuts: list[int]) -> None:
+    if sum(payload_sizes) > 1000 and max(cuts) < 100:
+        cuts = [*cuts, 4096]
+    payloads = [bytes([number % 251]) * size for number, size in enumerate(payload_sizes)]
+    reader = FrameReader(LIMIT)
+
+    assert feed(reader, b"".join(map(with_size, payloads)), cuts) == payloads
+    assert reader.at_boundary
+
+
+def test_frames_stay_as_they_are_while_more_arrive() -> None:
+    reader = FrameReader(LIMIT)
+    space = reader.space()
+    space[:7] = with_size(b"one")
+    (first,) = reader.received(7)
+
+    feed(reader, with_size(b"two") * 100, [16])
+
+    assert bytes(first) == b"one"
+
+
+def test_part_of_a_frame_is_no_boundary() -> None:
+    reader = FrameReader(LIMIT)
+    frame = with_size(bytes(100_000))
+
+    assert reader.at_boundary
+    assert feed(reader, frame[:3], [3]) == []
+    assert not reader.at_boundary
+    assert feed(reader, frame[3:99_000], [50_000]) == []
+    assert not reader.at_boundary
+    assert len(feed(reader, frame[99_000:], [50_000])) == 1
+    assert reader.at_boundary
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
+def test_a_size_that_is_negative_or_over_the_limit_is_malformed(size: int) -> None:
+    with pytest.raises(MalformedFrame, match=str(size)):
+        feed(FrameReader(LIMIT), struct.pack(">i", size), [4])
+
+
+def test_a_frame_of_the_limit_passes() -> None:
+    assert len(feed(FrameReader(LIMIT), with_size(bytes(LIMIT)), [LIMIT])[0]) == LIMIT
