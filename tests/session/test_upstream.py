@@ -1,0 +1,306 @@
+"""The client's half of KIP-227: what goes into a fetch, and each row of the table of what an answer means."""
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from proxy.errors import ErrorCode
+from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
+from proxy.session.upstream import (
+    Brought,
+    Full,
+    Incremental,
+    Plan,
+    Refusal,
+    Refused,
+    SessionReply,
+    UpstreamSession,
+)
+from proxy.wire.fetch import Ask, Key
+
+A, B, C, D = (Key("t", partition) for partition in range(4))
+SEVEN, EIGHT = SessionId(7), SessionId(8)
+
+
+def at(offset: int) -> Ask:
+    return Ask(offset, max_bytes=1000)
+
+
+def wanting(*keys: Key, offset: int = 0) -> dict[Key, Ask]:
+    return dict.fromkeys(keys, at(offset))
+
+
+def reply(
+    session_id: SessionId = SEVEN, keys: Collection[Key] = (), *, error: int = ErrorCode.none, throttle_ms: int = 0
+) -> SessionReply:
+    return SessionReply(error, session_id, throttle_ms, keys)
+
+
+def plan(session: UpstreamSession, wanted: Mapping[Key, Ask], *touched: Key, keep: bool = True) -> Plan:
+    session.touch(touched)
+    return session.plan(wanted, keep=keep)
+
+
+def established(*keys: Key, epoch: int = 1) -> UpstreamSession:
+    """Session 7 over *keys* at offset 0; the next request has *epoch*."""
+    session = UpstreamSession()
+    assert session.receive(plan(session, wanting(*keys), *keys), reply(keys=keys)) == Brought(SEVEN)
+    session.state = Incremental(SEVEN, epoch)
+    return session
+
+
+def named(made: Plan) -> tuple[int, int, list[Key], list[Key]]:
+    return made.session_id, made.epoch, list(made.asks), list(made.forgotten)
+
+
+# ----------------------------------------------------------------------------------------------- building
+
+
+def test_the_first_fetch_names_everything_in_the_order_wanted() -> None:
+    assert named(plan(UpstreamSession(), wanting(C, A, B), A, B, C)) == (0, INITIAL_EPOCH, [C, A, B], [])
+
+
+def test_a_fetch_without_a_session_asks_for_none() -> None:
+    assert named(plan(UpstreamSession(), wanting(A), A, keep=False)) == (0, FINAL_EPOCH, [A], [])
+
+
+def test_nothing_changed_names_nothing() -> None:
+    made = plan(established(A, B), wanting(A, B))
+
+    assert named(made) == (7, 1, [], [])
+    assert made.size == 2
+
+
+def test_a_partition_touched_but_the_same_is_left_out() -> None:
+    assert named(plan(established(A, B), wanting(A, B), A, B)) == (7, 1, [], [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [Ask(1, 1000), Ask(0, 999), Ask(0, 1000, epoch=3), Ask(0, 1000, last_fetched_epoch=2)],
+)
+def test_a_change_of_any_field_names_the_partition(changed: Ask) -> None:
+    made = plan(established(A, B), {A: at(0), B: changed}, B)
+
+    assert made.asks == {B: changed}
+
+
+def test_added_ones_are_named_before_moved_ones() -> None:
+    made = plan(established(A, B), {**wanting(A, B, offset=5), **wanting(D, C)}, A, D, B, C)
+
+    assert list(made.asks) == [D, C, A, B]
+
+
+def test_a_partition_no_longer_wanted_is_forgotten() -> None:
+    assert named(plan(established(A, B, C), wanting(B), A, C)) == (7, 1, [], [A, C])
+
+
+def test_a_partition_that_came_and_went_between_two_fetches_is_not_forgotten() -> None:
+    assert named(plan(established(A), wanting(A), B)) == (7, 1, [], [])
+
+
+def test_a_session_given_up_is_closed_by_the_fetch_without_one() -> None:
+    assert named(plan(established(A), wanting(A), keep=False)) == (7, FINAL_EPOCH, [A], [])
+
+
+# ------------------------------------------------------------------- the table: answers to a full request
+
+
+def test_full_valid_id_not_0_then_incremental_from_1() -> None:
+    session = UpstreamSession()
+
+    assert session.receive(plan(session, wanting(A, B)), reply(SEVEN, [B, A])) == Brought(SEVEN)
+
+    assert session.state == Incremental(SEVEN, 1)
+    assert session.listed == wanting(A, B)
+
+
+def test_full_valid_id_0_then_new_full() -> None:
+    session = UpstreamSession()
+
+    assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == Brought(NO_SESSION)
+
+    assert session.state == Full()
+    assert session.listed == {}
+
+
+def test_full_no_partitions_but_throttled_then_new_full_and_no_error() -> None:
+    session = UpstreamSession()
+
+    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [], throttle_ms=9)) == Brought(NO_SESSION)
+
+    assert session.state == Full()
+
+
+@pytest.mark.parametrize("keys", [[], [A], [A, C], [A, B, C]])
+def test_full_partitions_missing_or_extra_then_not_usable(keys: list[Key]) -> None:
+    session = UpstreamSession()
+
+    outcome = session.receive(plan(session, wanting(A, B)), reply(SEVEN, keys))
+
+    assert outcome == Refused(Refusal.DISAGREED, 0)
+    assert isinstance(session.state, Full)
+    assert session.listed == {}
+
+
+def test_full_within_no_session_goes_on_without() -> None:
+    session = UpstreamSession()
+
+    session.receive(plan(session, wanting(A), keep=False), reply(NO_SESSION, [A]))
+
+    assert session.state == Full()
+    assert named(plan(session, wanting(A))) == (0, INITIAL_EPOCH, [A], [])
+
+
+# -------------------------------------------------------------------------------- the table: refusals
+
+
+@pytest.mark.parametrize("epoch", [1, 5])
+def test_top_level_70_then_new_full(epoch: int) -> None:
+    session = established(A, epoch=epoch)
+
+    outcome = session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=70))
+
+    assert outcome == Refused(Refusal.EVICTED, 70)
+    assert session.state == Full(NO_SESSION)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(71, Refusal.WRONG_EPOCH), (106, Refusal.MIXED_IDS), (29, Refusal.ERROR), (-1, Refusal.ERROR)],
+)
+def test_any_other_top_level_error_then_close_and_new(error: int, why: Refusal) -> None:
+    session = established(A)
+
+    outcome = session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=error))
+
+    assert outcome == Refused(why, error)
+    assert session.state == Full(SEVEN)
+    assert named(plan(session, wanting(A))) == (7, INITIAL_EPOCH, [A], [])
+
+
+def test_an_error_to_a_full_request_closes_what_that_replaced() -> None:
+    session = established(A)
+    session.lost(plan(session, wanting(A)))
+
+    session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=-1))
+
+    assert session.state == Full(SEVEN)
+
+
+# -------------------------------------------------------------- the table: answers to an incremental one
+
+
+@pytest.mark.parametrize("keys", [[], [A], [A, B]])
+@pytest.mark.parametrize("throttle_ms", [0, 9])
+def test_incremental_valid_then_next_epoch(keys: list[Key], throttle_ms: int) -> None:
+    session = established(A, B, epoch=4)
+
+    outcome = session.receive(plan(session, wanting(A, B)), reply(SEVEN, keys, throttle_ms=throttle_ms))
+
+    assert outcome == Brought(SEVEN)
+    assert session.state == Incremental(SEVEN, 5)
+
+
+def test_incremental_valid_after_the_last_epoch_comes_1() -> None:
+    session = established(A, epoch=2**31 - 1)
+
+    session.receive(plan(session, wanting(A)), reply())
+
+    assert session.state == Incremental(SEVEN, 1)
+
+
+def test_incremental_valid_id_0_then_new_full() -> None:
+    session = established(A)
+
+    assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == Brought(NO_SESSION)
+
+    assert session.state == Full()
+
+
+def test_incremental_a_partition_not_in_the_session_then_close_and_new() -> None:
+    session = established(A)
+
+    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [B])) == Refused(Refusal.DISAGREED, 0)
+
+    assert session.state == Full(SEVEN)
+
+
+def test_incremental_a_partition_that_was_just_forgotten_then_close_and_new() -> None:
+    session = established(A, B)
+
+    assert session.receive(plan(session, wanting(A), B), reply(SEVEN, [B])) == Refused(Refusal.DISAGREED, 0)
+
+
+def test_incremental_a_partition_that_was_just_added_is_in_the_session() -> None:
+    session = established(A)
+
+    assert session.receive(plan(session, wanting(A, B), B), reply(SEVEN, [B])) == Brought(SEVEN)
+
+
+def test_incremental_another_session_then_close_and_new() -> None:
+    session = established(A)
+
+    assert session.receive(plan(session, wanting(A)), reply(EIGHT)) == Refused(Refusal.DISAGREED, 0)
+
+    assert session.state == Full(SEVEN)
+
+
+# --------------------------------------------------------------------------- only what was acknowledged
+
+
+def test_what_was_named_is_believed_once_it_is_answered() -> None:
+    session = established(A, B)
+    wanted = {A: at(5), C: at(0)}
+    made = plan(session, wanted, A, B, C)
+    assert session.listed == wanting(A, B)
+
+    session.receive(made, reply())
+
+    assert session.listed == wanted
+
+
+def test_lost_then_close_and_new_whatever_the_broker_has_seen() -> None:
+    session = established(A, epoch=3)
+    session.lost(plan(session, wanting(A, offset=5), A))
+
+    assert session.listed == {}
+    assert named(plan(session, wanting(A, offset=5))) == (7, INITIAL_EPOCH, [A], [])
+
+
+def test_a_lost_fetch_without_a_session_leaves_none_to_close() -> None:
+    session = UpstreamSession()
+    session.lost(plan(session, wanting(A), keep=False))
+
+    assert session.state == Full(NO_SESSION)
+
+
+def test_restarted_it_names_everything_and_replaces_the_session() -> None:
+    session = established(A, B)
+    session.restart()
+
+    assert named(plan(session, wanting(A, B))) == (7, INITIAL_EPOCH, [A, B], [])
+
+
+def test_closing_is_sent_once_and_names_nothing() -> None:
+    session = established(A, B)
+
+    farewell = session.farewell()
+
+    assert farewell is not None
+    assert named(farewell) == (7, FINAL_EPOCH, [], [])
+    assert session.farewell() is None
+
+
+def test_without_a_session_there_is_nothing_to_close() -> None:
+    assert UpstreamSession().farewell() is None
+
+
+def test_a_session_that_may_be_left_over_is_closed_too() -> None:
+    session = established(A)
+    session.lost(plan(session, wanting(A)))
+
+    farewell = session.farewell()
+
+    assert farewell is not None
+    assert farewell.session_id == 7
