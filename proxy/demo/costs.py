@@ -1,0 +1,123 @@
+"""What reading costs the brokers, and how that is shown."""
+
+import sys
+from typing import Final, TextIO
+
+import attrs
+
+__all__ = ["Cost", "Row", "Table", "count", "size", "verdict"]
+
+_COLUMNS: Final = ("", "time", "fetches", "named", "to brokers", "from brokers", "records")
+_FORMAT: Final = "  {:<18}{:>6}{:>10}{:>12}{:>13}{:>14}{:>10}"
+_PIPED_S: Final = 3.0
+
+
+@attrs.frozen
+class Cost:
+    """Of fetches alone; bytes with the frames' size prefix."""
+
+    fetches: int = 0
+    named: int = 0
+    """Partitions that the requests named."""
+    to_brokers: int = 0
+    """Bytes of requests."""
+    from_brokers: int = 0
+    """Bytes of answers, records included."""
+
+    @property
+    def both_ways(self) -> int:
+        return self.to_brokers + self.from_brokers
+
+    def __sub__(self, before: "Cost") -> "Cost":
+        return Cost(
+            self.fetches - before.fetches,
+            self.named - before.named,
+            self.to_brokers - before.to_brokers,
+            self.from_brokers - before.from_brokers,
+        )
+
+
+@attrs.frozen
+class Row:
+    """One way to read, as far as it has got."""
+
+    way: str
+    seconds: float
+    cost: Cost
+    records: int
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes, for people: decimal units, three digits or so."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            break
+        number /= 1000
+    return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+
+
+class Table:
+    """Rows that grow: redrawn in place on a terminal, otherwise a line every few seconds and the last one."""
+
+    def __init__(self, out: TextIO = sys.stdout) -> None:
+        self._out = out
+        self._live = out.isatty()
+        self._drawn = False
+        self._shown_s: float | None = None
+
+    def head(self) -> None:
+        self._write(_FORMAT.format(*_COLUMNS))
+
+    def show(self, row: Row, *, last: bool = False) -> None:
+        if self._live:
+            self._write(f"\x1b[1A\x1b[2K{_line(row)}" if self._drawn else _line(row))
+            self._drawn = not last
+            return
+        if last or self._shown_s is None or row.seconds - self._shown_s >= _PIPED_S:
+            self._shown_s = None if last else row.seconds
+            self._write(_line(row))
+
+    def say(self, text: str) -> None:
+        """A line or more of text below the table."""
+        self._drawn = False
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        self._out.write(text + "\n")
+        self._out.flush()
+
+
+def _line(row: Row) -> str:
+    cost = row.cost
+    return _FORMAT.format(
+        row.way,
+        f"{row.seconds:.0f} s",
+        count(cost.fetches),
+        count(cost.named),
+        size(cost.to_brokers),
+        size(cost.from_brokers),
+        count(row.records),
+    )
+
+
+def verdict(direct: Row, through: Row) -> str:
+    """What was shown, in a sentence or two."""
+    bytes_direct, bytes_through = direct.cost.both_ways, max(1, through.cost.both_ways)
+    ratio = bytes_direct / bytes_through
+    facts = (
+        f"{size(bytes_through)} instead of {size(bytes_direct)} to and from the brokers,"
+        f" {count(through.cost.named)} partitions named instead of {count(direct.cost.named)}"
+    )
+    if ratio >= 1.05:
+        return f"Shown: reading through Sidefetch costs {_times(ratio)} fewer bytes: {facts}."
+    if ratio <= 0.95:
+        return f"Shown: here reading through Sidefetch costs {_times(1 / ratio)} more bytes: {facts}."
+    return f"Shown: here both ways cost about the same bytes: {facts}."
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"

@@ -1,0 +1,111 @@
+"""``sidefetch demo``: a full-fetch client reads a cluster directly, then through Sidefetch: what does each cost?"""
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Final
+
+import trio
+
+from proxy.demo.costs import Cost, Row, Table, count, verdict
+from proxy.demo.processes import DemoFailed, Reader, reader, sidefetch
+from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, embedded_stage
+
+__all__ = ["CLIENT", "demo", "leaves_of", "until_ended", "watch"]
+
+CLIENT: Final = f"aiokafka {version('aiokafka')}"
+"""Who reads. Looked up on import, which is when the caller expects a missing package."""
+_REDRAW_S: Final = 0.25
+
+
+async def demo(seconds: float, kafka: str | None = None) -> int:
+    """Show it, on an embedded cluster, or on real brokers of Kafka *kafka*; the exit code.
+
+    Args:  seconds: of reading, for both ways together; starting takes a few more.
+    """
+    return await until_ended(lambda: _demo(seconds, kafka))
+
+
+async def _demo(seconds: float, kafka: str | None) -> int:
+    table = Table()
+    if kafka is not None:
+        from proxy.demo.kafka import kafka_stage
+
+        setting = kafka_stage(kafka, table.say)
+    else:
+        setting = embedded_stage()
+    async with setting as stage:
+        table.say(_introduction(stage, seconds / 2))
+        table.head()
+        direct = await _play("directly", stage.bootstrap, stage, seconds / 2, table)
+        async with sidefetch(stage.bootstrap) as address:
+            through = await _play("through Sidefetch", address, stage, seconds / 2, table)
+    table.say("")
+    if not (direct.records and through.records):
+        raise DemoFailed("no records were read: nothing was shown")
+    table.say(verdict(direct, through))
+    return 0
+
+
+def _introduction(stage: Stage, each_s: float) -> str:
+    return (
+        f"{stage.what}\n"
+        f"One topic of {count(PARTITIONS)} partitions; {BUSY} of them get {1 / EVERY_S:.0f} records a second each,"
+        f" the others none.\n"
+        f"The reader is {CLIENT}, which names every partition in every fetch. It reads for"
+        f" {each_s:.0f} s each way.\n"
+        f"Counted at the brokers, fetches only:\n"
+    )
+
+
+async def _play(way: str, bootstrap: str, stage: Stage, seconds: float, table: Table) -> Row:
+    before = stage.cost()
+    async with reader(bootstrap, TOPIC, PARTITIONS) as heard:
+        return await watch(way, heard, lambda: stage.cost() - before, seconds, table)
+
+
+async def watch(way: str, heard: Reader, cost: Callable[[], Cost], seconds: float, table: Table) -> Row:
+    """Let a reader read for a while, and show what it costs."""
+    start_s = trio.current_time()
+    while (passed_s := trio.current_time() - start_s) < seconds:
+        table.show(Row(way, passed_s, cost(), heard.records))
+        await trio.sleep(min(_REDRAW_S, seconds - passed_s))
+    row = Row(way, seconds, cost(), heard.records)
+    table.show(row, last=True)
+    return row
+
+
+async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
+    """Run an act so that whatever ends it leaves nothing running, and what failed is said on stderr.
+
+    Returns: the act's exit code; 1 where it failed; 128 and more where a signal ended it.
+    """
+    code = 1
+    ended: list[int] = []
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_end_on_signal, nursery.cancel_scope, ended)
+            code = await act()
+            nursery.cancel_scope.cancel()
+    except* DemoFailed as group:
+        for failure in leaves_of(group):
+            sys.stderr.write(f"sidefetch: {failure}\n")
+    return 128 + ended[0] if ended else code
+
+
+async def _end_on_signal(scope: trio.CancelScope, ended: list[int]) -> None:
+    # Ctrl-C needs no help: it arrives as KeyboardInterrupt. These two would end us with our children running.
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            ended.append(number)
+            scope.cancel()
+            return
+
+
+def leaves_of(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (leaves_of(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]

@@ -1,0 +1,227 @@
+"""The demo's stage on real brokers: Apache Kafka from Maven Central, three brokers on loopback, behind a tap.
+
+Small heaps, one replica a partition, nothing kept: everything that the brokers write goes into a folder that is
+removed at the end. The jars stay, in the user's cache folder.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from proxy.demo.batches import encode_batch
+from proxy.demo.client import Connection, connect
+from proxy.demo.costs import Cost
+from proxy.demo.processes import DemoFailed, free_ports, serves, started
+from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, record
+from proxy.demo.tap import Tap, tap
+
+__all__ = ["VERSIONS", "kafka_stage"]
+
+VERSIONS: Final[Mapping[str, str]] = {"3": "3.9.2", "4": "4.3.1"}
+_JAVA: Final = 17
+_CLUSTER_ID: Final = "c2lkZWZldGNoLWRlbW8hIQ"
+_START_S: Final = 60.0
+_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx320m")
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>sidefetch</groupId><artifactId>demo-kafka</artifactId><version>{version}</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+@attrs.frozen
+class _Broker:
+    """Three ports: where clients think it is, where that is forwarded to, and the controllers' own."""
+
+    node: int
+    tapped: int
+    port: int
+    controller: int
+    rack: str
+
+
+class _Kafka:
+    def __init__(self, version: str, brokers: Sequence[_Broker], seen: Tap) -> None:
+        self.what = f"Apache Kafka {version}: {len(brokers)} brokers on this machine."
+        self.bootstrap = ",".join(f"127.0.0.1:{broker.tapped}" for broker in brokers)
+        self._seen = seen
+
+    def cost(self) -> Cost:
+        return self._seen.cost
+
+
+@asynccontextmanager
+async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[Stage]:
+    """Set it, and keep it alive; *say* tells a person what takes so long.
+
+    Raises: DemoFailed: Java or Maven is missing, or Kafka did not come up.
+    """
+    version = VERSIONS[major]
+    await _check_tools()
+    jars = await _jars(version, say)
+    say(f"Starting three brokers of Apache Kafka {version} ...")
+    first = free_ports(9)
+    brokers = [
+        _Broker(node, first + 3 * node - 3, first + 3 * node - 2, first + 3 * node - 1, rack)
+        for node, rack in enumerate("abc", start=1)
+    ]
+    with tempfile.TemporaryDirectory(prefix="sidefetch-demo-kafka-") as folder:
+        home = Path(folder)
+        await _format(jars, home, brokers)
+        async with AsyncExitStack() as stack:
+            for broker in brokers:
+                command = ["java", *_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
+                command += ["kafka.Kafka", str(_folder(home, broker) / "server.properties")]
+                await stack.enter_async_context(started(command, log=_folder(home, broker) / "log", kill=True))
+            seen = await stack.enter_async_context(tap({each.tapped: each.port for each in brokers}))
+            stage = _Kafka(version, brokers, seen)
+            leaders = await _create_topic(stage.bootstrap, home)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            nursery.start_soon(_feed, leaders)
+            yield stage
+            nursery.cancel_scope.cancel()
+
+
+async def _check_tools() -> None:
+    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
+    if missing:
+        raise DemoFailed(f"real brokers need Java {_JAVA} or newer and Maven; not found: {', '.join(missing)}")
+    told = await trio.run_process(["java", "-version"], capture_stderr=True, check=False)
+    release = re.search(rb'version "(?:1\.)?(\d+)', told.stderr)
+    if release is None or int(release[1]) < _JAVA:
+        line = (told.stderr.decode(errors="replace").splitlines() or ["it says nothing"])[0]
+        raise DemoFailed(f"real brokers need Java {_JAVA} or newer; java -version says: {line}")
+
+
+async def _run(command: Sequence[str], what: str) -> None:
+    done = await trio.run_process(
+        command, capture_stdout=True, capture_stderr=True, check=False, start_new_session=True
+    )
+    if done.returncode:
+        told = (done.stdout + done.stderr).decode(errors="replace").splitlines()
+        raise DemoFailed("\n".join([f"{what} failed:", *told[-8:]]))
+
+
+async def _jars(version: str, say: Callable[[str], None]) -> Path:
+    """The folder with Kafka's jars, fetched if they are not there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "sidefetch" / "kafka" / version
+    if (folder / "pom.xml").is_file():
+        return folder
+    say(f"Fetching Apache Kafka {version} with Maven, once: some 45 MB ...")
+    fresh = Path(tempfile.mkdtemp(prefix=f"sidefetch-kafka-{version}-"))
+    try:
+        (fresh / "pom.xml").write_text(_POM.format(version=version))
+        options = ["--batch-mode", "--quiet", f"--file={fresh / 'pom.xml'}", f"-DoutputDirectory={fresh / 'jars'}"]
+        await _run(["mvn", *options, _COPY], "Maven")
+        folder.mkdir(parents=True, exist_ok=True)
+        for jar in (fresh / "jars").iterdir():
+            shutil.move(jar, folder / jar.name)
+        shutil.move(fresh / "pom.xml", folder / "pom.xml")  # last: it says that the rest is there
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def _folder(home: Path, broker: _Broker) -> Path:
+    return home / f"broker-{broker.node}"
+
+
+async def _format(jars: Path, home: Path, brokers: Sequence[_Broker]) -> None:
+    """Write each broker's properties and storage; Kafka's tool runs once for all, since a JVM takes a second."""
+    for broker in brokers:
+        folder = _folder(home, broker)
+        (folder / "data").mkdir(parents=True)
+        properties = _properties(broker, brokers, folder / "data")
+        (folder / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+    first, *others = (_folder(home, broker) for broker in brokers)
+    tool = ["java", *_JVM, "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
+    await _run([*tool, "-t", _CLUSTER_ID, "-c", str(first / "server.properties")], "Kafka's storage tool")
+    for broker, folder in zip(brokers[1:], others, strict=True):
+        shutil.copy(first / "data" / "bootstrap.checkpoint", folder / "data")
+        meta = f"version=1\nnode.id={broker.node}\ncluster.id={_CLUSTER_ID}\n"
+        (folder / "data" / "meta.properties").write_text(meta)
+
+
+def _properties(broker: _Broker, brokers: Sequence[_Broker], data: Path) -> dict[str, Any]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": broker.node,
+        "broker.rack": broker.rack,
+        "controller.quorum.voters": ",".join(f"{each.node}@127.0.0.1:{each.controller}" for each in brokers),
+        "listeners": f"CLIENTS://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{broker.controller}",
+        "advertised.listeners": f"CLIENTS://127.0.0.1:{broker.tapped}",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "CLIENTS",
+        "offsets.topic.replication.factor": 1,
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        "log.cleaner.dedupe.buffer.size": 2_097_152,
+        "log.dirs": data,
+    }
+
+
+async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list[int]]]:
+    """Create the topic once the brokers are there; address and busy partitions, by leader."""
+    with trio.move_on_after(_START_S):
+        while not all([await serves(address) for address in bootstrap.split(",")]):
+            await trio.sleep(0.2)
+        async with connect(bootstrap) as connection:
+            while len((await connection.call("metadata", 12, {"topics": []})).brokers) < bootstrap.count(",") + 1:
+                await trio.sleep(0.2)
+            wanted = {"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1}
+            request = {"topics": [{**wanted, "assignments": [], "configs": []}], "timeout": 30_000}
+            (created,) = (await connection.call("create_topics", 7, request)).topics
+            if created.error_code:
+                raise DemoFailed(f"Kafka did not create the topic: {created.error_message}")
+            while (leaders := await _leaders(connection)) is None:
+                await trio.sleep(0.2)
+            return leaders
+    logs = [line for log in sorted(home.glob("*/log")) for line in log.read_text(errors="replace").splitlines()]
+    raise DemoFailed("\n".join([f"Kafka did not come up within {_START_S:g} s:", *logs[-8:]]))
+
+
+async def _leaders(connection: Connection) -> dict[int, tuple[str, list[int]]] | None:
+    """None while a partition has no leader."""
+    told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
+    (topic,) = told.topics
+    if len(topic.partitions) < PARTITIONS or any(partition.error_code for partition in topic.partitions):
+        return None
+    leader_of = {partition.partition_index: partition.leader_id for partition in topic.partitions}
+    return {
+        broker.node_id: (
+            f"{broker.host}:{broker.port}",
+            [index for index in busy() if leader_of[index] == broker.node_id],
+        )
+        for broker in told.brokers
+    }
+
+
+async def _feed(leaders: Mapping[int, tuple[str, list[int]]]) -> None:
+    async with AsyncExitStack() as stack:
+        to: dict[int, Connection] = {}
+        for address, partitions in leaders.values():
+            connection = await stack.enter_async_context(connect(address))
+            to.update(dict.fromkeys(partitions, connection))
+        for number in count():
+            for partition in busy():
+                data = [{"index": partition, "records": encode_batch([record(number)])}]
+                request = {"acks": 1, "timeout": 5000, "topic_data": [{"name": TOPIC, "partition_data": data}]}
+                await to[partition].call("produce", 9, request)
+                await trio.sleep(EVERY_S / BUSY)

@@ -1,0 +1,170 @@
+"""The programs that the demo starts: a reader, and Sidefetch as its users run it. None outlives its context."""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.config import ENV_PREFIX
+from proxy.demo.client import connect
+from proxy.demo.costs import Cost
+from proxy.errors import ProxyError
+
+__all__ = ["DemoFailed", "Reader", "free_ports", "reader", "sidefetch", "started"]
+
+_START_S: Final = 20.0
+_END_S: Final = 5.0
+_BROKER_PORTS: Final = 16
+
+
+class DemoFailed(ProxyError):
+    """The show cannot go on; says why, for people."""
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str],
+    *,
+    log: Path,
+    stdout: int | None = None,
+    env: Mapping[str, str] | None = None,
+    kill: bool = False,
+) -> AsyncIterator[trio.Process]:
+    """Run a program for as long as the context lasts; its stderr (and stdout, if not asked for) go to *log*.
+
+    It is then asked to end, and killed if it does not within 5 s; or killed at once.
+    """
+    with log.open("wb") as file:
+        run = partial(
+            trio.run_process,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file if stdout is None else stdout,
+            stderr=file,
+            check=False,
+            env=env,
+            # Ctrl-C goes to the whole foreground group; who ends these is this context.
+            start_new_session=True,
+        )
+        async with trio.open_nursery() as nursery:
+            process: trio.Process = await nursery.start(run)
+            try:
+                yield process
+            finally:
+                with suppress(OSError):
+                    process.kill() if kill else process.terminate()
+                with trio.move_on_after(_END_S, shield=True):
+                    await process.wait()
+                process.kill()
+                nursery.cancel_scope.cancel()
+
+
+@attrs.define
+class Reader:
+    """What a reader has said last."""
+
+    records: int = 0
+    fetches: int = 0
+    named: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+
+    @property
+    def cost(self) -> Cost:
+        """As seen by the reader, on its side of whatever it reads through."""
+        return Cost(self.fetches, self.named, self.request_bytes, self.response_bytes)
+
+
+@asynccontextmanager
+async def reader(bootstrap: str, topic: str, partitions: int) -> AsyncIterator[Reader]:
+    """Start reading a topic from its end; goes on once the reader's first fetch has been answered.
+
+    Raises: DemoFailed: the reader ended, or did not get that far.
+    """
+    command = [sys.executable, "-m", "proxy.demo.reader", "--bootstrap-servers", bootstrap, "--topic", topic]
+    command += ["--partitions", str(partitions)]
+    with tempfile.TemporaryDirectory(prefix="sidefetch-demo-") as folder:
+        log = Path(folder) / "reader.log"
+        async with started(command, log=log, stdout=subprocess.PIPE) as process, trio.open_nursery() as nursery:
+            heard = Reader()
+            ready = trio.Event()
+            nursery.start_soon(_listen, process, heard, ready, log)
+            with trio.move_on_after(_START_S) as timeout:
+                await ready.wait()
+            if timeout.cancelled_caught:
+                raise DemoFailed(f"the reader got no answer within {_START_S:g} s\n{_tail(log)}".rstrip())
+            yield heard
+            nursery.cancel_scope.cancel()
+
+
+async def _listen(process: trio.Process, heard: Reader, ready: trio.Event, log: Path) -> None:
+    assert process.stdout is not None
+    buffer = b""
+    async for chunk in process.stdout:
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        for line in lines:
+            for name, value in json.loads(line).items():
+                setattr(heard, name, value)
+        if heard.fetches:
+            ready.set()
+    await process.wait()
+    raise DemoFailed(f"the reader ended with exit code {process.returncode}\n{_tail(log)}".rstrip())
+
+
+@asynccontextmanager
+async def sidefetch(bootstrap: str) -> AsyncIterator[str]:
+    """Run ``sidefetch run`` in front of a cluster; gives the address to read through.
+
+    Raises: DemoFailed: it ended, or does not serve.
+    """
+    port = free_ports(1 + _BROKER_PORTS)
+    address = f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", "proxy", "run", "--bootstrap-servers", bootstrap, "--listen", address]
+    command += ["--broker-ports", f"{port + 1}-{port + _BROKER_PORTS}", "--grace", "1"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    with tempfile.TemporaryDirectory(prefix="sidefetch-demo-") as folder:
+        log = Path(folder) / "sidefetch.log"
+        async with started(command, log=log, env=env) as process:
+            up = False
+            with trio.move_on_after(_START_S):
+                while process.poll() is None and not (up := await serves(address)):
+                    await trio.sleep(0.05)
+            if not up:
+                raise DemoFailed(f"Sidefetch does not serve\n{_tail(log)}".rstrip())
+            yield address
+
+
+async def serves(address: str) -> bool:
+    """Whether a cluster answers there."""
+    try:
+        async with connect(address, timeout_s=2) as connection:
+            return bool((await connection.call("metadata", 4, {"topics": []})).brokers)
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> int:
+    """The first of *count* consecutive ports on loopback that nobody listens on."""
+    for _ in range(200):
+        first = random.randint(20_000, 30_000 - count)
+        with suppress(OSError):
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+    raise DemoFailed(f"no {count} free ports in a row between 20000 and 30000")
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-8:])

@@ -1,0 +1,98 @@
+"""A full-fetch client, as a program of its own: aiokafka, reading a topic from its end, in no group.
+
+Writes a line of JSON to stdout four times a second, of what it has read and of what its fetches cost on the wire,
+until it is ended or its stdout is closed. aiokafka needs asyncio, which is why this is not part of the process that
+starts it.
+"""
+
+import argparse
+import asyncio
+import json
+import struct
+import sys
+from contextlib import suppress
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaError
+
+_FETCH: Final = 1
+_REPORT_S: Final = 0.25
+
+
+class Wire:
+    """What fetches cost on the wire, as seen by the client. Bytes include the frames' size prefix."""
+
+    def __init__(self) -> None:
+        self.fetches = 0
+        self.named = 0
+        self.request_bytes = 0
+        self.response_bytes = 0
+
+    def watch(self) -> None:
+        """Look over the shoulder of every connection from now on."""
+        handle: Any = AIOKafkaConnection._handle_frame
+
+        def handle_frame(connection: Any, frame: bytes) -> None:
+            correlation_id, request, _ = connection._requests[0]
+            if getattr(request, "API_KEY", None) == _FETCH:
+                self._count(connection, request, correlation_id, frame)
+            handle(connection, frame)
+
+        AIOKafkaConnection._handle_frame = handle_frame
+
+    def _count(self, connection: Any, request: Any, correlation_id: int, frame: bytes) -> None:
+        header = request.build_request_header(correlation_id=correlation_id, client_id=connection._client_id)
+        prefix = struct.calcsize(">i")
+        self.fetches += 1
+        self.named += sum(len(partitions) for _, partitions in request.topics)
+        self.request_bytes += prefix + len(header.encode()) + len(request.encode())
+        self.response_bytes += prefix + len(frame)
+
+
+async def read(bootstrap: str, topic: str, partitions: int) -> None:
+    """Read for ever."""
+    wire = Wire()
+    wire.watch()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap.split(","), client_id="reader", auto_offset_reset="latest"
+    )
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
+        records = 0
+        loop = asyncio.get_running_loop()
+        report_at = loop.time()
+        while True:
+            batches = await consumer.getmany(timeout_ms=100)
+            records += sum(len(each) for each in batches.values())
+            if loop.time() >= report_at:
+                report_at = loop.time() + _REPORT_S
+                sys.stdout.write(json.dumps({"records": records, **vars(wire)}) + "\n")
+                sys.stdout.flush()
+    finally:
+        await consumer.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m proxy.demo.reader")
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partitions", required=True, type=int)
+    arguments = parser.parse_args()
+    try:
+        asyncio.run(read(arguments.bootstrap_servers, arguments.topic, arguments.partitions))
+    except (KeyboardInterrupt, BrokenPipeError):
+        # Whoever started us has seen enough; Python would complain about stdout once more on its way out.
+        with suppress(OSError):
+            sys.stdout.close()
+        return 0
+    except KafkaError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,73 @@
+"""What the demo plays on: a cluster with one topic of many partitions, a few of which get records all the time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from time import time
+from typing import Final, Protocol
+
+import trio
+
+from proxy.demo.batches import Record
+from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.demo.costs import Cost
+
+__all__ = ["BUSY", "EVERY_S", "PARTITIONS", "TOPIC", "Stage", "embedded_stage"]
+
+TOPIC: Final = "readings"
+PARTITIONS: Final = 1000
+BUSY: Final = 10
+"""1 % of the partitions; spread evenly, so that each broker leads some."""
+EVERY_S: Final = 0.2
+"""Between two records of a busy partition."""
+_VALUE_BYTES: Final = 100
+
+
+class Stage(Protocol):
+    what: str
+    """The cluster, for people."""
+    bootstrap: str
+
+    def cost(self) -> Cost:
+        """Of all fetches since the stage was set, as the brokers see it."""
+
+
+class Embedded:
+    """A stage in memory; the brokers themselves count."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.what = (
+            f"An embedded cluster: {len(cluster.brokers)} brokers in this process's memory, not Apache Kafka."
+        )
+        self.bootstrap = cluster.bootstrap
+        self._cluster = cluster
+
+    def cost(self) -> Cost:
+        seen = self._cluster.counters
+        return Cost(seen.fetches, seen.partitions_named, seen.fetch_request_bytes, seen.fetch_response_bytes)
+
+
+def busy() -> list[int]:
+    """The partitions that get records."""
+    return list(range(0, PARTITIONS, PARTITIONS // BUSY))
+
+
+def record(number: int) -> Record:
+    return Record(f"reading {number}".encode().ljust(_VALUE_BYTES), timestamp_ms=int(time() * 1000))
+
+
+@asynccontextmanager
+async def embedded_stage() -> AsyncIterator[Stage]:
+    """Set it, and keep it alive."""
+    async with embedded_cluster() as cluster, trio.open_nursery() as nursery:
+        cluster.create_topic(TOPIC, PARTITIONS, replication=3)
+        nursery.start_soon(_feed, cluster)
+        yield Embedded(cluster)
+        nursery.cancel_scope.cancel()
+
+
+async def _feed(cluster: EmbeddedCluster) -> None:
+    for number in count():
+        for partition in busy():
+            cluster.append(TOPIC, partition, [record(number)])
+            await trio.sleep(EVERY_S / BUSY)

@@ -1,0 +1,136 @@
+"""Stands between brokers and whoever reads from them, forwards every byte, and counts what fetches cost.
+
+Real brokers do not tell how many bytes their fetches took; they can be told to advertise a tap's address instead of
+their own.
+"""
+
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.demo.costs import Cost
+from proxy.demo.messages import read_request
+
+__all__ = ["Tap", "tap"]
+
+_FETCH: Final = 1
+_CHUNK_BYTES: Final = 256 * 1024
+
+
+class _Frames:
+    """Cuts a stream of bytes into frames; keeps a frame whole only if asked to."""
+
+    def __init__(self, *, keep_bytes: int) -> None:
+        self._keep = keep_bytes
+        self._prefix = bytearray()
+        self._kept = bytearray()
+        self._left = 0
+
+    def feed(self, data: memoryview) -> Iterator[tuple[bytes, int]]:
+        """The start of each frame that *data* completes, and its size with the prefix."""
+        while data:
+            if len(self._prefix) < 4:
+                taken = 4 - len(self._prefix)
+                self._prefix += data[:taken]
+                data = data[taken:]
+                if len(self._prefix) == 4:
+                    self._left = int.from_bytes(self._prefix, "big")
+            else:
+                part, data = data[: self._left], data[self._left :]
+                self._left -= len(part)
+                self._kept += part[: self._keep - len(self._kept)]
+            if len(self._prefix) == 4 and self._left == 0:
+                frame, size = bytes(self._kept), int.from_bytes(self._prefix, "big") + 4
+                self._prefix.clear()
+                self._kept.clear()
+                yield frame, size
+
+
+@attrs.define
+class Tap:
+    """What has passed so far, in answered fetches."""
+
+    fetches: int = 0
+    named: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.fetches, self.named, self.request_bytes, self.response_bytes)
+
+
+class _Conversation:
+    """One connection: answers come in the order of requests, so a queue tells which are of fetches."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._up = _Frames(keep_bytes=1 << 24)
+        self._down = _Frames(keep_bytes=4)
+        self._asked: deque[tuple[int, int, int]] = deque()
+
+    def up(self, data: memoryview) -> None:
+        for frame, size in self._up.feed(data):
+            key, _, correlation_id = struct.unpack_from(">hhi", frame)
+            if key == _FETCH:
+                topics = read_request(frame).body.topics
+                named = sum(len(topic.partitions) for topic in topics)
+                self._asked.append((correlation_id, size, named))
+
+    def down(self, data: memoryview) -> None:
+        for frame, size in self._down.feed(data):
+            if self._asked and self._asked[0][0] == int.from_bytes(frame, "big", signed=True):
+                _, request_bytes, named = self._asked.popleft()
+                self._tap.fetches += 1
+                self._tap.named += named
+                self._tap.request_bytes += request_bytes
+                self._tap.response_bytes += size
+
+
+@asynccontextmanager
+async def tap(routes: Mapping[int, int]) -> AsyncIterator[Tap]:
+    """Listen on each port of *routes* and forward to the port that it names, all on loopback."""
+    seen = Tap()
+
+    async def serve(client: trio.SocketStream, port: int) -> None:
+        async with client:
+            try:
+                broker = await trio.open_tcp_stream("127.0.0.1", port)
+            except OSError:
+                return
+            async with broker, trio.open_nursery() as both:
+                talk = _Conversation(seen)
+                both.start_soon(_pump, client, broker, talk.up, both.cancel_scope)
+                both.start_soon(_pump, broker, client, talk.down, both.cancel_scope)
+
+    async with trio.open_nursery() as nursery:
+        for port, target in routes.items():
+            listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
+
+            async def handle(client: trio.SocketStream, target: int = target) -> None:
+                await serve(client, target)
+
+            nursery.start_soon(trio.serve_listeners, handle, listeners)
+        yield seen
+        nursery.cancel_scope.cancel()
+
+
+async def _pump(
+    source: trio.SocketStream,
+    sink: trio.SocketStream,
+    look: Callable[[memoryview], None],
+    scope: trio.CancelScope,
+) -> None:
+    """Forward until either end goes, then end the other direction too: Kafka knows no half-closed connections."""
+    try:
+        while chunk := await source.receive_some(_CHUNK_BYTES):
+            look(memoryview(chunk))
+            await sink.send_all(chunk)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    scope.cancel()

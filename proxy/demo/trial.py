@@ -1,0 +1,122 @@
+"""``sidefetch try``: the user's own topic, read both ways. Nothing is written, and no group is joined."""
+
+import io
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+import trio
+
+from proxy.config import Address, Config, LogConfig, PortRange
+from proxy.demo.client import connect
+from proxy.demo.costs import Cost, Row, Table, count, verdict
+from proxy.demo.demo import CLIENT, until_ended, watch
+from proxy.demo.processes import DemoFailed, free_ports, reader, serves
+from proxy.errors import ErrorCode
+from proxy.net.app import Proxy
+from proxy.net.logs import Log
+from proxy.trace import FetchRecord, Record
+
+__all__ = ["trial"]
+
+_BROKER_PORTS = 64
+_START_S = 20.0
+
+
+async def trial(config: Config, *, topic: str, seconds: float) -> int:
+    """Read *topic* from its end, first directly and then through Sidefetch, and show the cost; the exit code.
+
+    Args:  config: of whom to reach, and how; where to listen is chosen here.
+           seconds: of reading, for both ways together.
+    """
+    return await until_ended(partial(_trial, config, topic, seconds))
+
+
+async def _trial(config: Config, topic: str, seconds: float) -> int:
+    bootstrap = ",".join(map(str, config.upstream.bootstrap_servers))
+    partitions = await _look(bootstrap, topic, config.upstream.connect_timeout_s)
+    table = Table()
+    table.say(
+        f"Topic {topic}: {count(partitions)} partition{'s' * (partitions != 1)}. Reading only, from the end, in no"
+        f" group.\n"
+        f"The reader is {CLIENT}, which names every partition in every fetch. It reads for"
+        f" {seconds / 2:.0f} s each way.\n"
+        f"Counted where the bytes to the brokers leave this machine, fetches only:\n"
+    )
+    table.head()
+    async with reader(bootstrap, topic, partitions) as heard:
+        direct = await watch("directly", heard, lambda: heard.cost, seconds / 2, table)
+    bill = _Bill()
+    async with _sidefetch(config, bill) as address, reader(address, topic, partitions) as heard:
+        through = await watch("through Sidefetch", heard, lambda: bill.cost, seconds / 2, table)
+    table.say("")
+    table.say(verdict(direct, through))
+    if not (direct.records or through.records):
+        table.say("No records came in either time: what is compared is the cost of waiting for some.")
+    return 0
+
+
+async def _look(bootstrap: str, topic: str, timeout_s: float) -> int:
+    """How many partitions the topic has.
+
+    Raises: DemoFailed: no broker answers, or there is no such topic, or it cannot be read now.
+    """
+    try:
+        async with connect(bootstrap, timeout_s) as connection:
+            request = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+            (found,) = (await connection.call("metadata", 5, request)).topics
+    except OSError as error:
+        raise DemoFailed(f"no broker answers: {error}") from error
+    if found.error_code:
+        if found.error_code == ErrorCode.unknown_topic_or_partition:
+            raise DemoFailed(f"the cluster has no topic {topic!r}")
+        raise DemoFailed(f"topic {topic!r}: the brokers say {found.error_code.name}")
+    leaderless = sum(bool(partition.error_code) for partition in found.partitions)
+    if leaderless:
+        raise DemoFailed(f"topic {topic!r}: {leaderless} of {len(found.partitions)} partitions have no leader")
+    return len(found.partitions)
+
+
+@attrs.define
+class _Bill:
+    """Sidefetch's own fetches, from what it tells of its work."""
+
+    cost: Cost = Cost()
+
+    def observe(self, record: Record) -> None:
+        if isinstance(record, FetchRecord):
+            so_far = self.cost
+            self.cost = Cost(
+                so_far.fetches + 1,
+                so_far.named + record.named,
+                so_far.to_brokers + record.request_bytes,
+                so_far.from_brokers + record.response_bytes,
+            )
+
+
+@asynccontextmanager
+async def _sidefetch(config: Config, bill: _Bill) -> AsyncIterator[str]:
+    """Run Sidefetch in this process, on ports of its own, with its log kept back unless it fails."""
+    port = free_ports(1 + _BROKER_PORTS)
+    address = f"127.0.0.1:{port}"
+    downstream = attrs.evolve(
+        config.downstream,
+        listen=(Address("127.0.0.1", port),),
+        broker_ports=PortRange(port + 1, port + _BROKER_PORTS),
+        advertise=None,
+    )
+    said = io.StringIO()
+    ours = attrs.evolve(config, downstream=downstream, log=LogConfig(), grace_s=1.0)
+    proxy = Proxy(ours, Log(ours.log.format, ours.log.level, said), bill.observe)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(proxy.run)
+        with trio.move_on_after(_START_S):
+            while not await serves(address):
+                await trio.sleep(0.05)
+        if not await serves(address):
+            sys.stderr.write(said.getvalue())
+            raise DemoFailed("Sidefetch does not serve")
+        yield address
+        proxy.stop()
