@@ -1,0 +1,251 @@
+"""The same conversation on a raw socket, with a broker and with Sidefetch in front of it, for every Fetch version.
+
+The answers may differ in nothing but ``ALLOWED``.
+"""
+
+import dataclasses
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import pytest
+import trio
+from confluent_kafka import Producer
+
+from proxy.demo.client import Connection, connect
+from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
+from proxy.wire.headers import RequestHeader
+from tests.conformance.raw import value_batch
+from tests.kafka.admin import Admin, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.sidefetch import Sidefetch
+
+pytestmark = pytest.mark.kafka
+
+ALLOWED: Final = {
+    "session_id": "a session is a broker's to grant or refuse; Sidefetch grants none",
+    "throttle_time": "tells what happened, not what was asked",
+    "node_endpoints": "brokers are elsewhere through Sidefetch; test_addresses looks at these",
+}
+
+PARTITIONS: Final = 3
+VERSIONS: Final = range(4, 19)
+TRANSACTIONS: Final = 4
+NOWHERE: Final = UUID(int=0xBEEF)
+
+
+@attrs.frozen
+class Side:
+    """One of the two ways to the same topic."""
+
+    raw: Connection
+    version: int
+
+    async def fetch(self, asks: list[dict[str, Any]], topic: dict[str, Any], **options: Any) -> Any:
+        named = [{**topic, "partitions": asks}] if asks else []
+        request = {
+            "max_wait": 20,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "session_epoch": -1,
+            "topics": named,
+            **options,
+        }
+        return await self.raw.call("fetch", self.version, request)
+
+
+def plain(value: Any) -> Any:
+    """An entity as a dictionary, without what may differ."""
+    if dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        return {each.name: plain(getattr(value, each.name)) for each in fields if each.name not in ALLOWED}
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def ask(partition: int, offset: int, *, max_bytes: int = 1 << 20, epoch: int = -1) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "fetch_offset": offset,
+        "partition_max_bytes": max_bytes,
+        "current_leader_epoch": epoch,
+    }
+
+
+@pytest.fixture(scope="module")
+def sidefetch(kafka: KafkaCluster) -> Iterator[Sidefetch]:
+    with Sidefetch(kafka.bootstrap) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def topic(kafka: KafkaCluster, admin: Admin) -> str:
+    """Three partitions led by broker 1, with plain and transactional records, some of them aborted."""
+    name = admin.create_topic("conversation", PARTITIONS, assignment=[[1, 2, 3]] * PARTITIONS)
+    produce_transactions(kafka, name)
+    return name
+
+
+def produce_transactions(kafka: KafkaCluster, topic: str) -> None:
+    """In every partition: records that are committed, records that are aborted, and so on."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique("conversation")})
+    producer.init_transactions(30)
+    for number in range(TRANSACTIONS):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(topic, key=b"key", value=b"value %d" % number, partition=partition)
+        assert producer.flush(30) == 0
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
+async def address_of(bootstrap: str, node_id: int) -> str:
+    async with connect(bootstrap) as raw:
+        for broker in (await raw.call("metadata", 12, {})).brokers:
+            if broker.node_id == node_id:
+                return f"{broker.host}:{broker.port}"
+    raise AssertionError(f"no broker {node_id}")
+
+
+@pytest.fixture(params=VERSIONS)
+async def sides(
+    request: pytest.FixtureRequest, kafka: KafkaCluster, sidefetch: Sidefetch
+) -> AsyncIterator[tuple[Side, Side]]:
+    version = request.param
+    async with connect(kafka.bootstrap) as raw:
+        served = {each.api_key: each for each in (await raw.call("api_versions", 0, {})).api_keys}[1]
+    if not served.min_version <= version <= served.max_version:
+        pytest.skip(f"Fetch v{version} is not served by Kafka {kafka.version}")
+    async with AsyncExitStack() as stack:
+        direct = await stack.enter_async_context(connect(await address_of(kafka.bootstrap, 1)))
+        through = await stack.enter_async_context(connect(await address_of(sidefetch.bootstrap, 1)))
+        yield Side(direct, version), Side(through, version)
+
+
+async def test_every_answer_is_the_same_through_sidefetch(
+    sides: tuple[Side, Side], topic: str, kafka: KafkaCluster
+) -> None:
+    async with connect(await address_of(kafka.bootstrap, 1)) as raw:
+        described = (await raw.call("metadata", 12, {"topics": [{"name": topic}]})).topics[0]
+    identity = {"topic": topic, "topic_id": described.topic_id}
+    epoch = described.partitions[0].leader_epoch
+    end = [each.high_watermark for each in await latest(sides[0], identity)]
+    everything = [ask(partition, 0) for partition in range(PARTITIONS)]
+    idle = [ask(partition, end[partition]) for partition in range(PARTITIONS)]
+    script: dict[str, dict[str, Any]] = {
+        "all that there is": {"asks": everything},
+        "nothing new": {"asks": idle},
+        "nothing new again": {"asks": idle},
+        "one partition moved back": {"asks": [ask(0, end[0] - 2), *idle[1:]]},
+        "in another order": {"asks": [idle[2], everything[0], idle[1]]},
+        "fewer partitions": {"asks": idle[:2]},
+        "more partitions": {"asks": everything},
+        "an offset out of range": {"asks": [idle[0], ask(1, end[1] + 1_000)]},
+        "and back in range": {"asks": idle},
+        "a partition that is not there": {"asks": [idle[0], ask(7, 0)]},
+        "a topic that is not there": {"asks": [ask(0, 0)], "identity": {"topic": "nowhere", "topic_id": NOWHERE}},
+        "after that topic": {"asks": idle},
+        "committed records only": {"asks": everything, "isolation_level": 1},
+        "committed records only, nothing new": {"asks": idle, "isolation_level": 1},
+        "all records again": {"asks": everything},
+        "a wait that is over at once": {"asks": idle, "max_wait": 0},
+        "a current leader epoch": {"asks": [ask(0, 0, epoch=epoch)]},
+        "an old leader epoch": {"asks": [ask(0, 0, epoch=epoch - 1)]},
+        "a future leader epoch": {"asks": [ask(0, 0, epoch=epoch + 1)]},
+        "a session that was never granted": {"asks": idle, "session_id": 5, "session_epoch": 3},
+        "no partitions": {"asks": []},
+    }
+    for step, said in script.items():
+        told = {"identity": identity, **said}
+        named = told.pop("identity")
+        answers = [plain(await side.fetch(told["asks"], named, **without(told, "asks"))) for side in sides]
+        assert answers[1] == answers[0], step
+
+
+async def test_a_limit_that_holds_one_batch_lets_every_partition_have_its_turn(
+    sides: tuple[Side, Side], topic: str, kafka: KafkaCluster
+) -> None:
+    """Brokers read a full fetch in the client's order, a session in turns: so a client need not rotate."""
+    identity = await identity_of(kafka, topic)
+    everything = [ask(partition, 0) for partition in range(PARTITIONS)]
+    served = []
+    for _ in range(2 + PARTITIONS):
+        response = await sides[1].fetch(everything, identity, max_bytes=1)
+        partitions = response.responses[0].partitions
+        assert [each.partition_index for each in partitions] == list(range(PARTITIONS))
+        served.append([each.partition_index for each in partitions if each.records])
+    assert all(len(each) == 1 for each in served)
+    assert {each[0] for each in served} == set(range(PARTITIONS))
+
+
+async def identity_of(kafka: KafkaCluster, topic: str) -> dict[str, Any]:
+    async with connect(await address_of(kafka.bootstrap, 1)) as raw:
+        described = (await raw.call("metadata", 12, {"topics": [{"name": topic}]})).topics[0]
+    return {"topic": topic, "topic_id": described.topic_id}
+
+
+async def test_a_record_that_comes_while_the_fetch_waits_ends_the_wait(
+    sides: tuple[Side, Side], topic: str, kafka: KafkaCluster
+) -> None:
+    async with connect(await address_of(kafka.bootstrap, 1)) as raw:
+        described = (await raw.call("metadata", 12, {"topics": [{"name": topic}]})).topics[0]
+        identity = {"topic": topic, "topic_id": described.topic_id}
+        end = [each.high_watermark for each in await latest(sides[0], identity)]
+        idle = [ask(partition, end[partition]) for partition in range(PARTITIONS)]
+        waiting = sides[1]
+        for _ in range(3):
+            await waiting.fetch(idle, identity)
+        answers: list[Any] = []
+
+        async def wait() -> None:
+            answers.append(await waiting.fetch(idle, identity, max_wait=15_000))
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await trio.sleep(0.2)
+                data = [{"index": 2, "records": value_batch(b"news")}]
+                produced = {"acks": -1, "timeout": 5000, "topic_data": [{"name": topic, "partition_data": data}]}
+                await raw.call("produce", 9, produced)
+    partitions = answers[0].responses[0].partitions
+    assert [each.partition_index for each in partitions] == [0, 1, 2]
+    assert [bool(each.records) for each in partitions] == [False, False, True]
+
+
+def without(said: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if key != name}
+
+
+async def latest(side: Side, identity: dict[str, Any]) -> list[Any]:
+    response = await side.fetch([ask(partition, 0) for partition in range(PARTITIONS)], identity)
+    return list(response.responses[0].partitions)
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_a_fetch_too_old_to_be_read_passes_as_it_came_to_a_broker_that_serves_it(
+    version: int, kafka39: KafkaCluster
+) -> None:
+    name = Admin(kafka39).create_topic(unique("old"), 1, assignment=[[1]])
+    produce_plain(kafka39, name)
+    header = RequestHeader(FETCH, version, 7, "old")
+    frame = write_request(header, FetchOptions(100, 1), 0, -1, {Key(name, 0): Ask(0, 1 << 20)}, ())
+    answers = []
+    with Sidefetch(kafka39.bootstrap) as sidefetch:
+        for bootstrap in (kafka39.bootstrap, sidefetch.bootstrap):
+            async with connect(await address_of(bootstrap, 1)) as raw:
+                await raw.send_frame(frame)
+                answers.append(await raw.receive_frame())
+    assert answers[0] is not None
+    assert b"plain" in answers[0]
+    assert answers[1] == answers[0]
+
+
+def produce_plain(kafka: KafkaCluster, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, value=b"plain", partition=0)
+    assert producer.flush(30) == 0
