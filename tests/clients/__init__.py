@@ -15,6 +15,9 @@ delete                                            the same
 offsets                                           {partition: [earliest, latest]}
 ================================================  ==============================================================
 
+A reader says ``{"committed": {partition: offset}}`` after each commit, and ``{"heard": "..."}`` of an error that it
+overcomes. With a ``count`` of null (Python programs only) it reads until the next line comes, whatever it is.
+
 ``conversation`` is the tests' side; ``talk`` is what the Python programs share. They fetch in chunks of
 ``chunk_bytes`` a partition, so that 1,000 records take many fetches, and check every checksum.
 """

@@ -30,8 +30,9 @@ async def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: b
             for each in records:
                 talk.record(each.partition, each.offset, each.timestamp, each.key, each.value, each.headers)
         if commit and polled:
-            await consumer.commit()
-            talk.say(committed=talk.count)
+            after = {partition: records[-1].offset + 1 for partition, records in polled.items()}
+            await consumer.commit(after)
+            talk.say(committed={partition.partition: offset for partition, offset in after.items()})
 
 
 async def read(talk: Talk, request: dict[str, Any]) -> None:

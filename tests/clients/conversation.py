@@ -76,8 +76,8 @@ class Task:
         self._client, self._what = client, what
         self.records: list[Record] = []
         """As far as they have been waited for, in the order in which the client gave them."""
-        self.committed = 0
-        """How many of them the client has committed, as far as it has said."""
+        self.committed: dict[int, int] = {}
+        """By partition, the offset that the client has committed last, as far as it has said."""
         self.heard: list[str] = []
         """Errors that the client has met and says it overcomes."""
         self.is_done = False
@@ -94,34 +94,51 @@ class Task:
         self._listen(lambda: self.is_done, "the end", timeout_s)
         return self.records
 
+    def take_what_is_there(self) -> list[Record]:
+        """Return the records that the program told of before it was killed."""
+        with contextlib.suppress(ClientFailed):
+            self._listen(lambda: False, "more", 1.0)
+        self.is_done = True
+        return self.records
+
     def stop(self, timeout_s: float = 60.0) -> list[Record]:
         """Tell a reader (Python programs only) to commit, leave and end; return all its records."""
         if not self.is_done:
             self._client.write({"do": "stop"})
         return self.wait(timeout_s)
 
+    def poll(self) -> None:
+        """Take what the program has said so far, without waiting."""
+        while not self.is_done and (answer := self._client.next_answer(0)) is not None:
+            self._take(answer)
+
     def _listen(self, enough: Callable[[], bool], what: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while not self.is_done and not enough():
             answer = self._client.next_answer(deadline - time.monotonic())
-            match answer:
-                case {"record": [partition, offset, timestamp_ms, key, value, headers]}:
-                    named = tuple((name, from_text(data) or b"") for name, data in headers)
-                    self.records.append(
-                        Record(partition, offset, timestamp_ms, from_text(key), from_text(value), named)
-                    )
-                case {"committed": count}:
-                    self.committed = count
-                case {"heard": error}:
-                    self.heard.append(error)
-                case {"done": result}:
-                    self.is_done, self.result = True, result
-                case {"error": error}:
-                    self.is_done = True
-                    raise ClientFailed(f"{self._what}: {error}")
-                case None:
-                    got = f"{len(self.records)} records"
-                    raise ClientFailed(f"{self._what}: no {what} in {timeout_s:g} s, {got}; {self._client.fate()}")
+            if answer is None:
+                got = f"{len(self.records)} records"
+                raise ClientFailed(f"{self._what}: no {what} in {timeout_s:g} s, {got}; {self._client.fate()}")
+            self._take(answer)
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        match answer:
+            case {"record": [partition, offset, timestamp_ms, key, value, headers]}:
+                named = tuple((name, from_text(data) or b"") for name, data in headers)
+                self.records.append(
+                    Record(partition, offset, timestamp_ms, from_text(key), from_text(value), named)
+                )
+            case {"committed": offsets}:
+                self.committed |= {int(partition): offset for partition, offset in offsets.items()}
+            case {"heard": error}:
+                self.heard.append(error)
+            case {"done": result}:
+                self.is_done, self.result = True, result
+            case {"error": error}:
+                self.is_done = True
+                raise ClientFailed(f"{self._what}: {error}")
+            case _:
+                raise ClientFailed(f"{self._what}: says {answer}")
 
 
 class Client:
@@ -176,14 +193,14 @@ class Client:
         self._process.stdin.flush()
 
     def next_answer(self, timeout_s: float) -> Any:
-        """What the program says next; None if it does not say it in time."""
+        """What the program says next; None if it does not say it in time, or has ended."""
         deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0:
+        while True:
             with contextlib.suppress(queue.Empty):
-                return self._answers.get(timeout=min(left, 0.5))
-            if self._process is not None and self._process.exit_code is not None and self._answers.empty():
+                return self._answers.get(timeout=max(0.0, min(deadline - time.monotonic(), 0.5)))
+            ended = self._process is not None and self._process.exit_code is not None
+            if (ended and self._answers.empty()) or time.monotonic() >= deadline:
                 return None
-        return None
 
     def fate(self) -> str:
         """Is it running, and what did it write?"""

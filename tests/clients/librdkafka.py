@@ -27,7 +27,8 @@ def _consumer(request: dict[str, Any]) -> Consumer:
     )
 
 
-def _tell(talk: Talk, message: Message) -> None:
+def _tell(talk: Talk, message: Message, after: dict[int, int]) -> None:
+    """Tell of *message*, and note in *after* the offset behind it."""
     if (error := message.error()) is not None:
         # librdkafka goes on by itself from all that is not fatal; what is lost for good is missed by the test.
         if error.fatal():
@@ -42,16 +43,28 @@ def _tell(talk: Talk, message: Message) -> None:
     assert not isinstance(value, str)
     named: list[Any] = list(headers.items()) if isinstance(headers, dict) else list(headers or [])
     talk.record(partition, offset, message.timestamp()[1], key, value, named)
+    after[partition] = offset + 1
 
 
-def _poll_until(talk: Talk, consumer: Consumer, count: int | None, *, commit: bool) -> None:
+def _commit(talk: Talk, consumer: Consumer, topic: str, after: dict[int, int]) -> None:
+    try:
+        answers = consumer.commit(
+            offsets=[TopicPartition(topic, partition, offset) for partition, offset in after.items()],
+            asynchronous=False,
+        )
+    except KafkaException as error:  # the group has moved on: whoever has the partitions reads this again
+        talk.say(heard=str(error))
+    else:
+        talk.say(committed={each.partition: each.offset for each in answers or () if each.error is None})
+
+
+def _poll_until(talk: Talk, consumer: Consumer, count: int | None, *, commit_to: str | None) -> None:
     while (count is None or talk.count < count) and not talk.is_told_to_stop():
-        before = talk.count
+        after: dict[int, int] = {}
         for message in consumer.consume(200, timeout=0.2):
-            _tell(talk, message)
-        if commit and talk.count > before:
-            consumer.commit(asynchronous=False)
-            talk.say(committed=talk.count)
+            _tell(talk, message, after)
+        if commit_to is not None and after:
+            _commit(talk, consumer, commit_to, after)
 
 
 def read(talk: Talk, request: dict[str, Any]) -> None:
@@ -60,7 +73,7 @@ def read(talk: Talk, request: dict[str, Any]) -> None:
         consumer.assign(
             [TopicPartition(request["topic"], each, OFFSET_BEGINNING) for each in request["partitions"]]
         )
-        _poll_until(talk, consumer, request["count"], commit=False)
+        _poll_until(talk, consumer, request["count"], commit_to=None)
     finally:
         consumer.close()
 
@@ -69,7 +82,7 @@ def group(talk: Talk, request: dict[str, Any]) -> None:
     consumer = _consumer(request)
     try:
         consumer.subscribe([request["topic"]])
-        _poll_until(talk, consumer, request["count"], commit=True)
+        _poll_until(talk, consumer, request["count"], commit_to=request["topic"])
     finally:
         consumer.close()
 

@@ -39,18 +39,17 @@ class Talk:
         self._lines.put(None)
 
     def next_command(self) -> dict[str, Any] | None:
-        """The next command; None at the end."""
-        line = self._lines.get()
+        """The next command; None at the end. "stop" has done its work when it is read here."""
         self.count = 0
-        return None if line is None else json.loads(line)
+        while (line := self._lines.get()) is not None:
+            command: dict[str, Any] = json.loads(line)
+            if command["do"] != "stop":
+                return command
+        return None
 
     def is_told_to_stop(self) -> bool:
         """Is anything more on its way to us?"""
         return not self._lines.empty()
-
-    def stopped(self) -> None:
-        """Take the line that told us to stop."""
-        self._lines.get()
 
     def say(self, **what: object) -> None:
         print(json.dumps(what), flush=True)

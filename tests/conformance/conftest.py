@@ -25,7 +25,8 @@ def bootstrap(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[s
 
 
 @pytest.fixture(scope="session")
-def _programs() -> Iterator[Callable[[str], Client]]:
+def programs() -> Iterator[Callable[[str], Client]]:
+    """Gives the running program of a client's name; one process serves all tests."""
     with ExitStack() as running:
         started: dict[str, Client] = {}
 
@@ -38,9 +39,9 @@ def _programs() -> Iterator[Callable[[str], Client]]:
 
 
 @pytest.fixture(params=list(CLIENTS))
-def client(request: pytest.FixtureRequest, _programs: Callable[[str], Client]) -> Client:
+def client(request: pytest.FixtureRequest, programs: Callable[[str], Client]) -> Client:
     """Each of the real clients in turn."""
-    return _programs(request.param)
+    return programs(request.param)
 
 
 @pytest.fixture(scope="session")

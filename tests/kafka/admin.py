@@ -15,6 +15,7 @@ from kio.schema.alter_partition_reassignments.v0.request import (
     ReassignableTopic,
 )
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32
@@ -102,6 +103,16 @@ class Admin:
             lambda: all(found.get(partition) == node_id for found in self._leaders_seen(topic)),
             f"{topic}-{partition} led by {node_id}",
         )
+
+    def coordinator(self, group: str) -> int:
+        """Node id of the broker that coordinates *group*, which need not exist."""
+
+        def found() -> int:
+            request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group,))
+            return int(ask(self._running()[0], request).coordinators[0].node_id)
+
+        eventually(lambda: found() >= 0, f"a coordinator of {group}")
+        return found()
 
     def wait_in_sync(self, topic: str, timeout_s: float = 60.0) -> None:
         """Return when every replica of every partition is in sync."""

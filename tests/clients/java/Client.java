@@ -128,7 +128,9 @@ public final class Client {
                 count += more;
                 if (more > 0) {
                     consumer.commitSync();
-                    say("committed", count);
+                    var after = new TreeMap<Integer, Long>();
+                    consumer.assignment().forEach(each -> after.put(each.partition(), consumer.position(each)));
+                    say("committed", after);
                 }
             }
         }

@@ -58,7 +58,7 @@ async function consume(request, group, commits) {
             if (commits) {
               const offset = String(BigInt(batch.lastOffset()) + 1n);
               await consumer.commitOffsets([{ topic: request.topic, partition: batch.partition, offset }]);
-              say({ committed: count });
+              say({ committed: { [batch.partition]: Number(offset) } });
             }
             if (count >= request.count) resolve();
           },

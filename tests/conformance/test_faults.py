@@ -1,0 +1,241 @@
+"""Clusters that misbehave under a reader: nothing is lost, nothing comes twice, nothing comes out of order."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from tests.clients.conversation import Client, Task
+from tests.kafka.admin import Admin, eventually, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.records import Record, by_partition
+from tests.sidefetch import Sidefetch
+
+pytestmark = pytest.mark.kafka
+
+FEW_SLOTS = 16
+"""Of fetch sessions in a broker: two in each of its eight shards, and followers take theirs from them."""
+ALL_REPLICAS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+"""Three partitions, each led by another broker and kept by all."""
+
+
+@pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
+def fragile(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """A cluster to be broken, of this module alone; each test leaves it whole."""
+    with KafkaCluster(request.param, settings={"max.incremental.fetch.session.cache.slots": FEW_SLOTS}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _whole_again(fragile: KafkaCluster) -> Iterator[None]:
+    """One failed test must not fail the rest."""
+    yield
+    for node_id in set(fragile.brokers) - set(fragile.running):
+        fragile.restart(node_id)
+
+
+@pytest.fixture(scope="module")
+def operator(fragile: KafkaCluster) -> Admin:
+    return Admin(fragile)
+
+
+@pytest.fixture(scope="module", params=["direct"])
+def way(request: pytest.FixtureRequest, fragile: KafkaCluster) -> Iterator[str]:
+    if request.param == "direct":
+        yield fragile.bootstrap
+    else:
+        with Sidefetch(fragile.bootstrap) as sidefetch:
+            yield sidefetch.bootstrap
+
+
+@pytest.fixture(params=["librdkafka", "kafka-python"])
+def reader(request: pytest.FixtureRequest, programs: Callable[[str], Client]) -> Client:
+    return programs(request.param)
+
+
+def read_by_assignment(reader: Client, way: str, topic: str, count: int | None) -> Task:
+    return reader.begin("read", way, topic, partitions=[0, 1, 2], count=count, wait_ms=200)
+
+
+def test_a_broker_killed_and_restarted_costs_a_reader_nothing(
+    reader: Client, way: str, fragile: KafkaCluster, operator: Admin
+) -> None:
+    topic = operator.create_topic(unique("killed"), assignment=ALL_REPLICAS)
+    produced = operator.produce_known(topic, 30_000, 3)
+
+    reading = read_by_assignment(reader, way, topic, 30_000 + 600)
+    reading.wait_for(1_000)
+    fragile.kill(2)
+    produced += operator.produce_known(topic, 300, 3, first=30_000)
+    reading.wait_for(30_000 + 300)
+    fragile.restart(2)
+    operator.wait_in_sync(topic)
+    operator.move_leader(topic, 1, 2)
+    produced += operator.produce_known(topic, 300, 3, first=30_300)
+    reading.wait()
+
+    assert by_partition(reading.records) == by_partition(produced)
+
+
+def test_leaders_that_move_cost_a_reader_nothing(reader: Client, way: str, operator: Admin) -> None:
+    topic = operator.create_topic(unique("moved"), assignment=ALL_REPLICAS)
+    produced = operator.produce_known(topic, 30_000, 3)
+
+    reading = read_by_assignment(reader, way, topic, 30_000 + 900)
+    reading.wait_for(1_000)
+    for move in range(3):
+        for partition in range(3):
+            operator.move_leader(topic, partition, ALL_REPLICAS[partition][(move + 1) % 3])
+        produced += operator.produce_known(topic, 300, 3, first=30_000 + 300 * move)
+        reading.wait_for(len(produced))
+    reading.wait()
+
+    assert by_partition(reading.records) == by_partition(produced)
+
+
+def test_a_topic_deleted_and_made_again_is_read_from_its_new_beginning(
+    reader: Client, way: str, operator: Admin
+) -> None:
+    topic = operator.create_topic(unique("remade"), assignment=ALL_REPLICAS)
+    old = operator.produce_known(topic, 300, 3)
+
+    reading = read_by_assignment(reader, way, topic, 300 + 60)
+    reading.wait_for(300)
+    operator.delete_topic(topic)
+    operator.create_topic(topic, assignment=ALL_REPLICAS)
+    new = operator.produce_known(topic, 60, 3)
+    reading.wait()
+
+    assert by_partition(reading.records[:300]) == by_partition(old)
+    assert by_partition(reading.records[300:]) == by_partition(new)
+
+
+def test_a_group_that_rebalances_and_crashes_loses_nothing_and_repeats_only_what_was_not_committed(
+    way: str, operator: Admin
+) -> None:
+    topic = operator.create_topic(unique("shared"), assignment=ALL_REPLICAS * 2)
+    group = unique("group")
+    produced = operator.produce_known(topic, 600, 6)
+
+    with Client("librdkafka") as first, Client("kafka-python") as second, Client("librdkafka") as third:
+        tasks = [first.begin("group", way, topic, group=group, count=None)]
+        tasks[0].wait_for(600)
+        tasks.append(second.begin("group", way, topic, group=group, count=None))
+        produced += _produce_until(operator, topic, produced, tasks[1], 100)
+        tasks[0].stop()
+        produced += _produce_until(operator, topic, produced, tasks[1], len(tasks[1].records) + 300)
+        second.kill()
+        tasks[1].take_what_is_there()
+        tasks.append(third.begin("group", way, topic, group=group, count=None))
+        produced += _produce_until(operator, topic, produced, tasks[2], 300)
+        eventually(lambda: _has_all(tasks, produced), "all records read by someone")
+        tasks[2].stop()
+
+    assert _has_all(tasks, produced)
+    for number, earlier in enumerate(tasks):
+        repeated = {record for task in tasks[number + 1 :] for record in task.records} & set(earlier.records)
+        assert all(record.offset >= earlier.committed.get(record.partition, 0) for record in repeated)
+    for task in tasks:
+        assert all(_ascend(records) for records in by_partition(task.records).values())
+
+
+def test_a_group_outlives_its_coordinator(reader: Client, way: str, fragile: KafkaCluster, operator: Admin) -> None:
+    topic = operator.create_topic(unique("led"), assignment=ALL_REPLICAS)
+    group = unique("group")
+    produced = operator.produce_known(topic, 300, 3)
+    coordinator = operator.coordinator(group)
+
+    reading = reader.begin("group", way, topic, group=group, count=None)
+    reading.wait_for(300)
+    fragile.kill(coordinator)
+    produced += operator.produce_known(topic, 300, 3, first=300)
+    eventually(lambda: _has_all([reading], produced), "all records read", timeout_s=60)
+    fragile.restart(coordinator)
+    operator.wait_in_sync(topic)
+    reading.stop()
+    again = reader.begin("group", way, topic, group=group, count=None)
+    more = operator.produce_known(topic, 30, 3, first=600)
+    eventually(lambda: _has_all([again], more), "what came later", timeout_s=60)
+    again.stop()
+
+    assert set(reading.records) == set(produced)
+    unexpected = set(again.records) - set(more)
+    assert all(record.offset >= reading.committed.get(record.partition, 0) for record in unexpected)
+
+
+def test_a_crowd_of_sessions_at_a_broker_with_few_slots_reads_everything_once(
+    way: str, fragile: KafkaCluster, operator: Admin
+) -> None:
+    del fragile  # its slots are the point
+    topic = operator.create_topic(unique("crowded"), assignment=[[1], [1], [1]])
+    produced = operator.produce_known(topic, 60, 3)
+    consumers = [_member_of_the_crowd(way, topic, number) for number in range(130)]
+    read: list[list[Record]] = [[] for _ in consumers]
+    try:
+        eventually(lambda: _poll_all(consumers, read) == 60, "the first records at all of the crowd", timeout_s=90)
+        for _ in range(20):  # idle fetches, each within a session or refused one
+            _poll_all(consumers, read)
+        produced += operator.produce_known(topic, 60, 3, first=60)
+        eventually(lambda: _poll_all(consumers, read) == 120, "the last records at all of the crowd", timeout_s=90)
+    finally:
+        for consumer in consumers:
+            consumer.close()
+
+    expected = {
+        partition: [each.offset for each in records] for partition, records in by_partition(produced).items()
+    }
+    for records in read:
+        assert {
+            partition: [each.offset for each in got] for partition, got in by_partition(records).items()
+        } == expected
+
+
+def _produce_until(operator: Admin, topic: str, before: list[Record], task: Task, count: int) -> list[Record]:
+    """Produce by sixties to the six partitions until *task* has *count* records: it may have to join first."""
+    produced: list[Record] = []
+
+    def enough() -> bool:
+        produced.extend(operator.produce_known(topic, 60, 6, first=len(before) + len(produced)))
+        task.poll()
+        return len(task.records) >= count
+
+    eventually(enough, f"{count} records at one member", timeout_s=60)
+    return produced
+
+
+def _has_all(tasks: list[Task], produced: list[Record]) -> bool:
+    for task in tasks:
+        task.poll()
+    return {record for task in tasks for record in task.records} >= set(produced)
+
+
+def _ascend(records: list[Record]) -> bool:
+    offsets = [record.offset for record in records]
+    return offsets == sorted(set(offsets))
+
+
+def _member_of_the_crowd(way: str, topic: str, number: int) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": way,
+            "group.id": f"crowd-{number}",
+            "client.id": f"crowd-{number}",
+            "fetch.wait.max.ms": 500,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
+    return consumer
+
+
+def _poll_all(consumers: list[Consumer], read: list[list[Record]]) -> int:
+    """Take what has come to each of the crowd; return how many records the slowest has."""
+    for consumer, records in zip(consumers, read, strict=True):
+        for message in consumer.consume(200, timeout=0.005):
+            if message.error() is None:
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                records.append(Record(partition, offset, 0, None, None))
+    return min(map(len, read))
