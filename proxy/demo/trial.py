@@ -11,7 +11,7 @@ import trio
 
 from proxy.config import Address, Config, LogConfig, PortRange
 from proxy.demo.client import connect
-from proxy.demo.costs import Cost, Row, Table, count, verdict
+from proxy.demo.costs import Cost, Table, count, verdict
 from proxy.demo.demo import CLIENT, until_ended, watch
 from proxy.demo.processes import DemoFailed, free_ports, reader, serves
 from proxy.errors import ErrorCode
@@ -83,7 +83,7 @@ async def _look(bootstrap: str, topic: str, timeout_s: float) -> int:
 class _Bill:
     """Sidefetch's own fetches, from what it tells of its work."""
 
-    cost: Cost = Cost()
+    cost: Cost = attrs.field(factory=Cost)
 
     def observe(self, record: Record) -> None:
         if isinstance(record, FetchRecord):
@@ -119,4 +119,4 @@ async def _sidefetch(config: Config, bill: _Bill) -> AsyncIterator[str]:
             sys.stderr.write(said.getvalue())
             raise DemoFailed("Sidefetch does not serve")
         yield address
-        proxy.stop()
+        nursery.cancel_scope.cancel()  # its sessions with the brokers are closed all the same
