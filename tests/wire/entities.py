@@ -31,8 +31,8 @@ def _empty(hint: Any) -> Any:
         return ErrorCode.none
     if hint is bool:
         return False
-    if hint is str:
-        return ""
+    if issubclass(hint, str):
+        return hint("")
     if hasattr(hint, "parse"):
         return hint.parse(timedelta()) if "imedelta" in hint.__name__ else hint.parse(0)
     if issubclass(hint, int):

@@ -1,0 +1,246 @@
+"""One client connection without sockets: what the client and the broker say is written with kio, and read with it.
+
+``Play`` holds topic ``t``, led by node 1 unless told otherwise, and a ``ClientRelay`` for a client that came to the
+listener of node 1. A test says what happens and looks at what is asked of the broker and told to the client.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import attrs
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
+from proxy.relay.client import ClientRelay
+from proxy.relay.commands import (
+    ClientFrame,
+    Command,
+    Event,
+    Learn,
+    Link,
+    LinkFrame,
+    LinkLost,
+    LinkOpened,
+    Reply,
+    Send,
+    Told,
+)
+from proxy.wire import messages
+from proxy.wire.apis import VersionRange
+from proxy.wire.fetch import TopicId
+from tests.wire.entities import item_type, made
+
+__all__ = ["Asked", "Part", "Play", "of_type", "topology"]
+
+C = TypeVar("C")
+TOPIC_ID = uuid.UUID(int=7)
+NEWEST = 18
+
+
+@attrs.frozen
+class Part:
+    """One partition of an answer."""
+
+    error: int = 0
+    high_watermark: int = 100
+    records: bytes = b""
+    aborted: tuple[tuple[int, int], ...] | None = None
+
+
+@attrs.frozen
+class Asked:
+    """A fetch as the broker reads it."""
+
+    client_id: str | None
+    session_id: int
+    epoch: int
+    offsets: Mapping[int, int]
+    """By partition of ``t``, in the order asked."""
+    leader_epochs: Mapping[int, int]
+    forgotten: Sequence[int]
+    max_wait_ms: int
+
+
+def topology(partitions: int = 3, *, leaders: Mapping[int, int] | None = None, epoch: int = 5) -> Topology:
+    """Topic ``t`` in a cluster of nodes 1 and 2."""
+    led = {p: Leader(BrokerId((leaders or {}).get(p, 1)), epoch) for p in range(partitions)}
+    info = TopicInfo("t", TopicId(TOPIC_ID.bytes), 0, led)
+    brokers = {BrokerId(n): Broker(BrokerId(n), "broker.internal", 19000 + n, None) for n in (1, 2)}
+    return Topology("cluster", brokers, {"t": info, TopicId(TOPIC_ID.bytes): info})
+
+
+def of_type(kind: type[C], commands: Iterable[Command]) -> list[C]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+class Play:
+    """A conversation; time stands at ``now_s`` unless a test moves it."""
+
+    def __init__(self, known: Topology | None = None, *, broker_fetch: int = NEWEST) -> None:
+        self.now_s = 1000.0
+        self.broker_fetch = broker_fetch
+        self.relay = ClientRelay(BrokerId(1), self.place, known or topology(), 0.0)
+        self.asked: list[Asked] = []
+        """The fetches that the broker has been sent."""
+        self.passed: list[bytes] = []
+        """The frames that it has been sent as they came."""
+        self._correlation_id = 0
+
+    @staticmethod
+    def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+        assert (host, port) == ("broker.internal", 19000 + node_id)
+        return "127.0.0.1", 9093 + node_id
+
+    def handle(self, event: Event) -> list[Command]:
+        """One event, and the opening of whatever links it asks for; the commands that are left."""
+        left: list[Command] = []
+        pending = [event]
+        while pending:
+            for command in self.relay.handle(pending.pop(0), self.now_s):
+                match command:
+                    case Send(Link.LANE, pieces):
+                        self.asked.append(self._read_fetch(b"".join(pieces)))
+                    case Send(Link.PASS, pieces):
+                        self.passed.append(b"".join(pieces))
+                    case _:
+                        left.append(command)
+        return left
+
+    def open(self, link: Link) -> list[Command]:
+        """The link has come up; the lane to a broker that serves Fetch up to ``broker_fetch``."""
+        return self.handle(LinkOpened(link, {1: VersionRange(0, self.broker_fetch)} if link is Link.LANE else {}))
+
+    def fetch(
+        self, offsets: Mapping[int, int], *, version: int = 11, correlation_id: int = 1, **options: Any
+    ) -> list[Command]:
+        """The client's fetch of partitions of ``t``."""
+        kind: Any = load_request_schema(i16(1), i16(version))
+        topic_type = item_type(kind, "topics")
+        partition_type = item_type(topic_type, "partitions")
+        partitions = tuple(
+            made(partition_type, partition=i32(p), fetch_offset=i64(offset), partition_max_bytes=i32(1 << 20))
+            for p, offset in offsets.items()
+        )
+        name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
+        body = made(
+            kind,
+            topics=(made(topic_type, partitions=partitions, **name),),
+            max_wait=i32Timedelta.parse(timedelta(milliseconds=500)),
+            min_bytes=i32(1),
+            **options,
+        )
+        return self.request(messages.request_frame(correlation_id, "the-client", body))
+
+    def request(self, frame: bytes) -> list[Command]:
+        """Any request of the client, with its size."""
+        return self.handle(ClientFrame(memoryview(frame)[4:]))
+
+    def answer(
+        self, parts: Mapping[int, Part], *, session_id: int | None = None, error: int = 0, throttle_ms: int = 0
+    ) -> list[Command]:
+        """The broker's answer to the fetch it was sent last; within its session, unless it is told another."""
+        if session_id is None:
+            session_id = self.asked[-1].session_id if self.asked[-1].epoch > 0 else 0
+        kind: Any = load_response_schema(i16(1), i16(self.broker_fetch))
+        topic_type = item_type(kind, "responses")
+        name = {"topic_id": TOPIC_ID} if self.broker_fetch >= 13 else {"topic": "t"}
+        topics = (made(topic_type, partitions=tuple(_parts(topic_type, parts)), **name),) if parts else ()
+        body = made(
+            kind,
+            throttle_time=i32Timedelta.parse(timedelta(milliseconds=throttle_ms)),
+            responses=topics,
+            **({"error_code": ErrorCode(error), "session_id": i32(session_id)} if self.broker_fetch >= 7 else {}),
+        )
+        frame = messages.response_frame(self._correlation_id, body)
+        return self.handle(LinkFrame(Link.LANE, memoryview(frame)[4:]))
+
+    def lose(self, link: Link) -> list[Command]:
+        return self.handle(LinkLost(link))
+
+    def tell(self, known: Topology) -> list[Command]:
+        return self.handle(Told(known))
+
+    def established(self, *partitions: int, session_id: int = 7, version: int = 11) -> None:
+        """Two fetches of *partitions* from offset 0, after which there is a session."""
+        offsets = dict.fromkeys(partitions, 0)
+        idle = dict.fromkeys(partitions, Part())
+        self.fetch(offsets, version=version)
+        self.open(Link.LANE)
+        self.answer(idle)
+        self.fetch(offsets, version=version)
+        self.answer(idle, session_id=session_id)
+        self.asked.clear()
+
+    def _read_fetch(self, frame: bytes) -> Asked:
+        kind: Any = load_request_schema(i16(1), i16(self.broker_fetch))
+        header, size = entity_reader(kind.__header_schema__)(frame, 4)
+        body, _ = entity_reader(kind)(frame, 4 + size)
+        self._correlation_id = header.correlation_id
+        parts = [part for topic in body.topics for part in topic.partitions]
+        forgotten = [p for topic in getattr(body, "forgotten_topics_data", ()) for p in topic.partitions]
+        return Asked(
+            header.client_id,
+            getattr(body, "session_id", 0),
+            getattr(body, "session_epoch", -1),
+            {part.partition: part.fetch_offset for part in parts},
+            {part.partition: getattr(part, "current_leader_epoch", -1) for part in parts},
+            forgotten,
+            round(body.max_wait.total_seconds() * 1000),
+        )
+
+
+def _parts(topic_type: Any, parts: Mapping[int, Part]) -> Iterable[Any]:
+    kind = item_type(topic_type, "partitions")
+    for partition, part in parts.items():
+        aborted = None
+        if part.aborted is not None:
+            aborted_type = _aborted_type(kind)
+            aborted = tuple(
+                made(aborted_type, producer_id=i64(producer), first_offset=i64(first))
+                for producer, first in part.aborted
+            )
+        offsets = {"last_stable_offset": i64(part.high_watermark), "log_start_offset": i64(0)}
+        names = set(kind.__dataclass_fields__)
+        yield made(
+            kind,
+            partition_index=i32(partition),
+            error_code=ErrorCode(part.error),
+            high_watermark=i64(part.high_watermark),
+            aborted_transactions=aborted,
+            records=part.records,
+            **{name: value for name, value in offsets.items() if name in names},
+        )
+
+
+def _aborted_type(kind: Any) -> Any:
+    (array,) = (each for each in get_args(get_type_hints(kind)["aborted_transactions"]) if each is not type(None))
+    return get_args(array)[0]
+
+
+def told(commands: Iterable[Command], *, version: int = 11) -> list[Any]:
+    """The fetch answers among *commands*, as kio reads them."""
+    kind: Any = load_response_schema(i16(1), i16(version))
+    answers = []
+    for reply in of_type(Reply, commands):
+        frame = b"".join(reply.pieces)
+        assert int.from_bytes(frame[:4]) == len(frame) - 4
+        answers.append(messages.read_response(kind, frame[4:])[1])
+    return answers
+
+
+def parts_of(answer: Any) -> dict[int, tuple[int, int]]:
+    """(error, high watermark) by partition, in the answer's order."""
+    return {
+        part.partition_index: (int(part.error_code), part.high_watermark)
+        for topic in answer.responses
+        for part in topic.partitions
+    }
+
+
+def learnt(commands: Iterable[Command]) -> list[frozenset[Any]]:
+    return [command.topics for command in of_type(Learn, commands)]

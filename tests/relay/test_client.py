@@ -1,0 +1,428 @@
+"""What one client connection comes to: events in, commands out."""
+
+import struct
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.heartbeat.v4.request import HeartbeatRequest
+from kio.static.primitive import i16, i32
+
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.relay.commands import CloseLink, Draining, Link, LinkFrame, OpenLink, Reply, Tick
+from proxy.wire import messages
+from proxy.wire.headers import RequestHeader, write_request_header
+from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
+from tests.wire.entities import made
+
+IDLE = Part()
+FETCH_VERSIONS = range(4, 19)
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return messages.request_frame(correlation_id, "the-client", made(HeartbeatRequest))
+
+
+def produce(correlation_id: int, acks: int) -> bytes:
+    kind = load_request_schema(i16(0), i16(9))
+    return messages.request_frame(correlation_id, "the-client", made(kind, acks=i16(acks)))
+
+
+def plain_answer(correlation_id: int, rest: bytes = b"rest") -> LinkFrame:
+    return LinkFrame(Link.PASS, memoryview(struct.pack(">i", correlation_id) + rest))
+
+
+# ------------------------------------------------------------------------------------ sessions upstream
+
+
+def test_the_first_fetch_asks_for_no_session_the_second_for_one_the_third_is_within_it() -> None:
+    play = Play()
+    offsets, idle = {0: 10, 1: 20}, {0: IDLE, 1: IDLE}
+
+    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(Link.LANE, "the-client")]
+    play.open(Link.LANE)
+    play.answer(idle)
+    play.fetch(offsets)
+    play.answer(idle, session_id=7)
+    play.fetch(offsets)
+
+    assert [(asked.session_id, asked.epoch, dict(asked.offsets)) for asked in play.asked] == [
+        (0, -1, offsets),
+        (0, 0, offsets),
+        (7, 1, {}),
+    ]
+    assert {asked.client_id for asked in play.asked} == {"the-client"}
+
+
+def test_only_what_moved_is_named() -> None:
+    play = Play()
+    play.established(0, 1, 2)
+
+    play.fetch({0: 0, 1: 5, 2: 0})
+    play.answer({})
+    play.fetch({0: 0, 1: 5, 2: 0})
+    play.answer({})
+    play.fetch({0: 0, 1: 5})
+
+    assert [(a.epoch, dict(a.offsets), list(a.forgotten)) for a in play.asked] == [
+        (1, {1: 5}, []),
+        (2, {}, []),
+        (3, {}, [2]),
+    ]
+
+
+@pytest.mark.parametrize("error", [70, 71, 106])
+def test_a_refused_session_is_made_anew_unseen_by_the_client(error: int) -> None:
+    play = Play()
+    play.established(0)
+
+    play.fetch({0: 0})
+    assert told(play.answer({}, error=error)) == []
+    (answer,) = told(play.answer({0: IDLE}, session_id=8))
+
+    assert parts_of(answer) == {0: (0, 100)}
+    assert dict(play.asked[-1].offsets) == {0: 0}
+    assert play.asked[-1].session_id == (0 if error == 70 else 7)
+
+
+def test_an_evicted_session_is_not_made_again_at_once_since_slots_are_scarce() -> None:
+    play = Play()
+    play.established(0)
+
+    play.fetch({0: 0})
+    play.answer({}, error=70)
+    play.answer({0: IDLE})
+    play.now_s += 9
+    play.fetch({0: 0})
+    play.answer({0: IDLE})
+    play.now_s += 2
+    play.fetch({0: 0})
+
+    assert [asked.epoch for asked in play.asked] == [1, -1, -1, 0]
+
+
+def test_a_lost_fetch_is_asked_again_in_full_and_replaces_the_session() -> None:
+    play = Play()
+    play.established(0, 1)
+
+    play.fetch({0: 5, 1: 0})
+    assert of_type(OpenLink, play.lose(Link.LANE)) == [OpenLink(Link.LANE, "the-client")]
+    play.open(Link.LANE)
+
+    assert (play.asked[-1].session_id, play.asked[-1].epoch) == (7, 0)
+    assert dict(play.asked[-1].offsets) == {0: 5, 1: 0}
+
+
+def test_the_session_is_closed_when_the_client_goes() -> None:
+    play = Play()
+    play.established(0)
+
+    (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) is Link.LANE]
+
+    asked = play._read_fetch(b"".join(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
+    assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
+    assert play.relay.farewell() == []
+
+
+def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:
+    play = Play(broker_fetch=6)
+
+    for _ in range(3):
+        play.fetch({0: 0, 1: 0})
+        if not play.asked:
+            play.open(Link.LANE)
+        play.answer({0: IDLE, 1: IDLE})
+
+    assert [dict(asked.offsets) for asked in play.asked] == [{0: 0, 1: 0}] * 3
+
+
+@pytest.mark.parametrize(("partitions", "epoch"), [(1000, 0), (1001, -1)])
+def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: int, epoch: int) -> None:
+    play = Play(topology(partitions), broker_fetch=12)
+    offsets, idle = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), IDLE)
+
+    play.fetch(offsets)
+    play.open(Link.LANE)
+    play.answer(idle)
+    play.fetch(offsets)
+
+    assert play.asked[-1].epoch == epoch
+
+
+# ------------------------------------------------------------------------------------------ full answers
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(version: int) -> None:
+    play = Play()
+    play.fetch({2: 0, 0: 0, 1: 0}, version=version)
+    play.open(Link.LANE)
+    play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)})
+    play.fetch({2: 0, 0: 0, 1: 0}, version=version)
+    play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)}, session_id=7)
+    play.fetch({2: 0, 0: 0, 1: 0}, version=version)
+
+    (answer,) = told(play.answer({0: Part(0, 15)}), version=version)
+
+    assert list(parts_of(answer).items()) == [(2, (0, 12)), (0, (0, 15)), (1, (0, 11))]
+
+
+def test_an_error_is_told_once_and_not_from_memory() -> None:
+    play = Play()
+    play.established(0, 1)
+
+    play.fetch({0: 0, 1: 0})
+    (first,) = told(play.answer({1: Part(1, 100)}))
+    play.fetch({0: 0, 1: 0})
+    (second,) = told(play.answer({}))
+
+    assert parts_of(first) == {0: (0, 100), 1: (1, 100)}
+    assert parts_of(second) == {0: (0, 100), 1: (0, 100)}
+
+
+def test_records_are_passed_on_and_not_kept() -> None:
+    play = Play()
+    play.established(0, 1)
+
+    play.fetch({0: 0, 1: 0})
+    (first,) = of_type(Reply, play.answer({1: Part(records=b"RECORDS")}))
+    play.fetch({0: 0, 1: 0})
+    (second,) = of_type(Reply, play.answer({}))
+
+    assert b"".join(first.pieces).count(b"RECORDS") == 1
+    assert b"RECORDS" not in b"".join(second.pieces)
+
+
+def test_a_code_that_the_clients_version_does_not_know_becomes_an_older_one() -> None:
+    play = Play()
+    play.established(0, version=5)
+
+    play.fetch({0: 0}, version=5)
+    (answer,) = told(play.answer({0: Part(56, 100)}), version=5)
+
+    assert parts_of(answer)[0][0] == 6
+
+
+def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
+    play = Play(topology(leaders={1: 2}))
+
+    commands = play.fetch({0: 0, 1: 0})
+    commands += play.open(Link.LANE)
+    assert learnt(commands) == [frozenset({"t"})]
+    play.tell(topology(leaders={1: 2}))
+    (answer,) = told(play.answer({0: IDLE}))
+
+    assert dict(play.asked[-1].offsets) == {0: 0}
+    assert parts_of(answer) == {0: (0, 100), 1: (6, -1)}
+
+
+def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so() -> None:
+    play = Play(topology(epoch=5))
+    play.fetch({0: 0}, version=4)
+    play.open(Link.LANE)
+
+    assert dict(play.asked[-1].leader_epochs) == {0: 5}
+
+
+def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
+    play = Play()
+    play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
+    play.open(Link.LANE)
+    (answer,) = told(play.answer({0: IDLE}))
+
+    assert answer.session_id == 0
+    (lost,) = told(play.fetch({}, session_id=i32(7), session_epoch=i32(1)))
+    assert lost.error_code == 70
+
+
+def test_a_follower_is_refused() -> None:
+    with pytest.raises(ClientProtocolError, match="replica id 3"):
+        Play().fetch({0: 0}, version=11, replica_id=i32(3))
+
+
+# --------------------------------------------------------------------------------------------------- time
+
+
+def test_the_broker_is_given_the_clients_wait() -> None:
+    play = Play()
+    play.fetch({0: 0})
+    play.open(Link.LANE)
+
+    assert play.asked[-1].max_wait_ms == 500
+
+
+def test_a_client_that_knows_no_throttling_is_held_as_long() -> None:
+    play = Play()
+    play.established(0, version=7)
+
+    play.fetch({0: 0}, version=7)
+    assert told(play.answer({}, throttle_ms=300), version=7) == []
+    assert play.relay.deadline_s == pytest.approx(play.now_s + 0.3)
+    play.now_s += 0.31
+    (answer,) = told(play.handle(Tick()), version=7)
+
+    assert parts_of(answer) == {0: (0, 100)}
+
+
+def test_a_client_that_knows_throttling_is_told() -> None:
+    play = Play()
+    play.established(0, version=8)
+
+    play.fetch({0: 0}, version=8)
+    (answer,) = told(play.answer({}, throttle_ms=300), version=8)
+
+    assert answer.throttle_time.total_seconds() == 0.3
+
+
+def test_what_is_parked_is_answered_at_once_when_draining() -> None:
+    play = Play()
+    play.established(0, 1)
+
+    play.fetch({0: 0, 1: 0})
+    (answer,) = told(play.handle(Draining()))
+
+    assert parts_of(answer) == {0: (0, 100), 1: (0, 100)}
+
+
+# ---------------------------------------------------------------------------------- order and pass-through
+
+
+def test_what_passes_goes_as_the_bytes_it_came_in() -> None:
+    play = Play()
+
+    assert of_type(OpenLink, play.request(heartbeat(1))) == [OpenLink(Link.PASS, None)]
+    play.open(Link.PASS)
+    play.request(heartbeat(2))
+    (reply,) = of_type(Reply, play.handle(plain_answer(1)))
+
+    assert play.passed == [heartbeat(1), heartbeat(2)]
+    assert b"".join(reply.pieces) == struct.pack(">ii", 8, 1) + b"rest"
+
+
+def test_an_answer_waits_for_the_fetch_that_was_asked_before() -> None:
+    play = Play()
+    play.established(0)
+    play.request(heartbeat(1))
+    play.open(Link.PASS)
+    play.handle(plain_answer(1))
+
+    play.fetch({0: 0}, correlation_id=2)
+    play.request(heartbeat(3))
+    assert of_type(Reply, play.handle(plain_answer(3))) == []
+    replies = of_type(Reply, play.answer({}))
+
+    assert [b"".join(reply.pieces)[4:8] for reply in replies] == [struct.pack(">i", n) for n in (2, 3)]
+
+
+def test_a_fetch_that_waits_stops_nothing_behind_it_upstream() -> None:
+    play = Play()
+    play.established(0)
+    play.request(heartbeat(1))
+    play.open(Link.PASS)
+
+    play.fetch({0: 0}, correlation_id=2)
+    play.request(heartbeat(3))
+
+    assert play.passed == [heartbeat(1), heartbeat(3)]
+
+
+def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
+    play = Play()
+    play.established(0)
+
+    play.fetch({0: 0}, correlation_id=1)
+    play.fetch({0: 5}, correlation_id=2)
+    assert len(play.asked) == 1
+    play.answer({})
+
+    assert [dict(asked.offsets) for asked in play.asked] == [{}, {0: 5}]
+
+
+def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
+    play = Play()
+    play.request(produce(1, acks=0))
+    play.open(Link.PASS)
+    play.request(heartbeat(2))
+
+    (reply,) = of_type(Reply, play.handle(plain_answer(2)))
+
+    assert b"".join(reply.pieces)[4:8] == struct.pack(">i", 2)
+
+
+def test_an_answer_out_of_order_or_to_nothing_is_the_brokers_fault() -> None:
+    play = Play()
+    play.request(heartbeat(1))
+    play.open(Link.PASS)
+    with pytest.raises(BrokerProtocolError, match="out of order"):
+        play.handle(plain_answer(2))
+
+    play = Play()
+    with pytest.raises(BrokerProtocolError, match="to nothing"):
+        play.handle(plain_answer(1))
+
+
+def test_an_answer_on_the_lane_to_another_fetch_closes_the_lane_only() -> None:
+    play = Play()
+    play.established(0)
+    play.fetch({0: 0})
+    play._correlation_id += 1
+
+    commands = play.answer({})
+
+    assert [command.link for command in of_type(CloseLink, commands)] == [Link.LANE]
+    assert of_type(OpenLink, commands) == [OpenLink(Link.LANE, "the-client")]
+
+
+def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:
+    play = Play()
+    for number in range(63):
+        play.request(heartbeat(number))
+        assert play.relay.takes_requests
+    play.request(heartbeat(63))
+    assert not play.relay.takes_requests
+
+    play.open(Link.PASS)
+    play.handle(plain_answer(0))
+    assert play.relay.takes_requests
+
+
+def test_a_broker_that_closes_an_idle_connection_is_not_shown_to_the_client() -> None:
+    play = Play()
+    play.request(heartbeat(1))
+    play.open(Link.PASS)
+    play.handle(plain_answer(1))
+
+    assert play.lose(Link.PASS) == []
+    assert of_type(OpenLink, play.request(heartbeat(2))) == [OpenLink(Link.PASS, None)]
+
+
+def test_a_broker_that_goes_while_it_owes_an_answer_ends_the_connection() -> None:
+    play = Play()
+    play.request(heartbeat(1))
+    play.open(Link.PASS)
+
+    with pytest.raises(BrokerUnavailable):
+        play.lose(Link.PASS)
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0\1", b"\0\1\0\x0b\0\0\0\1\xff\xff\0"])
+def test_a_request_that_is_cut_short_is_the_clients_fault(frame: bytes) -> None:
+    with pytest.raises(ClientProtocolError, match="malformed request"):
+        Play().request(struct.pack(">i", len(frame)) + frame)
+
+
+@pytest.mark.parametrize(("key", "version"), [(9_999, 0), (3, 14), (60, 3)])
+def test_an_api_that_might_carry_addresses_unseen_is_refused(key: int, version: int) -> None:
+    frame = write_request_header(RequestHeader(key, version, 1, None), flexible=True)
+
+    with pytest.raises(ClientProtocolError, match=f"API {key} v{version}"):
+        Play().request(struct.pack(">i", len(frame)) + frame)
+
+
+def test_api_versions_newer_than_ours_is_answered_here() -> None:
+    play = Play()
+    frame = write_request_header(RequestHeader(18, 5, 1, None), flexible=True)
+
+    (reply,) = of_type(Reply, play.request(struct.pack(">i", len(frame)) + frame))
+
+    assert b"".join(reply.pieces)[8:10] == struct.pack(">h", 35)
+    assert play.passed == []
