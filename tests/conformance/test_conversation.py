@@ -120,7 +120,7 @@ async def sides(
     async with connect(kafka.bootstrap) as raw:
         served = {each.api_key: each for each in (await raw.call("api_versions", 0, {})).api_keys}[1]
     if not served.min_version <= version <= served.max_version:
-        pytest.skip(f"Fetch v{version} is not served by Kafka {kafka.version}")
+        pytest.skip(f"Kafka {kafka.version} does not serve Fetch v{version}")
     async with AsyncExitStack() as stack:
         direct = await stack.enter_async_context(connect(await address_of(kafka.bootstrap, 1)))
         through = await stack.enter_async_context(connect(await address_of(sidefetch.bootstrap, 1)))
