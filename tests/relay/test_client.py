@@ -332,9 +332,11 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
     play.fetch({0: 0}, correlation_id=1)
     play.fetch({0: 5}, correlation_id=2)
     assert len(play.asked) == 1
-    play.answer({})
+    (first,) = of_type(Reply, play.answer({}))
+    (second,) = of_type(Reply, play.answer({}))
 
     assert [dict(asked.offsets) for asked in play.asked] == [{}, {0: 5}]
+    assert [b"".join(reply.pieces)[4:8] for reply in (first, second)] == [struct.pack(">i", n) for n in (1, 2)]
 
 
 def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
