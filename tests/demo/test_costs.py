@@ -1,0 +1,69 @@
+"""How costs are counted together and shown."""
+
+import io
+
+from proxy.demo.costs import Cost, Row, Table, size, verdict
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def row(seconds: float, to_brokers: int = 100, way: str = "directly") -> Row:
+    return Row(way, seconds, Cost(fetches=2, named=2000, to_brokers=to_brokers, from_brokers=0), records=5)
+
+
+def test_costs_since_then() -> None:
+    assert Cost(5, 50, 500, 5000) - Cost(1, 2, 3, 4) == Cost(4, 48, 497, 4996)
+    assert Cost(1, 2, 3, 4).both_ways == 7
+
+
+def test_sizes_have_three_digits_or_so() -> None:
+    assert [size(n) for n in (0, 999, 1000, 46_300, 463_000, 5_900_000, 7 * 10**9, 5 * 10**12)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "46.3 kB",
+        "463 kB",
+        "5.9 MB",
+        "7.0 GB",
+        "5000 GB",
+    ]
+
+
+def test_a_pipe_gets_a_line_every_few_seconds_and_the_last() -> None:
+    out = io.StringIO()
+    table = Table(out)
+
+    for seconds in (0, 1, 2, 3, 4):
+        table.show(row(seconds))
+    table.show(row(5), last=True)
+    table.show(row(0, way="through"))
+
+    assert [line.split()[:2] for line in out.getvalue().splitlines()] == [
+        ["directly", "0"],
+        ["directly", "3"],
+        ["directly", "5"],
+        ["through", "0"],
+    ]
+
+
+def test_a_terminal_gets_one_line_redrawn_for_each_way() -> None:
+    out = Terminal()
+    table = Table(out)
+
+    table.show(row(0))
+    table.show(row(1), last=True)
+    table.show(row(0, way="through"))
+
+    assert out.getvalue().count("\n") == 3
+    assert out.getvalue().count("\x1b[1A\x1b[2K") == 1
+
+
+def test_the_verdict_says_which_way_it_went() -> None:
+    assert "41 times fewer bytes" in verdict(row(5, 41_000), row(5, 1000))
+    assert "2.5 times fewer bytes" in verdict(row(5, 2500), row(5, 1000))
+    assert "about the same" in verdict(row(5, 1000), row(5, 1000))
+    assert "2.0 times more bytes" in verdict(row(5, 500), row(5, 1000))
+    assert "1.0 kB instead of 41.0 kB" in verdict(row(5, 41_000), row(5, 1000))
