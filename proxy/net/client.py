@@ -1,6 +1,7 @@
 """Serves one client connection: carries out what its relay decides."""
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -86,6 +87,8 @@ class ClientConnection:
         self._outbox = Outbox(client)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
+        self._mail: deque[Event] = deque()
+        self._has_mail = trio.Event()
         self._timer = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
@@ -99,6 +102,7 @@ class ClientConnection:
                 self._nursery = nursery
                 nursery.start_soon(self._send_to_client)
                 nursery.start_soon(self._tick)
+                nursery.start_soon(self._handle_mail)
                 await self._receive_from_client()
                 nursery.cancel_scope.cancel()
         finally:
@@ -196,12 +200,16 @@ class ClientConnection:
         self._deliver(Told(topology))
 
     def _deliver(self, event: Event) -> None:
-        """Handle an event that comes from another task: what goes wrong with it must end us, not that task."""
-        if self._nursery is not None:
-            self._nursery.start_soon(self._handle_later, event)
+        """Take an event that comes from another task: what goes wrong with it must end us, not that task."""
+        self._mail.append(event)
+        self._has_mail.set()
 
-    async def _handle_later(self, event: Event) -> None:
-        self._handle(event)
+    async def _handle_mail(self) -> None:
+        while True:
+            await self._has_mail.wait()
+            self._has_mail = trio.Event()
+            while self._mail:
+                self._handle(self._mail.popleft())
 
     # ------------------------------------------------------------------------------------------- the links
 
