@@ -41,9 +41,16 @@ class Mutant:
 
     def apply(self, tree: Path) -> str:
         """Change *tree*; what git said against it, or ``""``."""
-        # The ceiling keeps git from taking a repository around the copy for the one to patch.
+        return self._git_apply(tree)
+
+    def check(self, tree: Path) -> str:
+        """Whether it would apply: what git says against it, or ``""``."""
+        return self._git_apply(tree, "--check")
+
+    def _git_apply(self, tree: Path, *options: str) -> str:
+        # The ceiling keeps git from taking a repository around a copy for the one to patch.
         environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-        command = ["git", "apply", "--verbose", str(self.patch.resolve())]
+        command = ["git", "apply", "--verbose", *options, str(self.patch.resolve())]
         done = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True, check=False)
         return "" if done.returncode == 0 else done.stderr.strip()
 
