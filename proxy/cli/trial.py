@@ -25,7 +25,11 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
     parser.add_argument(
-        "--seconds", type=float, default=_SECONDS, metavar="N", help=f"how long to read [default: {_SECONDS:g}]"
+        "--seconds",
+        type=float,
+        default=_SECONDS,
+        metavar="N",
+        help=f"how long to read, both ways together [default: {_SECONDS:g}]",
     )
     add_flags(parser, ["upstream"])
     parser.set_defaults(run=_run)
