@@ -55,7 +55,7 @@ def _introduction(stage: Stage, each_s: float) -> str:
         f" the others none.\n"
         f"The reader is {CLIENT}, which names every partition in every fetch. It reads for"
         f" {each_s:.0f} s each way.\n"
-        f"Counted at the brokers, fetches only:\n"
+        f"Counted {stage.counted}, fetches only:\n"
     )
 
 

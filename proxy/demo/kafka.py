@@ -58,6 +58,7 @@ class _Broker:
 class _Kafka:
     def __init__(self, version: str, brokers: Sequence[_Broker], seen: Tap) -> None:
         self.what = f"Apache Kafka {version}: {len(brokers)} brokers on this machine."
+        self.counted = "on the wire in front of the brokers"
         self.bootstrap = ",".join(f"127.0.0.1:{broker.tapped}" for broker in brokers)
         self._seen = seen
 

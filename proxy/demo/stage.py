@@ -26,6 +26,8 @@ _VALUE_BYTES: Final = 100
 class Stage(Protocol):
     what: str
     """The cluster, for people."""
+    counted: str
+    """Who counts, for people."""
     bootstrap: str
 
     def cost(self) -> Cost:
@@ -39,6 +41,7 @@ class Embedded:
         self.what = (
             f"An embedded cluster: {len(cluster.brokers)} brokers in this process's memory, not Apache Kafka."
         )
+        self.counted = "by the brokers"
         self.bootstrap = cluster.bootstrap
         self._cluster = cluster
 

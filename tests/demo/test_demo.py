@@ -1,0 +1,193 @@
+"""``sidefetch demo`` and ``sidefetch try``, as their users run them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import trio
+
+from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+
+_MARK = "MARK_OF_THIS_TEST"
+_ROOT = Path(__file__).parents[2]
+
+
+@asynccontextmanager
+async def started(*arguments: str, env: Mapping[str, str] | None = None) -> AsyncIterator["Command"]:
+    mark = str(uuid4())
+    command = [sys.executable, "-m", "proxy", *arguments]
+    async with trio.open_nursery() as nursery:
+        run = partial(
+            trio.run_process,
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            cwd=_ROOT,
+            env={**os.environ, _MARK: mark, **(env or {})},
+        )
+        yield Command(await nursery.start(run), mark)
+
+
+class Command:
+    """A running command and what it has said."""
+
+    def __init__(self, process: trio.Process, mark: str) -> None:
+        self._process = process
+        self._mark = mark
+        self.output = ""
+
+    async def until(self, text: str) -> None:
+        """Read until it says so, or ends."""
+        assert self._process.stdout is not None
+        with trio.fail_after(60):
+            while text not in self.output and (chunk := await self._process.stdout.receive_some()):
+                self.output += chunk.decode()
+
+    async def end(self) -> int:
+        """Read to the end; the exit code."""
+        await self.until("\0")
+        with trio.fail_after(20):
+            return await self._process.wait()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.splitlines()
+
+    async def left_running(self) -> list[str]:
+        """Command lines of its processes that are still there, after a moment to go."""
+        for _ in range(20):
+            found = [
+                (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                for process in Path("/proc").iterdir()
+                if process.name.isdigit() and self._mark.encode() in _environment(process)
+            ]
+            if not found:
+                break
+            await trio.sleep(0.05)
+        return found
+
+
+def _environment(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def table(lines: list[str], way: str) -> list[str]:
+    """The last row of a way to read."""
+    return [line for line in lines if line.strip().startswith(way)][-1].split()
+
+
+async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
+    # Settings of the one who runs it must not reach the Sidefetch that it shows.
+    async with started("demo", "--seconds", "4", env={"SIDEFETCH_LISTEN": "nonsense"}) as demo:
+        code = await demo.end()
+
+    assert code == 0, demo.output
+    assert "embedded cluster" in demo.lines[0]
+    assert "not Apache Kafka" in demo.lines[0]
+    assert demo.lines[-1].startswith("Shown: reading through Sidefetch costs")
+    assert "times fewer bytes" in demo.lines[-1]
+    direct, through = (table(demo.lines, way) for way in ("directly", "through Sidefetch"))
+    assert int(direct[-1]) > 10  # records
+    assert int(through[-1]) > 10
+    assert await demo.left_running() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("while_it", ["directly", "through Sidefetch"])
+async def test_a_demo_that_is_ended_leaves_nothing_running(number: signal.Signals, while_it: str) -> None:
+    async with started("demo", env={"DEMO_SECONDS": "6"}) as demo:
+        await demo.until(while_it)
+        demo.signal(number)
+        code = await demo.end()
+
+    assert code == 128 + number, demo.output
+    assert "Traceback" not in demo.output
+    assert await demo.left_running() == []
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3", "4"])
+async def test_the_demo_shows_the_same_on_real_brokers(version: str) -> None:
+    async with started("demo", "--seconds", "6", "--kafka", version) as demo:
+        code = await demo.end()
+
+    assert code == 0, demo.output
+    assert f"Apache Kafka {version}." in demo.output
+    assert "times fewer bytes" in demo.lines[-1]
+    assert await demo.left_running() == []
+
+
+async def test_real_brokers_without_java_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    async with started("demo", "--kafka", "4", env={"PATH": str(tmp_path)}) as demo:
+        code = await demo.end()
+
+    assert code == 1
+    assert demo.lines == ["sidefetch: real brokers need Java 17 or newer and Maven; not found: java, mvn"]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("idle", partitions=300)
+        yield cluster
+
+
+async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: EmbeddedCluster) -> None:
+    arguments = ["--bootstrap-servers", cluster.bootstrap, "--topic", "idle", "--seconds", "5"]
+    async with started("try", *arguments) as trial:
+        code = await trial.end()
+
+    assert code == 0, trial.output
+    assert "300 partitions" in trial.lines[0]
+    assert trial.lines[-1].startswith("No records came in")
+    assert trial.lines[-2].startswith("Shown: reading through Sidefetch costs")
+    assert "fewer bytes" in trial.lines[-2]
+    counted = cluster.counters
+    direct, through = (table(trial.lines, way) for way in ("directly", "through Sidefetch"))
+    named = [int(row[row.index("s") + 2].replace(",", "")) for row in (direct, through)]
+    assert sum(named) <= counted.partitions_named <= sum(named) + 900  # those sent after the last row
+    assert cluster.sessions == 0
+    assert not cluster.groups.groups
+    assert not {key for key, _ in counted.requests} & {0, 8, 11, 19, 20}
+    assert await trial.left_running() == []
+
+
+async def test_try_refuses_an_unknown_topic_in_a_sentence(cluster: EmbeddedCluster) -> None:
+    async with started("try", "--bootstrap-servers", cluster.bootstrap, "--topic", "nope") as trial:
+        code = await trial.end()
+
+    assert (code, trial.lines) == (1, ["sidefetch: the cluster has no topic 'nope'"])
+
+
+async def test_try_refuses_a_topic_without_leaders(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("alone", assignment=[[3]])
+    cluster.stop(3)
+
+    async with started("try", "--bootstrap-servers", cluster.bootstrap, "--topic", "alone") as trial:
+        code = await trial.end()
+
+    assert (code, trial.lines) == (1, ["sidefetch: topic 'alone': 1 of 1 partitions have no leader"])
+
+
+async def test_try_refuses_a_cluster_that_does_not_answer() -> None:
+    async with started("try", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t") as trial:
+        code = await trial.end()
+
+    assert code == 1
+    assert trial.output.startswith("sidefetch: no broker answers: 127.0.0.1:1")
+    assert len(trial.lines) == 1
