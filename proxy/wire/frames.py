@@ -23,13 +23,15 @@ class FrameReader:
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
     Use:    receive into ``space()``, then tell ``received(n)``, which returns the payloads now complete, oldest
             first. A payload of over 64 KiB is never copied once its size is known; smaller ones are, once.
-            Payloads stay valid for as long as they are held.
+            Payloads stay valid for as long as they, or views of them, are held.
+    Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffer of one is used
+            for the next: fresh memory would have to be cleared twice, by the system and by Python.
     Raises: MalformedFrame: a size is negative or over *max_frame_bytes*. The reader is then useless.
     Source: Kafka protocol guide, "Common Request and Response Structure"; the limit plays the part of the
             broker's ``socket.request.max.bytes``.
     """
 
-    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes")
+    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spare")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -37,6 +39,7 @@ class FrameReader:
         self._end = 0
         self._large: memoryview | None = None
         self._filled = 0
+        self._spare = bytearray()
 
     def space(self) -> memoryview:
         """Where the next bytes must be received; never empty."""
@@ -72,8 +75,9 @@ class FrameReader:
             if body + size <= self._end:
                 frames.append(arrived[body : body + size])
                 at = body + size
+                self._spare = bytearray()
             elif size + _SIZE.size > len(self._arrivals):
-                self._large = memoryview(bytearray(size))
+                self._large = self._buffer(size)
                 self._filled = self._end - body
                 self._large[: self._filled] = arrived[body:]
                 at = self._end
@@ -83,3 +87,18 @@ class FrameReader:
         self._arrivals[: len(left)] = left
         self._end = len(left)
         return frames
+
+    def _buffer(self, size: int) -> memoryview:
+        """*size* bytes, in the last large payload's memory if nobody holds that any more."""
+        if len(self._spare) < size or _is_viewed(self._spare):
+            self._spare = bytearray(size)
+        return memoryview(self._spare)[:size]
+
+
+def _is_viewed(buffer: bytearray) -> bool:
+    """Whether views of *buffer* are held: as long as there are, it refuses to change its size."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return True
+    return False
