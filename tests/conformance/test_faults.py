@@ -39,7 +39,7 @@ def operator(fragile: KafkaCluster) -> Admin:
     return Admin(fragile)
 
 
-@pytest.fixture(scope="module", params=["direct"])
+@pytest.fixture(scope="module", params=["through"])
 def way(request: pytest.FixtureRequest, fragile: KafkaCluster) -> Iterator[str]:
     if request.param == "direct":
         yield fragile.bootstrap
@@ -61,17 +61,17 @@ def test_a_broker_killed_and_restarted_costs_a_reader_nothing(
     reader: Client, way: str, fragile: KafkaCluster, operator: Admin
 ) -> None:
     topic = operator.create_topic(unique("killed"), assignment=ALL_REPLICAS)
-    produced = operator.produce_known(topic, 30_000, 3)
+    produced = operator.produce_known(topic, 9_000, 3)
 
-    reading = read_by_assignment(reader, way, topic, 30_000 + 600)
+    reading = read_by_assignment(reader, way, topic, 9_000 + 600)
     reading.wait_for(1_000)
     fragile.kill(2)
-    produced += operator.produce_known(topic, 300, 3, first=30_000)
-    reading.wait_for(30_000 + 300)
+    produced += operator.produce_known(topic, 300, 3, first=9_000)
+    reading.wait_for(9_000 + 300)
     fragile.restart(2)
     operator.wait_in_sync(topic)
     operator.move_leader(topic, 1, 2)
-    produced += operator.produce_known(topic, 300, 3, first=30_300)
+    produced += operator.produce_known(topic, 300, 3, first=9_300)
     reading.wait()
 
     assert by_partition(reading.records) == by_partition(produced)
@@ -79,14 +79,14 @@ def test_a_broker_killed_and_restarted_costs_a_reader_nothing(
 
 def test_leaders_that_move_cost_a_reader_nothing(reader: Client, way: str, operator: Admin) -> None:
     topic = operator.create_topic(unique("moved"), assignment=ALL_REPLICAS)
-    produced = operator.produce_known(topic, 30_000, 3)
+    produced = operator.produce_known(topic, 9_000, 3)
 
-    reading = read_by_assignment(reader, way, topic, 30_000 + 900)
+    reading = read_by_assignment(reader, way, topic, 9_000 + 900)
     reading.wait_for(1_000)
     for move in range(3):
         for partition in range(3):
             operator.move_leader(topic, partition, ALL_REPLICAS[partition][(move + 1) % 3])
-        produced += operator.produce_known(topic, 300, 3, first=30_000 + 300 * move)
+        produced += operator.produce_known(topic, 300, 3, first=9_000 + 300 * move)
         reading.wait_for(len(produced))
     reading.wait()
 

@@ -52,6 +52,8 @@ _SETTINGS: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 3,
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 1,
+    # Known records bear timestamps of long ago, by which the broker would delete them.
+    "log.retention.ms": -1,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1_000,
     # A killed broker is noticed after four seconds instead of nine.
