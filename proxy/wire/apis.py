@@ -40,7 +40,13 @@ class VersionRange(NamedTuple):
 ApiRanges = Mapping[int, VersionRange]
 """What a broker serves, by API key."""
 
-KNOWN_KEYS: Final = frozenset(api_key_map)
+_BETWEEN_CONTROLLERS: Final = frozenset({52, 53, 54, 59, 82})
+"""Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot, UpdateRaftVoter: they name controllers' endpoints.
+
+Only controllers serve them, on listeners of their own; no client has a use for them.
+"""
+
+KNOWN_KEYS: Final = frozenset(api_key_map) - _BETWEEN_CONTROLLERS
 """Every API of which we know whether its answers carry brokers' addresses. Others are hidden: they might."""
 
 _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(

@@ -29,11 +29,11 @@ def response_type(api_key: int, version: int) -> type[ResponsePayload]:
 def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) -> tuple[E, int]:
     """An entity that starts at *at*, and where it ends.
 
-    Raises: MalformedFrame: the bytes are no such entity.
+    Raises: MalformedFrame: the bytes are no such entity, or have a tagged field that kio does not know.
     """
     try:
         entity, size = entity_reader(entity_type)(frame, at)
-    except (SerialError, ValueError, OverflowError) as wrong:
+    except (SerialError, ValueError, OverflowError, LookupError) as wrong:
         raise MalformedFrame(f"no {entity_type.__qualname__} v{entity_type.__version__}: {wrong!r}") from wrong
     return entity, at + size
 

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import pytest
 from kio.index import load_response_schema
@@ -74,37 +75,68 @@ def found(body: Any) -> Iterator[tuple[int, str, int]]:
         yield body.node_id, body.host, body.port
 
 
-def test_every_api_that_can_carry_an_address_is_covered() -> None:
-    """What kio's schema says of hosts and ports, so that an API that grows one is noticed."""
-    carrying = set()
-    for key, name in api_key_map.items():
-        for version, types in schema_name_map[name].items():
-            if EntityType.response in types and passes(key, version):
-                kind: Any = load_response_schema(key, i16(version))
-                if _names_a_host(kind):
-                    carrying.add((key, version))
+_NOT_OF_BROKERS = {
+    (15, "groups.members.client_host"),
+    (69, "groups.members.client_host"),
+    (77, "groups.members.client_host"),
+    (88, "partitions_by_user_endpoint.user_endpoint.host"),
+    (89, "groups.members.client_host"),
+    (89, "groups.members.user_endpoint.host"),
+    (29, "resources.acls.host"),
+    (31, "filter_results.matching_acls.host"),
+}
+"""The hosts of a group's clients, and those that an access rule is about."""
+
+
+def test_every_answer_that_can_carry_a_brokers_address_is_rewritten_or_does_not_pass() -> None:
+    """By what kio's schema says of hosts and ports, so that an API that grows one is noticed."""
+    carrying = {
+        (key, version)
+        for key, version, path in every_host()
+        if (key, path) not in _NOT_OF_BROKERS and passes(key, version)
+    }
 
     fetch = {(ApiKey.FETCH, version) for version in range(16, MAX_VERSION + 1)}
-    assert {each for each in carrying if each[0] not in _NOT_OF_BROKERS} == set(answers()) | fetch
+    assert carrying == set(answers()) | fetch
 
 
-_NOT_OF_BROKERS = frozenset(
-    {
-        *(15, 69, 77, 89),  # the hosts of a group's clients: DescribeGroups and its successors
-        *(29, 31),  # the hosts that an access rule is about
-        *(52, 53, 54, 59, 82),  # between controllers, on a listener of their own: brokers do not serve it
-    }
-)
+def test_what_is_taken_for_no_brokers_host_is_there() -> None:
+    assert {(key, path) for key, _, path in every_host()} >= _NOT_OF_BROKERS
 
 
-def _names_a_host(kind: Any) -> bool:
+@pytest.mark.parametrize(("key", "version"), [(55, 2), (52, 1), (53, 1), (54, 1), (59, 1), (82, 0)])
+def test_controllers_endpoints_do_not_pass(key: int, version: int) -> None:
+    assert (key, version) in {(key, version) for key, version, _ in every_host()}
+    assert not passes(key, version)
+
+
+@cache
+def every_host() -> list[tuple[int, int, str]]:
+    """Each field of each answer that may be a node's address: key, version, path."""
+    return [
+        (key, version, path)
+        for key, name in api_key_map.items()
+        for version, types in schema_name_map[name].items()
+        if EntityType.response in types
+        for path in hosts_in(load_response_schema(key, i16(version)))
+    ]
+
+
+def hosts_in(kind: Any) -> Iterator[str]:
     for name, hint in get_type_hints(kind).items():
-        if name in ("host", "client_host"):
-            return True
-        inner = [each for each in (hint, *get_args(hint)) if dataclasses.is_dataclass(each)]
-        if any(_names_a_host(each) for each in inner):
-            return True
-    return False
+        parts = set(parts_of(hint))
+        if str in parts and any(word in name for word in ("host", "address", "url", "uri", "endpoint")):
+            yield name
+        for inner in parts:
+            if dataclasses.is_dataclass(inner) and not name.startswith("__"):
+                yield from (f"{name}.{path}" for path in hosts_in(inner))
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    """A type's own parts, through arrays and what may be null."""
+    yield hint
+    for inner in get_args(hint):
+        yield from parts_of(inner)
 
 
 @pytest.mark.parametrize(("key", "version"), answers())
@@ -141,6 +173,84 @@ def test_no_coordinator_stays_none(version: int) -> None:
         body = made(kind, **none)
 
     assert through(ApiKey.FIND_COORDINATOR, version, body)[1] == body
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_node_id_below_0_stands_for_none_and_keeps_what_it_has(version: int) -> None:
+    body = entity(ApiKey.FIND_COORDINATOR, version, -1)
+
+    assert through(ApiKey.FIND_COORDINATOR, version, body)[1] == body
+
+
+@pytest.mark.parametrize(("key", "version"), answers())
+def test_all_but_hosts_and_ports_is_as_it_was(key: int, version: int) -> None:
+    """Every other field has something in it, and keeps it."""
+    body = filled(load_response_schema(key, i16(version)))
+
+    told = through(key, version, body)[1]
+
+    assert told != body
+    assert told == moved(body)
+
+
+def filled(kind: Any) -> Any:
+    """An entity with two of everything."""
+    given: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        if name.startswith("__"):
+            continue
+        array, inner = array_of(hint)
+        if dataclasses.is_dataclass(inner):
+            given[name] = (filled(inner), filled(inner)) if array else filled(inner)
+        elif array:
+            given[name] = tuple(_some(inner))
+        elif name == "host":
+            given[name] = REAL_HOST
+        elif name == "port":
+            given[name] = i32(19003)
+        elif name in ("node_id", "broker_id"):
+            given[name] = i32(3)
+        else:
+            value = next(iter(_some(inner)), None)
+            if value is not None:
+                given[name] = value
+    return made(kind, **given)
+
+
+def _some(kind: Any) -> list[Any]:
+    if kind is ErrorCode:
+        return [ErrorCode.not_leader_or_follower]
+    if kind is bool:
+        return [True]
+    if isinstance(kind, type) and issubclass(kind, int):
+        return [kind(5), kind(6)]
+    if isinstance(kind, type) and issubclass(kind, str):
+        return [kind("five"), kind("six")]
+    if isinstance(kind, type) and issubclass(kind, bytes):
+        return [b"five"]
+    if kind is UUID:
+        return [UUID(int=5)]
+    return []
+
+
+def array_of(hint: Any) -> tuple[bool, Any]:
+    """Whether an array, and of what."""
+    args = [each for each in get_args(hint) if each not in (type(None), ...)]
+    if get_origin(hint) is tuple:
+        return True, args[0]
+    return array_of(args[0]) if args else (False, hint)
+
+
+def moved(value: Any) -> Any:
+    """The same with every node where ``place`` puts it."""
+    if isinstance(value, tuple):
+        return tuple(map(moved, value))
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    changed = {field.name: moved(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if "host" in changed:
+        changed |= {"host": "127.0.0.1", "port": i32(9096)}
+    return dataclasses.replace(value, **changed)
 
 
 @pytest.mark.parametrize("version", range(14))

@@ -1,5 +1,7 @@
 """ApiVersions in all of its versions, narrowed to what Sidefetch can honour."""
 
+import dataclasses
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersio
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
+from proxy.errors import MalformedFrame
 from proxy.wire import api_versions, messages
 from proxy.wire.apis import VersionRange
 from tests.wire.entities import item_type, made
@@ -61,3 +64,81 @@ def test_ranges_are_told_by_key() -> None:
         1: VersionRange(4, 18),
         3: VersionRange(0, 13),
     }
+
+
+# What brokers tell (key: first, last), and what librdkafka up to 2.10 looks for in it: it asks for exact versions,
+# and leaves out compression, message formats, throttling or groups if one is not within the range.
+BROKERS = {
+    "4.3": {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
+            12: (0, 4), 13: (0, 5), 14: (0, 5), 17: (0, 1), 18: (0, 4), 22: (0, 5), 55: (0, 2), 60: (0, 2)},
+    "4.0": {0: (0, 12), 1: (4, 17), 2: (1, 10), 3: (0, 13), 8: (2, 9), 9: (1, 9), 10: (0, 6), 11: (0, 9),
+            12: (0, 4), 13: (0, 5), 14: (0, 5), 17: (0, 1), 18: (0, 4), 22: (0, 5), 55: (0, 2), 60: (0, 2)},
+    "3.9": {0: (0, 11), 1: (0, 17), 2: (0, 9), 3: (0, 12), 8: (0, 9), 9: (0, 9), 10: (0, 6), 11: (0, 9),
+            12: (0, 4), 13: (0, 5), 14: (0, 5), 17: (0, 1), 18: (0, 4), 22: (0, 5), 55: (0, 2), 60: (0, 1)},
+}  # fmt: skip
+LOOKED_FOR = [
+    *((0, version) for version in (1, 2, 3, 7)),
+    *((1, version) for version in (1, 2, 4, 10)),
+    *((2, 1), (8, 1), (8, 2), (9, 1), (10, 0), (11, 0), (12, 0), (13, 0), (14, 0), (17, 0), (17, 1), (22, 0)),
+]
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+@pytest.mark.parametrize(("key", "version"), LOOKED_FOR)
+def test_what_old_librdkafka_looks_for_stays_where_the_broker_has_it(broker: str, key: int, version: int) -> None:
+    served = BROKERS[broker]
+    body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
+
+    _, told = api_versions.read(3, api_versions.rewrite(3, messages.response_frame(7, body)[4:])[4:])
+
+    offered = api_versions.ranges_of(told)
+    assert (version in offered[key]) == (served[key][0] <= version <= served[key][1])
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_of_these_brokers_only_the_controllers_endpoints_are_hidden(broker: str) -> None:
+    served = BROKERS[broker]
+    body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
+
+    _, told = api_versions.read(3, api_versions.rewrite(3, messages.response_frame(7, body)[4:])[4:])
+
+    assert {key: tuple(range_) for key, range_ in api_versions.ranges_of(told).items()} == {**served, 55: (0, 1)}
+
+
+def test_sasl_handshake_is_never_offered_above_1() -> None:
+    _, told = api_versions.read(
+        3, api_versions.rewrite(3, messages.response_frame(7, answer(3, (17, 0, 2)))[4:])[4:]
+    )
+
+    assert ranges_in(told) == [(17, 0, 1)]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_features_and_throttling_are_as_the_broker_said(version: int) -> None:
+    body = answer(version, (18, 0, 4))
+    if version >= 1:
+        body = dataclasses.replace(body, throttle_time=timedelta(milliseconds=77))
+    if version >= 3:
+        feature = item_type(type(body), "supported_features")
+        named = made(feature, name="metadata.version", min_version=i16(1), max_version=i16(27))
+        body = dataclasses.replace(body, supported_features=(named,), finalized_features_epoch=9)
+    frame = messages.response_frame(7, body)
+
+    assert api_versions.rewrite(version, frame[4:]) == frame
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_header_is_v0_whatever_the_version(version: int) -> None:
+    """Or a client would take the tagged fields of a v1 header for the error."""
+    frame = api_versions.rewrite(version, messages.response_frame(7, answer(version, (18, 0, 4)))[4:])
+
+    assert frame[4:10] == b"\0\0\0\7\0\0"
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_an_answer_cut_short_anywhere_is_malformed(version: int) -> None:
+    whole = messages.response_frame(7, answer(version, (1, 4, 18), (18, 0, 4)))[4:]
+
+    for size in range(len(whole)):
+        with pytest.raises(MalformedFrame):
+            api_versions.read(version, whole[:size])

@@ -48,3 +48,12 @@ def test_what_carries_addresses_is_bounded() -> None:
     for key in CARRIES_ADDRESSES:
         assert key in KNOWN_KEYS
         assert not passes(key, 99)
+
+
+@pytest.mark.parametrize("key", sorted(api_key_map))
+def test_every_version_that_is_offered_passes_and_no_other(key: int) -> None:
+    told = offered({key: VersionRange(0, 30)}).get(key)
+
+    assert [version for version in range(31) if passes(key, version)] == [
+        version for version in range(31) if told is not None and version in told
+    ]

@@ -3,11 +3,12 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import MalformedFrame
 from proxy.wire.frames import FrameReader, with_size
+from tests.strategies import examples
 
 LIMIT = 1 << 20
 
@@ -29,7 +30,7 @@ def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([65_531, 65_532, 65_533, 65_536, 65_537, 150_000]))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(sizes, max_size=6),
     st.lists(st.sampled_from([1, 3, 4, 5, 7, 100, 4096, 70_000]), min_size=1, max_size=5),
@@ -76,3 +77,36 @@ def test_a_size_that_is_negative_or_over_the_limit_is_malformed(size: int) -> No
 
 def test_a_frame_of_the_limit_passes() -> None:
     assert len(feed(FrameReader(LIMIT), with_size(bytes(LIMIT)), [LIMIT])[0]) == LIMIT
+
+
+def test_a_byte_at_a_time_gives_the_same_frames() -> None:
+    payloads = [b"", b"one", bytes(70_000), b"two", b""]
+
+    assert feed(FrameReader(LIMIT), b"".join(map(with_size, payloads)), [1]) == payloads
+
+
+@pytest.mark.parametrize("last", [-1, LIMIT + 1])
+def test_frames_before_a_bad_size_are_lost_with_the_connection(last: int) -> None:
+    with pytest.raises(MalformedFrame):
+        feed(FrameReader(LIMIT), with_size(b"good") + struct.pack(">i", last), [100])
+
+
+@pytest.mark.parametrize("size", range(65_526, 65_540))
+def test_frames_about_as_large_as_the_buffer_leave_room_for_what_follows(size: int) -> None:
+    reader = FrameReader(LIMIT)
+    payloads = [b"first", bytes(size), b"last"]
+
+    assert feed(reader, b"".join(map(with_size, payloads)), [70_000]) == payloads
+    assert len(reader.space()) > 0
+
+
+def test_a_large_frame_is_received_in_place() -> None:
+    reader = FrameReader(LIMIT)
+    reader.space()[:4] = struct.pack(">i", 100_000)
+    reader.received(4)
+    space = reader.space()
+    assert len(space) == 100_000
+
+    (frame,) = reader.received(len(space))
+
+    assert frame.obj is space.obj

@@ -1,0 +1,326 @@
+"""Fetch requests of every version. kio is the second opinion from v4 on; older ones are written out by hand."""
+
+import contextlib
+import struct
+import tracemalloc
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.request_header.v1 import RequestHeader as HeaderV1
+from kio.schema.request_header.v2 import RequestHeader as HeaderV2
+
+from proxy.errors import MalformedFrame
+from proxy.wire import messages
+from proxy.wire.fetch import (
+    FETCH,
+    Ask,
+    FetchOptions,
+    FetchRequest,
+    Key,
+    TopicId,
+    read_request,
+    write_request,
+)
+from proxy.wire.headers import RequestHeader, read_request_header
+from proxy.wire.primitives import write_tags
+from tests.strategies import asks, client_ids, examples, i32s, keys, options, topics
+from tests.wire.entities import item_type, made
+from tests.wire.fetch.oracle import (
+    KIO_VERSIONS,
+    asked_of,
+    entries_of,
+    forgotten_of,
+    request_type,
+    runs,
+    topic_fields,
+)
+
+ALL_VERSIONS = range(19)
+FLEXIBLE = range(12, 19)
+MIB = 1 << 20
+
+
+def read(frame: bytes | memoryview) -> FetchRequest:
+    return read_request(*read_request_header(frame))
+
+
+def header(version: int, client_id: str | None = "c") -> RequestHeader:
+    return RequestHeader(FETCH, version, 7, client_id)
+
+
+def sample(version: int) -> bytes:
+    """A request with something in every field, without its size."""
+    ids = version >= 13
+    one, two = (TopicId(b"\1" * 16), TopicId(b"\2" * 16)) if ids else ("orders", "payments")
+    asked = {Key(one, 0): Ask(5, 100), Key(one, 3): Ask(6, 100), Key(two, 1): Ask(7, 100)}
+    forgotten = [Key(two, 8), Key(two, 9)]
+    return write_request(header(version), FetchOptions(500, 1, 9, 1, "rack"), 3, 4, asked, forgotten)[4:]
+
+
+# -------------------------------------------------------------------------------------- against kio
+
+
+@pytest.mark.parametrize("version", KIO_VERSIONS)
+@examples(15)
+@given(data=st.data())
+def test_what_is_written_reads_the_same_with_kio(version: int, data: st.DataObject) -> None:
+    said = data.draw(options(version))
+    asked = data.draw(st.dictionaries(keys(version), asks(version), max_size=5))
+    forgotten = data.draw(st.lists(keys(version), max_size=4))
+    client_id, session_id, epoch = data.draw(st.tuples(client_ids, i32s, i32s))
+
+    frame = write_request(header(version, client_id), said, session_id, epoch, asked, forgotten)
+
+    assert int.from_bytes(frame[:4]) == len(frame) - 4
+    kind = request_type(version)
+    header_kind: Any = HeaderV2 if version >= 12 else HeaderV1
+    front, at = messages.read_entity(header_kind, frame, 4)
+    told, end = messages.read_entity(kind, frame, at)
+    assert end == len(frame)
+    assert (front.request_api_key, front.request_api_version, front.correlation_id) == (FETCH, version, 7)
+    assert front.client_id == client_id
+    assert flat(entries_of(told)) == [(key, *ask) for key, ask in asked.items()]
+    if version >= 7:
+        assert (told.session_id, told.session_epoch) == (session_id, epoch)
+        assert forgotten_of(told) == forgotten
+    assert options_of(told) == said
+    assert replica_of(told) == -1
+
+
+@pytest.mark.parametrize("version", KIO_VERSIONS)
+@examples(15)
+@given(data=st.data())
+def test_what_kio_writes_is_read_the_same(version: int, data: st.DataObject) -> None:
+    entity = data.draw(entities(version))
+    client_id = data.draw(client_ids)
+
+    request = read(messages.request_frame(7, client_id, entity)[4:])
+
+    assert request.header == RequestHeader(FETCH, version, 7, client_id)
+    assert asked_of(request) == entries_of(entity)
+    assert request.options == options_of(entity)
+    assert request.replica_id == replica_of(entity)
+    assert list(request.forgotten) == forgotten_of(entity)
+    if version >= 7:
+        assert (request.session_id, request.session_epoch) == (entity.session_id, entity.session_epoch)
+    else:
+        assert (request.session_id, request.session_epoch) == (0, -1)
+
+
+def flat(topics_: list[tuple[Any, list[tuple[int, ...]]]]) -> list[tuple[Any, ...]]:
+    return [(Key(topic, fields[0]), *fields[1:]) for topic, entries in topics_ for fields in entries]
+
+
+def options_of(entity: Any) -> FetchOptions:
+    return FetchOptions(
+        round(entity.max_wait.total_seconds() * 1000),
+        entity.min_bytes,
+        entity.max_bytes,
+        entity.isolation_level,
+        getattr(entity, "rack_id", ""),
+    )
+
+
+def replica_of(entity: Any) -> int:
+    replica: int = entity.replica_id if hasattr(entity, "replica_id") else entity.replica_state.replica_id
+    return replica
+
+
+@st.composite
+def entities(draw: st.DrawFn, version: int) -> Any:
+    """Of kio, with all that only followers send, too."""
+    kind = request_type(version)
+    topic_kind = item_type(kind, "topics")
+    entry_kind = item_type(topic_kind, "partitions")
+    epochs = st.integers(-1, 2**31 - 1)
+
+    def entry() -> Any:
+        ask = draw(asks(version))
+        followers: dict[str, Any] = {}
+        if version >= 17:
+            followers["replica_directory_id"] = draw(st.sampled_from([None, UUID(int=5)]))
+        if version >= 18:
+            followers["high_watermark"] = draw(st.sampled_from([2**63 - 1, 12]))
+        if version >= 12:
+            followers["last_fetched_epoch"] = ask.last_fetched_epoch
+        if version >= 9:
+            followers["current_leader_epoch"] = ask.epoch
+        if version >= 5:
+            followers["log_start_offset"] = draw(epochs)
+        return made(
+            entry_kind,
+            partition=draw(i32s),
+            fetch_offset=ask.offset,
+            partition_max_bytes=ask.max_bytes,
+            **followers,
+        )
+
+    said = draw(options(version))
+    fields: dict[str, Any] = {
+        "max_wait": timedelta(milliseconds=said.max_wait_ms),
+        "min_bytes": said.min_bytes,
+        "max_bytes": said.max_bytes,
+        "isolation_level": said.isolation,
+        "topics": tuple(
+            topic_kind(**topic_fields(topic), partitions=tuple(entry() for _ in range(draw(st.integers(0, 4)))))
+            for topic in draw(st.lists(topics(version), max_size=3))
+        ),
+    }
+    if version >= 7:
+        forgotten = item_type(kind, "forgotten_topics_data")
+        gone = draw(st.lists(keys(version), max_size=4))
+        fields |= {
+            "session_id": draw(i32s),
+            "session_epoch": draw(i32s),
+            "forgotten_topics_data": tuple(
+                forgotten(**topic_fields(topic), partitions=tuple(partitions)) for topic, partitions in runs(gone)
+            ),
+        }
+    if version >= 11:
+        fields["rack_id"] = said.rack_id
+    if version >= 12:
+        fields["cluster_id"] = draw(st.sampled_from([None, "cluster"]))
+    if version >= 15:
+        replica = made(kind).replica_state
+        fields["replica_state"] = type(replica)(replica_id=draw(epochs), replica_epoch=draw(epochs))
+    else:
+        fields["replica_id"] = draw(epochs)
+    return made(kind, **fields)
+
+
+# ------------------------------------------------------------------------------------ without an oracle
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+@examples(10)
+@given(data=st.data())
+def test_what_is_written_is_read_back(version: int, data: st.DataObject) -> None:
+    said = data.draw(options(version))
+    asked = data.draw(st.dictionaries(keys(version), asks(version), max_size=5))
+
+    request = read(write_request(header(version), said, 5, 6, asked, list(asked))[4:])
+
+    assert request.options == said
+    assert flat(asked_of(request)) == [(key, *ask) for key, ask in asked.items()]
+    assert (request.session_id, request.session_epoch) == ((5, 6) if version >= 7 else (0, -1))
+    assert request.forgotten == (tuple(asked) if version >= 7 else ())
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_request_older_than_kio_is_as_the_protocol_guide_has_it(version: int) -> None:
+    topic = struct.pack(">h6si", 6, b"orders", 2) + struct.pack(">iqi", 0, 5, 100) + struct.pack(">iqi", 3, 6, 101)
+    max_bytes = struct.pack(">i", 900) if version >= 3 else b""
+    body = struct.pack(">iii", -1, 500, 1) + max_bytes + struct.pack(">i", 1) + topic
+    frame = struct.pack(">hhih1s", 1, version, 7, 1, b"c") + body
+    said = FetchOptions(500, 1, 900) if version >= 3 else FetchOptions(500, 1)
+    asked = {Key("orders", 0): Ask(5, 100), Key("orders", 3): Ask(6, 101)}
+
+    request = read(frame)
+
+    assert request.options == said
+    assert flat(asked_of(request)) == [(key, *ask) for key, ask in asked.items()]
+    assert write_request(header(version), said, 0, -1, asked, ())[4:] == frame
+
+
+def test_a_topic_may_come_twice_and_stays_two_sections() -> None:
+    asked = {Key("a", 0): Ask(1, 2), Key("b", 0): Ask(1, 2), Key("a", 1): Ask(1, 2)}
+
+    request = read(write_request(header(12), FetchOptions(0, 0), 0, -1, asked, ())[4:])
+
+    assert [section.topic for section in request.sections] == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_partitions_are_views_of_the_frame(version: int) -> None:
+    frame = sample(version)
+
+    for section in read(memoryview(frame)).sections:
+        assert isinstance(section.entries, memoryview)
+        assert section.entries.obj is frame
+
+
+_TAG_SETS = st.lists(st.tuples(st.integers(100, 2**31 - 1), st.binary(max_size=200)), max_size=2).map(write_tags)
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+@examples(15)
+@given(data=st.data())
+def test_tagged_fields_that_nobody_knows_are_skipped_wherever_they_stand(version: int, data: st.DataObject) -> None:
+    def tags() -> bytes:
+        return data.draw(_TAG_SETS)
+
+    topic = b"\1" * 16 if version >= 13 else b"\7orders"
+    entries = [
+        struct.pack(">iiqiqi", n, 4, 5 + n, 2, -1, 100) + tags() for n in range(data.draw(st.integers(0, 4)))
+    ]
+    replica = struct.pack(">i", -1) if version <= 14 else b""
+    body = b"".join(
+        [
+            tags(),  # of the header
+            replica + struct.pack(">iiib", 500, 1, 900, 1) + struct.pack(">ii", 3, 4),
+            b"\2" + topic + bytes([len(entries) + 1]) + b"".join(entries) + tags(),
+            b"\2" + topic + b"\2" + struct.pack(">i", 8) + tags(),
+            b"\5rack",
+            tags(),
+        ]
+    )
+
+    request = read(struct.pack(">hhih1s", 1, version, 7, 1, b"c") + body)
+
+    name = TopicId(topic) if version >= 13 else "orders"
+    expected = [(n, 5 + n, 100, 4, 2) for n in range(len(entries))]
+    assert asked_of(request) == [(name, expected)]
+    assert request.forgotten == (Key(name, 8),)
+    assert request.options == FetchOptions(500, 1, 900, 1, "rack")
+
+
+# --------------------------------------------------------------------------------------- malformed ones
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_a_request_cut_short_anywhere_is_malformed(version: int) -> None:
+    frame = sample(version)
+
+    for size in range(len(frame)):
+        with pytest.raises(MalformedFrame):
+            read(frame[:size])
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_a_request_with_something_behind_it_is_malformed(version: int) -> None:
+    with pytest.raises(MalformedFrame, match="1 bytes too many"):
+        read(sample(version) + b"\0")
+
+
+@examples(300)
+@given(st.sampled_from(ALL_VERSIONS), st.data())
+def test_bytes_at_random_are_read_or_malformed_and_nothing_else(version: int, data: st.DataObject) -> None:
+    frame = bytearray(sample(version))
+    for at in data.draw(st.lists(st.integers(8, len(frame) - 1), max_size=4)):
+        frame[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    tail = data.draw(st.one_of(st.none(), st.binary(max_size=60)))
+    if tail is not None:
+        frame[data.draw(st.integers(8, len(frame))) :] = tail
+
+    with contextlib.suppress(MalformedFrame):
+        read(memoryview(bytes(frame)))
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_a_lying_count_reserves_no_memory(version: int) -> None:
+    frame = sample(version)
+    tracemalloc.start()
+    try:
+        for at in range(8, len(frame)):
+            for lie in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07"):
+                with contextlib.suppress(MalformedFrame):
+                    read(frame[:at] + lie + frame[at + len(lie) :])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < MIB

@@ -1,0 +1,42 @@
+"""Whether a produce request is answered, in every version."""
+
+import struct
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.static.primitive import i16
+
+from proxy.errors import MalformedFrame
+from proxy.wire import messages
+from proxy.wire.headers import read_request_header
+from proxy.wire.produce import is_answered
+from tests.wire.entities import made
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+@pytest.mark.parametrize("transactional_id", [None, "transaction"])
+@pytest.mark.parametrize("version", range(3, 14))
+def test_all_but_acks_0_are_answered(version: int, transactional_id: str | None, acks: int) -> None:
+    kind: Any = load_request_schema(i16(0), i16(version))
+    body = made(kind, acks=i16(acks), transactional_id=transactional_id)
+    _, cursor = read_request_header(messages.request_frame(7, "client", body)[4:])
+
+    assert is_answered(version, cursor) == (acks != 0)
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+@pytest.mark.parametrize("version", range(3))
+def test_all_but_acks_0_are_answered_before_there_were_transactions(version: int, acks: int) -> None:
+    frame = struct.pack(">hhihhii", 0, version, 7, -1, acks, 1000, 0)
+    _, cursor = read_request_header(frame)
+
+    assert is_answered(version, cursor) == (acks != 0)
+
+
+@pytest.mark.parametrize("version", [0, 3, 9, 13])
+def test_a_request_without_acks_is_malformed(version: int) -> None:
+    _, cursor = read_request_header(struct.pack(">hhih", 0, version, 7, -1))
+
+    with pytest.raises(MalformedFrame):
+        is_answered(version, cursor)
