@@ -61,6 +61,16 @@ class Exchange:
             reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
         )
 
+    def has_epoch(self, topic: Topic, partition: int) -> bool:
+        """Whether the client told the leader epoch that it knows. Cost: O(the topic's partitions)."""
+        layout = request_layout(self.version)
+        return any(
+            fields[0] == partition and layout.ask(fields).epoch != UNKNOWN
+            for section in self.request.sections
+            if section.topic == topic
+            for fields in layout.entry.iter_unpack(section.entries)
+        )
+
     def answer(self, sheet: Sheet, place: Place) -> Pieces:
         """The whole answer: the sheet with the news spliced in."""
         topics = sheet.answer(self.news)

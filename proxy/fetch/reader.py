@@ -66,6 +66,7 @@ _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
 _BACK_OFF_S: Final = 10.0
 """After a broker refused or evicted a session, how long to do without: its slots are scarce."""
+_EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 _NAMED_SESSION_LIMIT: Final = 1000
 """Partitions in a session by name. Kafka's hash of names makes larger ones stall a broker: 12 s at 5,000."""
 
@@ -365,8 +366,12 @@ class Reader:
         for topic, replies in response.topics:
             named = self._wanted.named.get(topic)
             for reply in replies:
-                if named is not None and _is_news(reply):
-                    exchange.add(named, reply)
+                if named is None or not _is_news(reply):
+                    continue
+                if reply.error in _EPOCH_ERRORS and not exchange.has_epoch(named, reply.partition):
+                    # The epoch was ours: a client that sends none need not know these codes.
+                    reply = reply._replace(error=ErrorCode.not_leader_or_follower)
+                exchange.add(named, reply)
         if not self._sheet_of(exchange).lacks(exchange.news):
             yield from self._finish(exchange, now_s)
         elif response.throttle_ms and exchange.version >= _CLIENT_THROTTLES_VERSION:

@@ -65,6 +65,12 @@ class _Known:
     """What each is called upstream; None where it is not asked for."""
 
 
+_Name = tuple[Topic, int]
+"""Of a section: see ``numbered``."""
+_Fresh = tuple[int, _Name, TopicInfo | None]
+"""A section that must be taken in as a whole: its index and name, and its topic."""
+
+
 class Wanted:
     """The partitions of a client's last fetch, as the broker calls them.
 
@@ -97,7 +103,7 @@ class Wanted:
             return attrs.evolve(change, touched=(*removed, *change.touched))
 
         names = numbered(sections)
-        fresh: list[tuple[int, tuple[Topic, int], TopicInfo | None]] = []
+        fresh: list[_Fresh] = []
         touched: list[Key] = []
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
@@ -107,7 +113,9 @@ class Wanted:
 
         # All that goes is taken out before anything new is put in: a partition may go from one section to another.
         current = set(names)
-        for name in [name for name in self._known if name not in current]:
+        gone = [name for name in self._known if name not in current]
+        fresh = self._with_siblings(fresh, gone, names, topology)
+        for name in gone:
             touched += self._drop(name)
         for _, name, _ in fresh:
             touched += self._drop(name)
@@ -121,6 +129,15 @@ class Wanted:
         """The asked partitions in the client's order: from v3 on, brokers read a full fetch in its order."""
         for name in numbered(sections):
             yield from (key for key in self._known[name].keys if key is not None)
+
+    def _with_siblings(
+        self, fresh: list[_Fresh], gone: list[_Name], names: list[_Name], topology: Topology
+    ) -> list[_Fresh]:
+        """*fresh*, and the other sections of topics that change one: both may name the same partitions."""
+        if not (fresh or gone):
+            return fresh
+        changed = {topic for topic, _ in (*gone, *(name for _, name, _ in fresh))}
+        return [(index, name, topology.topic(name[0])) for index, name in enumerate(names) if name[0] in changed]
 
     def _moved(
         self, layout: RequestLayout, known: _Known, section: Section, asker: Asker, touched: list[Key]

@@ -1,0 +1,109 @@
+"""A proxy in front of an embedded cluster, both in this process."""
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+
+from proxy.config import Address, Config, DownstreamConfig, LogConfig, PortRange, UpstreamConfig
+from proxy.demo.client import Connection, connect
+from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.net.app import Proxy
+from proxy.net.logs import Log
+from proxy.trace import FetchRecord, Record
+from tests.ports import free_port_range
+
+__all__ = ["Proxied", "ask", "configured", "proxied", "running"]
+
+PORTS = 10
+
+
+def configured(bootstrap: str, **downstream: Any) -> Config:
+    """A configuration on free ports."""
+    port = free_port_range(1 + PORTS)
+    settings = {
+        "listen": (Address("127.0.0.1", port),),
+        "broker_ports": PortRange(port + 1, port + PORTS),
+        **downstream,
+    }
+    servers = tuple(Address.parse(each) for each in bootstrap.split(","))
+    return Config(UpstreamConfig(servers, connect_timeout_s=2), DownstreamConfig(**settings), grace_s=5)
+
+
+@attrs.define
+class Proxied:
+    """A cluster, the proxy in front of it, and what it has told."""
+
+    cluster: EmbeddedCluster
+    config: Config
+    proxy: Proxy
+    log: io.StringIO
+    records: list[Record] = attrs.field(factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.config.downstream.listen[0])
+
+    def port_of(self, node_id: int) -> int:
+        return self.config.downstream.broker_ports.first + node_id
+
+    @property
+    def fetches(self) -> list[FetchRecord]:
+        return [each for each in self.records if isinstance(each, FetchRecord)]
+
+    @asynccontextmanager
+    async def client(self, node_id: int | None = None) -> AsyncIterator[Connection]:
+        """A connection to the bootstrap listener, or to that of a broker."""
+        address = self.bootstrap if node_id is None else f"127.0.0.1:{self.port_of(node_id)}"
+        async with connect(address) as connection:
+            yield connection
+
+    def told(self, event: str) -> list[str]:
+        """The log's lines of an event."""
+        return [line for line in self.log.getvalue().splitlines() if f" {event} " in f"{line} "]
+
+    async def listening(self, node_id: int) -> None:
+        """Wait until a broker has its listener."""
+        with trio.fail_after(10):
+            while not any(f"node={node_id}" in line for line in self.told("listening")):
+                await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(cluster: EmbeddedCluster, config: Config | None = None) -> AsyncIterator[Proxied]:
+    """A proxy in front of *cluster*; at the end it must have met no bug, and nothing of it may be left."""
+    config = config or configured(cluster.bootstrap)
+    stream = io.StringIO()
+    records: list[Record] = []
+    proxy = Proxy(config, Log(LogConfig().format, "debug", stream), records.append)
+    it = Proxied(cluster, config, proxy, stream, records)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(proxy.run)
+        await it.listening(min(cluster.state.alive))
+        try:
+            yield it
+        finally:
+            nursery.cancel_scope.cancel()
+    assert proxy.counts["bugs"] == 0, stream.getvalue()
+
+
+@asynccontextmanager
+async def proxied(**options: Any) -> AsyncIterator[Proxied]:
+    """An embedded cluster with topic ``t``: three partitions, each led by broker 1; and a proxy in front of it."""
+    async with embedded_cluster(**options) as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        async with running(cluster) as it:
+            yield it
+
+
+def ask(offsets: dict[int, int], topic: str = "t", **options: Any) -> dict[str, Any]:
+    """A fetch of v4 to v12, as a mapping."""
+    partitions = [
+        {"partition": p, "fetch_offset": o, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+        for p, o in offsets.items()
+    ]
+    said = {"max_wait": 20, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}
+    return {**said, "topics": [{"topic": topic, "partitions": partitions}], **options}
