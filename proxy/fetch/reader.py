@@ -157,11 +157,11 @@ class Reader:
     Use: give it events; carry out the commands that it returns. ``deadline_s`` is when it wants ``tick``.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, topology: Topology, jitter: float) -> None:
+    def __init__(self, node_id: BrokerId, place: Place, jitter: float) -> None:
         """*jitter*: 0..1, so that connections that were refused together do not come back together."""
         self._node_id = node_id
         self._place = place
-        self._topology = topology
+        self._topology = Topology()
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
         self._sessionless_until_s = 0.0
         self._session = UpstreamSession()
@@ -179,12 +179,13 @@ class Reader:
 
     # ------------------------------------------------------------------------------------------- events
 
-    def fetch(self, request: FetchRequest, now_s: float) -> list[Command]:
+    def fetch(self, request: FetchRequest, topology: Topology, now_s: float) -> list[Command]:
         """The client's next fetch; only after the last one was answered.
 
         Raises: ClientProtocolError: only a broker may fetch like this.
         """
         check_request(request)
+        self._topology = topology
         exchange = Exchange(request, now_s)
         if request.session_epoch > 0:
             # We grant no sessions, so the client is in none of ours.

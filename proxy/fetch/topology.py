@@ -1,6 +1,6 @@
 """What Sidefetch knows of a cluster: brokers, topics, leaders. Immutable; every refresh makes a new one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NewType
 
 import attrs
@@ -85,12 +85,6 @@ class Topology:
             for each in metadata.brokers
         }
         return Topology(getattr(metadata, "cluster_id", self.cluster_id), brokers, topics)
-
-    def without(self, topics: Iterable[Topic]) -> "Topology":
-        """This view, without topics that nobody asks for any more."""
-        gone = set(topics)
-        kept = {key: info for key, info in self.topics.items() if key not in gone and info.name not in gone}
-        return attrs.evolve(self, topics=kept)
 
 
 def _names(info: TopicInfo) -> list[Topic]:

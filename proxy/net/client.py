@@ -83,7 +83,7 @@ class ClientConnection:
         self._node_id = node_id
         self._services = services
         self._ready = ready
-        self._relay = ClientRelay(node_id, place, services.topology.topology, random.random())
+        self._relay = ClientRelay(node_id, place, random.random())
         self._outbox = Outbox(client)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -127,7 +127,7 @@ class ClientConnection:
                     while not self._relay.takes_requests:
                         self._may_read = trio.Event()
                         await self._may_read.wait()
-                    self._handle(ClientFrame(frame))
+                    self._handle(ClientFrame(frame, self._services.topology.topology))
         except OSError:
             pass  # it went without a word
         except MalformedFrame as wrong:

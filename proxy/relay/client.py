@@ -57,9 +57,10 @@ class ClientRelay:
     Use: give ``handle`` what happened, carry out what it returns. ``deadline_s`` is when it wants a ``Tick``.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, topology: Topology, jitter: float) -> None:
+    def __init__(self, node_id: BrokerId, place: Place, jitter: float) -> None:
         self._place = place
-        self._reader = reader.Reader(node_id, place, topology, jitter)
+        self._topology = Topology()
+        self._reader = reader.Reader(node_id, place, jitter)
         self._pipeline = Pipeline()
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch_slot: Slot | None = None
@@ -97,7 +98,8 @@ class ClientRelay:
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
-            case ClientFrame(frame):
+            case ClientFrame(frame, topology):
+                self._topology = topology
                 yield from self._request(frame, now_s)
             case LinkFrame(link, frame):
                 passed = link is Link.PASS
@@ -159,7 +161,7 @@ class ClientRelay:
         """Look at the oldest fetch that waits, unless one is being answered."""
         while self._fetches and not self._reader.is_answering:
             request, self._fetch_slot = self._fetches.popleft()
-            yield from self._carried_out(self._reader.fetch(request, now_s))
+            yield from self._carried_out(self._reader.fetch(request, self._topology, now_s))
 
     # -------------------------------------------------------------------------------------------- answers
 

@@ -48,6 +48,8 @@ class ClientFrame:
     """A request came, without its size."""
 
     frame: memoryview
+    topology: Topology
+    """As it is known now."""
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from proxy.errors import MalformedFrame
 __all__ = ["FrameReader", "with_size"]
 
 _SIZE: Final = struct.Struct(">i")
-_ARRIVALS_BYTES: Final = 64 * 1024
+_ARRIVALS_BYTES: Final = 16 * 1024
 """Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
 
 
@@ -22,7 +22,7 @@ class FrameReader:
 
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
     Use:    receive into ``space()``, then tell ``received(n)``, which returns the payloads now complete, oldest
-            first. A payload of over 64 KiB is never copied once its size is known; smaller ones are, once.
+            first. A payload of over 16 KiB is never copied once its size is known; smaller ones are, once.
             Payloads stay valid for as long as they, or views of them, are held.
     Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffer of one is used
             for the next: fresh memory would have to be cleared twice, by the system and by Python.

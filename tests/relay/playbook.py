@@ -84,7 +84,8 @@ class Play:
     def __init__(self, known: Topology | None = None, *, broker_fetch: int = NEWEST) -> None:
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
-        self.relay = ClientRelay(BrokerId(1), self.place, known or topology(), 0.0)
+        self.known = known or topology()
+        self.relay = ClientRelay(BrokerId(1), self.place, jitter=0.0)
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
         self.passed: list[bytes] = []
@@ -138,7 +139,7 @@ class Play:
 
     def request(self, frame: bytes) -> list[Command]:
         """Any request of the client, with its size."""
-        return self.handle(ClientFrame(memoryview(frame)[4:]))
+        return self.handle(ClientFrame(memoryview(frame)[4:], self.known))
 
     def answer(
         self, parts: Mapping[int, Part], *, session_id: int | None = None, error: int = 0, throttle_ms: int = 0
@@ -163,6 +164,7 @@ class Play:
         return self.handle(LinkLost(link))
 
     def tell(self, known: Topology) -> list[Command]:
+        self.known = known
         return self.handle(Told(known))
 
     def established(self, *partitions: int, session_id: int = 7, version: int = 11) -> None:
