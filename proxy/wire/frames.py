@@ -23,7 +23,7 @@ class FrameReader:
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
     Use:    receive into ``space()``, then tell ``received(n)``, which returns the payloads now complete, oldest
             first. A payload of over 16 KiB is never copied once its size is known; smaller ones are, once.
-            Payloads stay valid for as long as they, or views of them, are held.
+            Payloads are read-only, and stay valid for as long as they, or views of them, are held.
     Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffer of one is used
             for the next: fresh memory would have to be cleared twice, by the system and by Python.
     Raises: MalformedFrame: a size is negative or over *max_frame_bytes*. The reader is then useless.
@@ -54,7 +54,7 @@ class FrameReader:
             if self._filled < len(self._large):
                 return []
             whole, self._large = self._large, None
-            return [whole]
+            return [whole.toreadonly()]
         self._end += size
         return self._cut()
 

@@ -48,6 +48,18 @@ async def test_an_idle_clients_full_fetches_reach_the_broker_as_empty_incrementa
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 0), ("incremental", 0, 0)]
 
 
+async def test_a_thousand_partitions_are_read_like_three() -> None:
+    """Requests, Metadata and answers are then larger than what a connection keeps for small frames."""
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1000, assignment=[[1]] * 1000)
+        async with running(cluster) as it, it.client(1) as client:
+            for _ in range(3):
+                response = await fetch(client, dict.fromkeys(range(1000), 0))
+                assert errors_of(response) == [0] * 1000
+            assert len((await client.call("metadata", 5, {"topics": None})).topics[0].partitions) == 1000
+        assert [each.named for each in it.fetches] == [1000, 1000, 0]
+
+
 async def test_the_session_is_closed_at_the_broker_when_the_client_goes() -> None:
     async with proxied() as it:
         async with it.client(1) as client:
