@@ -27,7 +27,19 @@ def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
     return frames
 
 
-sizes = st.one_of(st.integers(0, 200), st.sampled_from([65_531, 65_532, 65_533, 65_536, 65_537, 150_000]))
+def feed_views(reader: FrameReader, data: bytes) -> list[memoryview]:
+    """The same with the reader's own views, and as much at once as it takes."""
+    frames: list[memoryview] = []
+    while data:
+        space = reader.space()
+        piece, data = data[: len(space)], data[len(space) :]
+        space[: len(piece)] = piece
+        frames += reader.received(len(piece))
+    return frames
+
+
+ROUND_ITS_BUFFER = [size + more for size in (16_384, 65_536) for more in (-5, -4, -3, 0, 1)]
+sizes = st.one_of(st.integers(0, 200), st.sampled_from([*ROUND_ITS_BUFFER, 150_000]))
 
 
 @examples(60)
@@ -54,6 +66,28 @@ def test_frames_stay_as_they_are_while_more_arrive() -> None:
     feed(reader, with_size(b"two") * 100, [16])
 
     assert bytes(first) == b"one"
+
+
+@pytest.mark.parametrize("size", [70_000, 90_000])
+def test_a_large_frame_that_is_held_stays_as_it_is(size: int) -> None:
+    reader = FrameReader(LIMIT)
+    held = feed_views(reader, with_size(b"1" * 90_000))
+
+    feed_views(reader, with_size(b"2" * size))
+
+    assert bytes(held[0]) == b"1" * 90_000
+
+
+def test_the_memory_of_a_large_frame_is_used_again_once_nobody_holds_it() -> None:
+    reader = FrameReader(LIMIT)
+    first = feed_views(reader, with_size(b"1" * 90_000))
+    memory = first[0].obj
+    first.clear()
+
+    (second,) = feed_views(reader, with_size(b"2" * 90_000))
+
+    assert second.obj is memory
+    assert bytes(second) == b"2" * 90_000
 
 
 def test_part_of_a_frame_is_no_boundary() -> None:
