@@ -25,9 +25,9 @@ def sidefetch(kafka4: KafkaCluster) -> Iterator[Sidefetch]:
         yield started
 
 
-def nodes_in(value: Any) -> list[tuple[int, str, int]]:
+def nodes_in(value: Any) -> list[tuple[Any, ...]]:
     """(node id, host, port) of everything in an answer that has a host and a port."""
-    found = []
+    found: list[tuple[Any, ...]] = []
     names = getattr(value, "__dataclass_fields__", {})
     if "host" in names and "port" in names:
         node_id = getattr(value, "node_id", getattr(value, "broker_id", None))
