@@ -76,6 +76,7 @@ class Refusal(enum.Enum):
     MIXED_IDS = "the session was made with topic ids, the request without, or the other way round"
     ERROR = "the broker refused the request"
     DISAGREED = "the answer's partitions or session are not those asked for"
+    OUTDATED = "the session was given up while the fetch was under way"
 
 
 @attrs.frozen
@@ -133,6 +134,8 @@ class UpstreamSession:
 
     def receive(self, plan: Plan, reply: SessionReply) -> Brought | Refused:
         """Take in the answer to *plan*."""
+        if isinstance(self.state, Full) and not plan.is_full:
+            return Refused(Refusal.OUTDATED, reply.error)  # what was listed is forgotten, and a new one is due
         refusal = self._refusal(plan, reply)
         if refusal is not None:
             # An evicted session is gone; any other is replaced, since the two sides disagree about it.
@@ -154,7 +157,7 @@ class UpstreamSession:
 
     def lost(self, plan: Plan) -> None:
         """*plan* was not answered: whether the broker has seen it is unknown, and a new session settles it."""
-        self._start_over(NO_SESSION if plan.epoch == FINAL_EPOCH else plan.session_id)
+        self._start_over(plan.session_id)
 
     def restart(self) -> None:
         """Name every partition in the next fetch, and replace the session."""
@@ -191,7 +194,7 @@ class UpstreamSession:
             case _:
                 return Refusal.ERROR
         if plan.is_full:
-            whole = len(reply.keys) == len(plan.asks) and all(key in plan.asks for key in reply.keys)
+            whole = plan.asks.keys() == set(reply.keys)
             throttled = not reply.keys and reply.throttle_ms > 0
             return None if whole or throttled else Refusal.DISAGREED
         if reply.session_id not in (NO_SESSION, plan.session_id):

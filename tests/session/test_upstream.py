@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.errors import ErrorCode
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
@@ -17,6 +19,7 @@ from proxy.session.upstream import (
     UpstreamSession,
 )
 from proxy.wire.fetch import Ask, Key
+from tests.strategies import examples
 
 A, B, C, D = (Key("t", partition) for partition in range(4))
 SEVEN, EIGHT = SessionId(7), SessionId(8)
@@ -132,7 +135,7 @@ def test_full_no_partitions_but_throttled_then_new_full_and_no_error() -> None:
     assert session.state == Full()
 
 
-@pytest.mark.parametrize("keys", [[], [A], [A, C], [A, B, C]])
+@pytest.mark.parametrize("keys", [[], [A], [A, C], [A, B, C], [A, A]])
 def test_full_partitions_missing_or_extra_then_not_usable(keys: list[Key]) -> None:
     session = UpstreamSession()
 
@@ -275,6 +278,24 @@ def test_a_lost_fetch_without_a_session_leaves_none_to_close() -> None:
     assert session.state == Full(NO_SESSION)
 
 
+def test_a_lost_fetch_that_was_to_close_a_session_may_not_have_closed_it() -> None:
+    session = established(A)
+    session.lost(plan(session, wanting(A), keep=False))
+
+    assert named(plan(session, wanting(A), keep=False)) == (7, FINAL_EPOCH, [A], [])
+
+
+def test_restarted_while_a_fetch_is_under_way_its_answer_is_not_taken() -> None:
+    session = established(A, B)
+    under_way = plan(session, wanting(A), B)
+    session.restart()
+
+    assert session.receive(under_way, reply()) == Refused(Refusal.OUTDATED, 0)
+
+    assert session.state == Full(SEVEN)
+    assert session.listed == {}
+
+
 def test_restarted_it_names_everything_and_replaces_the_session() -> None:
     session = established(A, B)
     session.restart()
@@ -304,3 +325,103 @@ def test_a_session_that_may_be_left_over_is_closed_too() -> None:
 
     assert farewell is not None
     assert farewell.session_id == 7
+
+
+# ------------------------------------------------------------------------------------ a second opinion
+
+
+class JavaLikeHandler:
+    """``FetchSessionHandler``, as it was read: it compares everything that is wanted with all of the session."""
+
+    def __init__(self) -> None:
+        self.session_id, self.epoch = 0, INITIAL_EPOCH
+        self.session: dict[Key, Ask] = {}
+
+    def build(self, wanted: Mapping[Key, Ask]) -> tuple[tuple[int, int], list[Key], list[Key], list[Key]]:
+        """Session and epoch; the partitions added, altered, removed."""
+        if self.epoch == INITIAL_EPOCH:
+            self.session = dict(wanted)
+            return (self.session_id, self.epoch), list(wanted), [], []
+        altered, removed = [], []
+        for key, ask in list(self.session.items()):
+            if key not in wanted:
+                del self.session[key]
+                removed.append(key)
+            elif wanted[key] != ask:
+                self.session[key] = wanted[key]
+                altered.append(key)
+        added = [key for key in wanted if key not in self.session]
+        self.session |= {key: wanted[key] for key in added}
+        return (self.session_id, self.epoch), added, altered, removed
+
+    def handle(self, answer: SessionReply) -> bool:
+        """Whether the answer can be used."""
+        full = self.epoch == INITIAL_EPOCH
+        if answer.error == 70:
+            self.session_id, self.epoch = 0, INITIAL_EPOCH
+        elif answer.error:
+            self.epoch = INITIAL_EPOCH
+        elif full and not answer.keys and answer.throttle_ms:
+            self.session_id = 0
+        elif (full and set(answer.keys) != set(self.session)) or (
+            not full and set(answer.keys) - set(self.session)
+        ):
+            self.epoch = INITIAL_EPOCH  # Java drops the id after a full request; to close it again does no harm
+            return False
+        elif answer.session_id == NO_SESSION:
+            self.session_id, self.epoch = 0, INITIAL_EPOCH
+        else:
+            self.epoch = 1 if full or self.epoch == 2**31 - 1 else self.epoch + 1
+            self.session_id = answer.session_id
+        return not answer.error
+
+    def fail(self) -> None:
+        self.epoch = INITIAL_EPOCH
+
+
+some_keys = st.sampled_from([A, B, C, D])
+tables = st.dictionaries(some_keys, st.builds(at, st.integers(0, 2)), min_size=1)
+answers = st.sampled_from(["all", "some", "nothing new", "strange", "throttled", "closed", "lost", 70, 71, -1])
+
+
+@examples(300)
+@given(st.lists(st.tuples(tables, st.lists(some_keys), answers), min_size=1, max_size=12), st.booleans())
+def test_what_is_named_is_what_javas_handler_names(
+    rounds: list[tuple[dict[Key, Ask], list[Key], str | int]], old: bool
+) -> None:
+    ours, java, last = UpstreamSession(), JavaLikeHandler(), dict[Key, Ask]()
+    for granted, (wanted, in_vain, fate) in enumerate(rounds, start=10):
+        if old and isinstance(ours.state, Incremental):
+            java.epoch = 2**31 - 1
+            ours.state = Incremental(ours.session_id, java.epoch)
+        differing = [key for key in (*last, *wanted) if last.get(key) != wanted.get(key)]
+        made = plan(ours, wanted, *differing, *in_vain)
+        last = wanted
+        pair, added, altered, removed = java.build(wanted)
+
+        assert (made.session_id, made.epoch) == pair
+        assert set(list(made.asks)[: len(added)]) == set(added)
+        assert set(list(made.asks)[len(added) :]) == set(altered)
+        assert set(made.forgotten) == set(removed)
+        assert made.asks == {key: wanted[key] for key in (*added, *altered)}
+
+        if fate == "lost":
+            ours.lost(made)
+            java.fail()
+            continue
+        session_id = SessionId(granted) if made.is_full else made.session_id
+        match fate:
+            case int():
+                answer = reply(NO_SESSION, error=fate)
+            case "throttled":
+                answer = reply(NO_SESSION if made.is_full else session_id, throttle_ms=5)
+            case "strange":
+                answer = reply(NO_SESSION if made.is_full else session_id, [Key("other", 0)])
+            case "closed":
+                answer = reply(NO_SESSION, list(wanted))
+            case _:
+                answer = reply(
+                    session_id, list(wanted) if made.is_full or fate == "all" else list(wanted)[: fate == "some"]
+                )
+        assert isinstance(ours.receive(made, answer), Brought) == java.handle(answer)
+        assert ours.listed == (java.session if java.epoch != INITIAL_EPOCH else {})
