@@ -103,7 +103,8 @@ class Log:
     def _line(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> str:
         at = datetime.fromtimestamp(self.wall_s(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.format == "json":
-            return json.dumps({**fields, "at": at, "level": level, "event": event}, separators=(",", ":")) + "\n"
+            head = {"at": at, "level": level, "event": event}  # comes first, and wins over fields of those names
+            return json.dumps({**head, **fields, **head}, separators=(",", ":")) + "\n"
         return " ".join([at, level, event, *(f"{name}={_quoted(value)}" for name, value in fields.items())]) + "\n"
 
     def _write(self, line: str) -> None:

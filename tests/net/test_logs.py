@@ -57,6 +57,14 @@ def test_in_json_too() -> None:
     }
 
 
+def test_in_json_what_happened_comes_first_and_is_not_overwritten() -> None:
+    here = desk("json")
+
+    here.log.info("listening", node=1, level="of the sea", at="noon")
+
+    assert here.out.getvalue() == '{"at":"2026-01-01T00:00:00.000Z","level":"info","event":"listening","node":1}\n'
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
