@@ -1,0 +1,293 @@
+"""What a client wants, kept from fetch to fetch: always what a table made from scratch would hold."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import ErrorCode
+from proxy.fetch.topology import BrokerId, Leader, TopicInfo, Topology
+from proxy.fetch.wanted import Asker, Change, Wanted, differing_entries, numbered
+from proxy.wire.fetch import Ask, Key, Section, Topic, request_layout
+from tests.fetch.requests import ORDERS, PAYMENTS, Asked, sections, topic_id
+from tests.strategies import examples
+
+ME, OTHER = BrokerId(1), BrokerId(2)
+BY_NAME, BY_ID = Asker(ME, by_id=False, may_read_followers=False), Asker(ME, by_id=True, may_read_followers=False)
+FOLLOWER = Asker(ME, by_id=True, may_read_followers=True)
+V12 = request_layout(12)
+ID = topic_id(1)
+
+
+def known(name: str, number: int, *leaders: int, error: int = 0, epoch: int = 5) -> TopicInfo:
+    return TopicInfo(
+        name, topic_id(number), error, {p: Leader(BrokerId(leader), epoch) for p, leader in enumerate(leaders)}
+    )
+
+
+def cluster(*infos: TopicInfo) -> Topology:
+    by_name: dict[Topic, TopicInfo] = {info.name: info for info in infos if info.name is not None}
+    return Topology(topics=by_name | {info.topic_id: info for info in infos if info.topic_id is not None})
+
+
+def at(*partitions: int, offset: int = 0) -> dict[int, Ask]:
+    return {partition: Ask(offset, 100) for partition in partitions}
+
+
+def update(wanted: Wanted, asked: Asked, topology: Topology, asker: Asker = BY_ID, version: int = 12) -> Change:
+    layout = request_layout(version)
+    return wanted.update(layout, sections(layout, asked), topology, asker)
+
+
+# ------------------------------------------------------------------------------------ one request
+
+
+@pytest.mark.parametrize(("asker", "name"), [(BY_ID, ID), (BY_NAME, ORDERS)])
+def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_know(
+    asker: Asker, name: Topic
+) -> None:
+    wanted = Wanted()
+
+    change = update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, ME)), asker)
+
+    assert wanted.asks == {Key(name, 0): Ask(0, 100, epoch=5), Key(name, 1): Ask(0, 100, epoch=5)}
+    assert set(change.touched) == set(wanted.asks)
+    assert change.reshaped == {0}
+    assert wanted.named == {name: ORDERS}
+    assert (wanted.misfits, wanted.unknown) == ({}, set())
+
+
+def test_the_clients_own_epoch_stays() -> None:
+    wanted = Wanted()
+
+    update(wanted, [(ORDERS, {0: Ask(0, 100, epoch=3)})], cluster(known(ORDERS, 1, ME)))
+
+    assert wanted.asks == {Key(ID, 0): Ask(0, 100, epoch=3)}
+
+
+def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
+    wanted = Wanted()
+
+    update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)))
+
+    assert set(wanted.asks) == {Key(ID, 0)}
+    assert wanted.misfits == {(ORDERS, 1): ErrorCode.not_leader_or_follower}
+    assert wanted.unknown == {ORDERS}
+
+
+def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no_epoch() -> None:
+    wanted = Wanted()
+
+    update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)), FOLLOWER)
+
+    assert wanted.asks == {Key(ID, 0): Ask(0, 100, epoch=5), Key(ID, 1): Ask(0, 100, epoch=-1)}
+
+
+def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for() -> None:
+    wanted = Wanted()
+
+    update(wanted, [(ORDERS, at(7))], cluster(known(ORDERS, 1, ME)))
+
+    assert wanted.asks == {Key(ID, 7): Ask(0, 100)}
+
+
+@pytest.mark.parametrize(
+    ("topology", "error"),
+    [
+        (cluster(), ErrorCode.not_leader_or_follower),
+        (cluster(known(ORDERS, 1, error=ErrorCode.invalid_topic_exception)), ErrorCode.unknown_topic_or_partition),
+        (cluster(known(ORDERS, 1, error=29)), ErrorCode.topic_authorization_failed),
+        (cluster(TopicInfo(ORDERS, None)), ErrorCode.unknown_topic_or_partition),
+    ],
+    ids=["not known", "an impossible name", "not authorized", "without an id"],
+)
+def test_a_topic_that_cannot_be_asked_for_has_an_error(topology: Topology, error: int) -> None:
+    wanted = Wanted()
+
+    update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, {})], topology)
+
+    assert wanted.asks == {}
+    assert wanted.misfits == {(ORDERS, 0): error, (ORDERS, 1): error}
+    assert wanted.unknown == {ORDERS}
+
+
+# ----------------------------------------------------------------------------- one after the other
+
+
+def test_the_same_again_touches_nothing() -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME))
+    update(wanted, [(ORDERS, at(0, 1))], topology)
+
+    assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), frozenset())
+
+
+def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME, ME))
+    update(wanted, [(ORDERS, at(0, 1, 2))], topology)
+
+    change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: Ask(9, 100)})], topology)
+
+    assert change == Change((Key(ID, 1),), frozenset())
+    assert wanted.asks[Key(ID, 1)] == Ask(9, 100, epoch=5)
+
+
+def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
+    wanted = Wanted()
+    update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME)))
+
+    change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
+
+    assert set(wanted.asks) == {Key(topic_id(2), 0)}
+    assert set(change.touched) == {Key(ID, 0), Key(topic_id(2), 0)}
+
+
+def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME, ME), known(PAYMENTS, 2, ME))
+    update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, at(0)), (ORDERS, at(2))], topology)
+    asked: Asked = [(ORDERS, at(1)), (PAYMENTS, at(0)), (ORDERS, at(2, 0))]
+
+    change = update(wanted, asked, topology)
+
+    assert set(wanted.asks) == {Key(ID, 0), Key(ID, 1), Key(ID, 2), Key(topic_id(2), 0)}
+    assert change.reshaped == {0, 2}
+    listed = sections(V12, asked)
+    assert list(wanted.in_order(listed)) == [Key(ID, 1), Key(topic_id(2), 0), Key(ID, 2), Key(ID, 0)]
+
+
+def test_a_partition_named_in_two_sections_is_still_asked_for_when_one_goes() -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME))
+    update(wanted, [(ORDERS, at(0)), (ORDERS, at(0))], topology)
+
+    update(wanted, [(ORDERS, at(0))], topology)
+
+    assert set(wanted.asks) == {Key(ID, 0)}
+    assert list(wanted.in_order(sections(V12, [(ORDERS, at(0))]))) == [Key(ID, 0)]
+
+
+def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
+    wanted = Wanted()
+    update(wanted, [(ORDERS, at(0)), (ORDERS, at(1))], cluster())
+
+    update(wanted, [(ORDERS, at(0))], cluster())
+
+    assert wanted.unknown == {ORDERS}
+    assert set(wanted.misfits) == {(ORDERS, 0)}
+
+
+@pytest.mark.parametrize("other", [BY_NAME, FOLLOWER])
+def test_asked_for_otherwise_all_is_touched_by_old_and_new_name(other: Asker) -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME))
+    update(wanted, [(ORDERS, at(0))], topology)
+    before = set(wanted.asks)
+
+    change = update(wanted, [(ORDERS, at(0))], topology, other)
+
+    assert set(change.touched) == before | set(wanted.asks)
+    assert change.reshaped == {0}
+
+
+# ---------------------------------------------------------------------------------- any sequence
+
+_INFOS = [
+    None,
+    *(known(ORDERS, number, *leaders) for number in (1, 3) for leaders in [(1, 1, 1), (1, 2, 1), (2, 2, 2)]),
+    known(ORDERS, 1, 1, 1, 1, epoch=6),
+    known(ORDERS, 1, error=3),
+    TopicInfo(ORDERS, None, 0, {0: Leader(ME, 1)}),
+]
+_topologies = st.tuples(st.sampled_from(_INFOS), st.sampled_from([None, known(PAYMENTS, 2, 1, 2, 1)])).map(
+    lambda infos: cluster(*(info for info in infos if info is not None))
+)
+_asks = st.builds(Ask, st.integers(0, 2), st.sampled_from([100, 200]), st.sampled_from([-1, 4]), st.just(-1))
+
+
+@st.composite
+def _requests(draw: st.DrawFn) -> list[tuple[str, dict[int, Ask]]]:
+    """Each partition once, its topic as often as it comes up: the way librdkafka lists them."""
+    listed = draw(st.lists(st.tuples(st.sampled_from([ORDERS, PAYMENTS]), st.integers(0, 3)), unique=True))
+    found: list[tuple[str, dict[int, Ask]]] = []
+    for topic, partition in listed:
+        if not found or found[-1][0] != topic:
+            found.append((topic, {}))
+        found[-1][1][partition] = draw(_asks)
+    return found
+
+
+_moves = st.one_of(_requests(), st.sampled_from(["again", "rotated", "moved", "cut"]))
+
+
+@examples(300)
+@given(
+    st.lists(
+        st.tuples(
+            _moves, st.one_of(st.none(), _topologies), st.sampled_from([BY_ID, BY_ID, BY_ID, BY_NAME, FOLLOWER])
+        ),
+        max_size=8,
+    ),
+    st.sampled_from([4, 9, 12]),
+)
+def test_after_any_requests_the_table_is_what_one_from_scratch_is(
+    rounds: Sequence[tuple[list[tuple[str, dict[int, Ask]]] | str, Topology | None, Asker]], version: int
+) -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, 1, 1, 1), known(PAYMENTS, 2, 1, 2, 1))
+    asked: list[tuple[str, dict[int, Ask]]] = []
+    layout = request_layout(version)
+    for move, refreshed, asker in rounds:
+        topology = refreshed or topology
+        match move:
+            case "again":
+                pass
+            case "rotated":
+                asked = [*asked[1:], *asked[:1]]
+            case "moved":
+                asked = [
+                    (t, {p: ask._replace(offset=ask.offset + p % 2) for p, ask in ps.items()}) for t, ps in asked
+                ]
+            case "cut":
+                asked = asked[:-1]
+            case list():
+                asked = move
+        before = dict(wanted.asks)
+
+        change = update(wanted, asked, topology, asker, version)
+
+        scratch = Wanted()
+        update(scratch, asked, topology, asker, version)
+        assert wanted.asks == scratch.asks
+        assert wanted.misfits == scratch.misfits
+        assert wanted.unknown == scratch.unknown
+        assert wanted.named.items() >= scratch.named.items()
+        listed = sections(layout, asked)
+        assert list(wanted.in_order(listed)) == list(scratch.in_order(listed))
+        assert sorted(wanted.in_order(listed)) == sorted(wanted.asks)
+        assert set(change.touched) >= {
+            key for key in (*before, *wanted.asks) if before.get(key) != wanted.asks.get(key)
+        }
+
+
+def test_sections_are_told_apart_by_how_often_their_topic_came_before() -> None:
+    listed = [Section(topic, b"") for topic in ("a", "b", "a", "a", "b")]
+
+    assert numbered(listed) == [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1)]
+
+
+# ------------------------------------------------------------------------------------- differences
+
+
+@examples(100)
+@given(
+    st.integers(1, 40),
+    st.integers(0, 600),
+    st.data(),
+    st.sampled_from([bytes, lambda entries: memoryview(entries)]),
+)
+def test_entries_that_differ_are_found_in_order(stride: int, count: int, data: st.DataObject, form: type) -> None:
+    old = bytearray(range(256)) * (stride * count // 256 + 1)
+    del old[stride * count :]
+    new = bytearray(old)
+    spots = data.draw(st.sets(st.integers(0, count - 1), max_size=6)) if count else set()
+    for spot in spots:
+        new[spot * stride + data.draw(st.integers(0, stride - 1))] ^= data.draw(st.integers(1, 255))
+
+    assert differing_entries(form(bytes(old)), form(bytes(new)), stride) == sorted(spots)
