@@ -1,0 +1,224 @@
+"""The answer kept ready: every partition in the client's order, the last offsets, and the news spliced in."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.fetch.sheet import Sheet
+from proxy.wire import messages
+from proxy.wire.fetch import Ask, PartitionReply, Topic, read_response, request_layout, response_layout
+from tests.fetch.requests import ORDERS, PAYMENTS, sections, topic_id
+from tests.strategies import examples
+from tests.wire.fetch.oracle import KIO_VERSIONS, response_type
+
+Shape = Sequence[tuple[Topic, Sequence[int]]]
+UNKNOWN = (-1, -1, -1)
+
+
+def sheet(version: int, shape: Shape, *, committed: bool = False) -> Sheet:
+    made = Sheet(response_layout(version), committed=committed)
+    reshape(made, version, shape, range(len(shape)))
+    return made
+
+
+def reshape(made: Sheet, version: int, shape: Shape, reshaped: Sequence[int]) -> None:
+    layout = request_layout(version)
+    asked = [(topic, dict.fromkeys(partitions, Ask(0, 100))) for topic, partitions in shape]
+    made.reshape(layout, sections(layout, asked), reshaped)
+
+
+def framed(made: Sheet, version: int, news: Mapping[Topic, list[PartitionReply]]) -> bytes:
+    layout = response_layout(version)
+    return b"".join([layout.header(7, 0, 0, made.sections), *made.answer(news), layout.end(())])
+
+
+def told(made: Sheet, version: int, news: Mapping[Topic, list[PartitionReply]] | None = None) -> Any:
+    """The answer's topics; kio must be able to read them too."""
+    frame = framed(made, version, news or {})
+    messages.read_response(response_type(version), frame)
+    return read_response(version, frame).topics
+
+
+def quiet(
+    version: int, partition: int, offsets: tuple[int, int, int], *, committed: bool = False
+) -> PartitionReply:
+    high, stable, start = offsets
+    return PartitionReply(partition, 0, high, stable, start if version >= 5 else -1, () if committed else None)
+
+
+def names(version: int) -> tuple[Topic, Topic]:
+    return (topic_id(1), topic_id(2)) if version >= 13 else (ORDERS, PAYMENTS)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("version", KIO_VERSIONS)
+def test_every_partition_is_there_in_order_with_its_last_offsets(version: int, committed: bool) -> None:
+    orders, payments = names(version)
+    made = sheet(version, [(orders, [3, 0]), (payments, [1]), (orders, [2])], committed=committed)
+
+    made.learn(orders, PartitionReply(0, 0, 50, 40, 30))
+    made.learn(orders, PartitionReply(2, 0, 51, 41, 31))
+    made.learn(orders, PartitionReply(0, 0, 52, 42, 32))
+
+    def row(partition: int, offsets: tuple[int, int, int]) -> PartitionReply:
+        return quiet(version, partition, offsets, committed=committed)
+
+    assert told(made, version) == (
+        (orders, (row(3, UNKNOWN), row(0, (52, 42, 32)))),
+        (payments, (row(1, UNKNOWN),)),
+        (orders, (row(2, (51, 41, 31)),)),
+    )
+
+
+@pytest.mark.parametrize("version", KIO_VERSIONS)
+def test_news_are_spliced_into_one_answer_only(version: int) -> None:
+    orders, payments = names(version)
+    made = sheet(version, [(orders, [0, 1, 2]), (payments, [1])])
+    news = {orders: [PartitionReply(2, 6, -1), PartitionReply(1, 0, 9, 9, -1, None, -1, b"records")]}
+
+    assert [each.partition for each in told(made, version, news)[0][1]] == [0, 1, 2]
+    assert told(made, version, news)[0][1][1:] == (news[orders][1], news[orders][0])
+    assert told(made, version)[0][1] == tuple(quiet(version, partition, UNKNOWN) for partition in range(3))
+
+
+def test_records_are_handed_on_as_the_very_same_views() -> None:
+    records = [memoryview(b"one"), memoryview(b"two")]
+    made = sheet(12, [(ORDERS, range(5))])
+
+    pieces = made.answer(
+        {ORDERS: [PartitionReply(p, 0, 1, records=view) for p, view in zip((3, 1), records, strict=True)]}
+    )
+
+    assert [piece for piece in pieces if any(piece is view for view in records)] == [records[1], records[0]]
+    assert len(pieces) == 5
+
+
+def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
+    made = sheet(12, [(ORDERS, [0])])
+    pieces = made.answer({})
+    before = b"".join(pieces)
+
+    made.learn(ORDERS, PartitionReply(0, 0, 50, 40, 30))
+
+    assert b"".join(pieces) == before != b"".join(made.answer({}))
+
+
+def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
+    made = sheet(12, [(ORDERS, [0])])
+
+    made.learn(ORDERS, PartitionReply(9, 0, 1))
+    made.learn(PAYMENTS, PartitionReply(0, 0, 1))
+
+    news: dict[Topic, list[PartitionReply]] = {
+        ORDERS: [PartitionReply(9, 0, 1)],
+        PAYMENTS: [PartitionReply(0, 0, 1)],
+    }
+    assert told(made, 12, news) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
+
+
+def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
+    made = sheet(12, [(ORDERS, [0, 1]), (PAYMENTS, [0])])
+    for partition in (0, 1):
+        made.learn(ORDERS, PartitionReply(partition, 0, 50 + partition, 40, 30))
+
+    reshape(made, 12, [(PAYMENTS, [0]), (ORDERS, [1]), (ORDERS, [2, 0])], [1, 2])
+
+    assert told(made, 12) == (
+        (PAYMENTS, (quiet(12, 0, UNKNOWN),)),
+        (ORDERS, (quiet(12, 1, (51, 40, 30)),)),
+        (ORDERS, (quiet(12, 2, UNKNOWN), quiet(12, 0, (50, 40, 30)))),
+    )
+
+
+def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
+    made = sheet(12, [(ORDERS, [0])])
+    made.learn(ORDERS, PartitionReply(0, 0, 50, 40, 30))
+
+    reshape(made, 12, [(PAYMENTS, [0])], [0])
+    reshape(made, 12, [(ORDERS, [0])], [0])
+
+    assert told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
+
+
+def test_it_lacks_what_no_broker_has_told_and_no_news_tell() -> None:
+    made = sheet(12, [(ORDERS, [0, 1])])
+    assert made.lacks({})
+
+    made.learn(ORDERS, PartitionReply(0, 0, 50))
+
+    assert made.lacks({ORDERS: [PartitionReply(0, 6, -1)]})
+    assert not made.lacks({ORDERS: [PartitionReply(1, 6, -1)]})
+    made.learn(ORDERS, PartitionReply(1, 0, 50))
+    assert not made.lacks({})
+
+
+def test_added_partitions_make_it_lack_again() -> None:
+    made = sheet(12, [(ORDERS, [0])])
+    made.learn(ORDERS, PartitionReply(0, 0, 50))
+    assert not made.lacks({})
+
+    reshape(made, 12, [(ORDERS, [0, 1])], [0])
+
+    assert made.lacks({})
+
+
+def test_it_suits_one_version_and_isolation() -> None:
+    made = sheet(12, [], committed=True)
+
+    assert made.suits(12, committed=True)
+    assert not made.suits(12, committed=False)
+    assert not made.suits(11, committed=True)
+
+
+@st.composite
+def shapes(draw: st.DrawFn, topics: tuple[Topic, Topic]) -> list[tuple[Topic, list[int]]]:
+    listed = draw(st.lists(st.tuples(st.sampled_from(topics), st.integers(0, 4)), unique=True, max_size=8))
+    found: list[tuple[Topic, list[int]]] = []
+    for topic, partition in listed:
+        if not found or found[-1][0] != topic or draw(st.booleans()):
+            found.append((topic, []))
+        found[-1][1].append(partition)
+    return found
+
+
+@pytest.mark.parametrize("version", KIO_VERSIONS)
+@examples(15)
+@given(data=st.data())
+def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
+    version: int, data: st.DataObject
+) -> None:
+    topics = names(version)
+    committed = data.draw(st.booleans())
+    made = Sheet(response_layout(version), committed=committed)
+    known: dict[tuple[Topic, int], tuple[int, int, int]] = {}
+    offsets = st.tuples(*[st.integers(0, 2**63 - 1)] * 3)
+    for _ in range(data.draw(st.integers(1, 4))):
+        shape = data.draw(shapes(topics))
+        reshape(made, version, shape, range(len(shape)))
+        rows = [(topic, partition) for topic, partitions in shape for partition in partitions]
+        known = {row: known[row] for row in rows if row in known}
+        if not rows:
+            continue
+        for topic, partition in data.draw(st.lists(st.sampled_from(rows), max_size=4)):
+            known[topic, partition] = data.draw(offsets)
+            made.learn(topic, PartitionReply(partition, 0, *known[topic, partition]))
+        news = {
+            row: PartitionReply(
+                row[1], data.draw(st.sampled_from([0, 6])), 1, 1, -1, None, -1, data.draw(st.binary())
+            )
+            for row in data.draw(st.sets(st.sampled_from(rows), max_size=3))
+        }
+        by_topic: dict[Topic, list[PartitionReply]] = {}
+        for (topic, _), reply in news.items():
+            by_topic.setdefault(topic, []).append(reply)
+
+        assert [
+            ((topic, each.partition), each) for topic, replies in told(made, version, by_topic) for each in replies
+        ] == [
+            (row, news.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
+            for row in rows
+        ]
+        assert made.lacks(by_topic) == any(row not in known and row not in news for row in rows)
