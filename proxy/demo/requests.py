@@ -43,7 +43,9 @@ class Handlers:
             topics = [self._topic(topic, topic.name, topic.id) for topic in state.topics.values()]
         else:
             topics = []
-            for asked in body.topics:
+            # As brokers do: where any topic is asked for by id, those asked for by name are passed over.
+            by_id = [asked for asked in body.topics if getattr(asked, "topic_id", None) is not None]
+            for asked in by_id or body.topics:
                 topic_id = getattr(asked, "topic_id", None)
                 name = state.name_of(topic_id) if asked.name is None else asked.name
                 topics.append(self._topic(state.topics.get(name or ""), name, topic_id))

@@ -1,17 +1,19 @@
 """What Sidefetch knows of a cluster: brokers, topics, leaders. Immutable; every refresh makes a new one."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 import attrs
 
 from proxy.errors import ErrorCode
 from proxy.wire.fetch import UNKNOWN, Topic, TopicId
 
-__all__ = ["NO_LEADER", "Broker", "BrokerId", "Leader", "TopicInfo", "Topology"]
+__all__ = ["NO_LEADER", "NO_TOPIC_ID", "Broker", "BrokerId", "Leader", "TopicInfo", "Topology"]
 
 BrokerId = NewType("BrokerId", int)
 NO_LEADER = BrokerId(-1)
+NO_TOPIC_ID = TopicId(bytes(16))
+"""Stands for none: no topic has it."""
 
 
 @attrs.frozen
@@ -45,6 +47,9 @@ class TopicInfo:
     """By partition."""
 
 
+_NO_TOPIC: Final = TopicInfo(None, NO_TOPIC_ID, ErrorCode.unknown_topic_id)
+
+
 @attrs.frozen
 class Topology:
     """One view of the cluster.
@@ -59,7 +64,7 @@ class Topology:
     """By name, and by id where there is one."""
 
     def topic(self, topic: Topic) -> TopicInfo | None:
-        return self.topics.get(topic)
+        return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
 
     def refreshed(self, metadata: Any) -> "Topology":
         """This view, brought up to date by a Metadata answer (a kio entity of any version).

@@ -64,6 +64,8 @@ class BrokerConnection:
             frames = await self.frames.receive()
         except OSError as broken:
             raise BrokerUnavailable(f"{self.frames.peer}: {broken}") from broken
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}") from wrong
         if not frames:
             raise BrokerUnavailable(f"{self.frames.peer} closed the connection")
         return frames[0]
@@ -86,9 +88,13 @@ async def connect(address: Address, *, connect_timeout_s: float) -> FrameSocket:
     try:
         with trio.fail_after(connect_timeout_s):
             stream = await trio.open_tcp_stream(address.host, address.port)
+        try:
+            return FrameSocket(stream, _MAX_ANSWER_BYTES)
+        except OSError:
+            stream.socket.close()  # it was reset before anybody looked
+            raise
     except (OSError, trio.TooSlowError) as wrong:
         raise BrokerUnavailable(f"{address}: {_reason(wrong)}") from wrong
-    return FrameSocket(stream, _MAX_ANSWER_BYTES)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import dataclasses
 import random
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,8 +15,8 @@ from kio.schema.types import TopicName
 from kio.static.protocol import RequestPayload
 
 from proxy.config import Address, UpstreamConfig
-from proxy.errors import BrokerProtocolError, ProxyError
-from proxy.fetch.topology import BrokerId, Topology
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
+from proxy.fetch.topology import NO_TOPIC_ID, BrokerId, Topology
 from proxy.net.brokers import BrokerConnection, open_broker
 from proxy.net.logs import Log
 from proxy.wire.apis import ApiKey
@@ -105,27 +105,33 @@ class TopologyService:
             with trio.move_on_at(due_s):
                 await self._wake.wait()
 
-    async def _refresh(self, topics: Iterable[Topic]) -> None:
+    async def _refresh(self, topics: Collection[Topic]) -> None:
         """Ask until some broker answers."""
+        names = [topic for topic in topics if isinstance(topic, str)]
+        # The id that stands for none would fail the whole request, for whomever else it is made.
+        ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
+        # Apart: of a request with any id in it, brokers answer nothing but the ids.
+        for some in [each for each in (names, ids) if each] or [[]]:
+            self.topology = self.topology.refreshed(await self._answered(some))
+            for topic in some:
+                self._fresh[topic] = None
+        for broker in self.topology.brokers.values():
+            self.saw(broker.node_id, broker.host, broker.port)
+        asked = len(names) + len(ids)
+        self._log.debug("topology-refreshed", brokers=len(self.topology.brokers), topics=asked)
+
+    async def _answered(self, topics: Sequence[Topic]) -> Any:
         retry_s = _RETRY_S
-        asked = list(topics)
         while True:
             try:
-                metadata = await self._ask(asked)
-                break
+                return await self._ask(topics)
             except ProxyError as wrong:
                 self._hang_up()
                 self._log.warning("no-broker-reachable", every_s=_COMPLAIN_EVERY_S, reason=wrong)
                 await trio.sleep(retry_s * random.uniform(0.5, 1))
                 retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
-        self.topology = self.topology.refreshed(metadata)
-        for topic in asked:
-            self._fresh[topic] = None
-        for broker in self.topology.brokers.values():
-            self.saw(broker.node_id, broker.host, broker.port)
-        self._log.debug("topology-refreshed", brokers=len(self.topology.brokers), topics=len(asked))
 
-    async def _ask(self, topics: list[Topic]) -> Any:
+    async def _ask(self, topics: Sequence[Topic]) -> Any:
         connection = self._connection
         if connection is not None:
             try:
@@ -150,13 +156,16 @@ class TopologyService:
             )
         raise BrokerProtocolError(f"{address}: no handshake within {self._config.connect_timeout_s:g} s")
 
-    async def _metadata(self, connection: BrokerConnection, topics: list[Topic]) -> Any:
+    async def _metadata(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
         served = connection.versions.get(ApiKey.METADATA)
         version = min(served.last, _MAX_METADATA_VERSION) if served is not None else 0
         if version < _OLDEST_METADATA_VERSION:
             raise BrokerProtocolError(f"{connection.frames.peer} serves Metadata up to v{version}, v4 is needed")
         with trio.move_on_after(_ANSWER_S):
-            return await connection.ask(_metadata_request(version, topics))
+            metadata = await connection.ask(_metadata_request(version, topics))
+            if metadata.brokers:
+                return metadata
+            raise BrokerUnavailable(f"{connection.frames.peer} knows no brokers yet")
         raise BrokerProtocolError(f"{connection.frames.peer}: no answer to Metadata within {_ANSWER_S:g} s")
 
     def _candidates(self) -> list[Address]:
@@ -171,7 +180,7 @@ class TopologyService:
             connection.frames.close()
 
 
-def _metadata_request(version: int, topics: list[Topic]) -> RequestPayload:
+def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
     """Brokers and *topics*, none of them created by being asked for."""
     request: Any = load_request_schema(ApiKey.METADATA, version)
     topic: Any = sys.modules[request.__module__].MetadataRequestTopic

@@ -1,8 +1,17 @@
 """The topology is refreshed when it must be, by one request at a time, and never as a storm."""
 
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 
-from proxy.demo.cluster import embedded_cluster
+from proxy.config import Address, UpstreamConfig
+from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.fetch.topology import Topology
+from proxy.net.logs import Log
+from proxy.net.topology import TopologyService
+from proxy.wire.fetch import TopicId
 from tests.net.proxied import Proxied, ask, proxied, running
 
 
@@ -55,3 +64,59 @@ async def test_the_broker_that_was_asked_last_may_go() -> None:
                 async with it.client(3) as client:
                     response = await client.call("fetch", 11, ask({0: 0}, topic=f"t{node}"))
                     assert [each.error_code for each in response.responses[0].partitions] == [3]
+
+
+@asynccontextmanager
+async def service(cluster: EmbeddedCluster) -> AsyncIterator[TopologyService]:
+    """A service of its own, that has found the cluster."""
+    servers = tuple(Address.parse(each) for each in cluster.bootstrap.split(","))
+    it = TopologyService(UpstreamConfig(servers), Log("text", "debug", io.StringIO()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(it.run)
+        await it.known.wait()
+        yield it
+        nursery.cancel_scope.cancel()
+
+
+async def test_topics_by_name_and_by_id_that_are_missed_at_once_are_both_found() -> None:
+    """Brokers pass over the names in a request that has an id in it."""
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1)
+        cluster.create_topic("u", 1)
+        topic_id = TopicId(cluster.state.topics["u"].id.bytes)
+        told: list[Topology] = []
+        async with service(cluster) as it:
+            it.learn(frozenset({"t"}), told.append)
+            it.learn(frozenset({topic_id}), told.append)
+            with trio.fail_after(3):
+                while len(told) < 2:
+                    await trio.sleep(0.01)
+            assert it.topology.topic("t") is not None
+            assert it.topology.topic(topic_id) is not None
+
+
+async def test_an_answer_without_brokers_is_not_believed() -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1)
+        async with service(cluster) as it:
+            alive = set(cluster.state.alive)
+            cluster.state.alive.clear()
+            told: list[Topology] = []
+            it.learn(frozenset({"t"}), told.append)
+            await trio.sleep(0.3)
+            assert (len(it.topology.brokers), told) == (len(alive), [])
+            cluster.state.alive.update(alive)
+            with trio.fail_after(3):
+                while not told:
+                    await trio.sleep(0.01)
+
+
+async def test_the_id_that_stands_for_no_topic_is_told_to_be_unknown_and_never_asked_for() -> None:
+    """A broker would fail the request, and with it all the topics that others wait for."""
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    async with proxied() as it, it.client(1) as client:
+        topics = {"topics": [{"topic_id": None, "partitions": [partition]}]}
+        with trio.fail_after(3):
+            response = await client.call("fetch", 13, {**ask({}), **topics})
+        assert [each.error_code for each in response.responses[0].partitions] == [100]
+        assert it.told("topology-refreshed")[-1].endswith("topics=0")
