@@ -132,6 +132,17 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
     assert wanted.asks[Key(ID, 1)] == Ask(9, 100, epoch=5)
 
 
+def test_what_moved_back_is_touched_too() -> None:
+    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME))
+    update(wanted, [(ORDERS, at(0, offset=0))], topology)
+    update(wanted, [(ORDERS, at(0, offset=9))], topology)
+
+    change = update(wanted, [(ORDERS, at(0, offset=0))], topology)
+
+    assert change.touched == (Key(ID, 0),)
+    assert wanted.asks == {Key(ID, 0): Ask(0, 100, epoch=5)}
+
+
 def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
     wanted = Wanted()
     update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME)))

@@ -85,6 +85,17 @@ def test_a_string_of_an_impossible_length_is_malformed(written: bytes, flexible:
         Cursor(written).nullable_string(flexible=flexible)
 
 
+@pytest.mark.parametrize(("chars", "fits"), [(2**15 - 1, True), (2**15, False)])
+def test_a_compact_string_is_no_longer_than_a_classic_one_can_be(chars: int, fits: bool) -> None:
+    """Brokers refuse it, too: a request of ours with a longer one in it would get no answer at all."""
+    written = write_string("t" * chars, flexible=True)
+    if fits:
+        assert len(Cursor(written).string(flexible=True)) == chars
+    else:
+        with pytest.raises(MalformedFrame):
+            Cursor(written).string(flexible=True)
+
+
 @pytest.mark.parametrize("frame", [b"", b"\1", b"\1\2\3"])
 def test_a_scalar_that_is_cut_short_is_malformed(frame: bytes) -> None:
     with pytest.raises(MalformedFrame, match=f"4 bytes wanted at 0, {len(frame)} left"):

@@ -23,6 +23,7 @@ from proxy.wire.fetch import (
     Key,
     TopicId,
     read_request,
+    request_layout,
     write_request,
 )
 from proxy.wire.headers import RequestHeader, read_request_header
@@ -274,6 +275,8 @@ def test_tagged_fields_that_nobody_knows_are_skipped_wherever_they_stand(version
     name = TopicId(topic) if version >= 13 else "orders"
     expected = [(n, 5 + n, 100, 4, 2) for n in range(len(entries))]
     assert asked_of(request) == [(name, expected)]
+    pack = request_layout(version).pack
+    assert request.sections[0].entries == b"".join(pack(n, Ask(5 + n, 100, 4, 2)) for n in range(len(entries)))
     assert request.forgotten == (Key(name, 8),)
     assert request.options == FetchOptions(500, 1, 900, 1, "rack")
 
