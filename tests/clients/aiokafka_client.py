@@ -56,7 +56,7 @@ async def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
                 timestamp_ms=timestamp_ms,
                 key=from_text(key),
                 value=from_text(value),
-                headers=[(name, from_text(data) or b"") for name, data in headers],
+                headers=[(name, from_text(data)) for name, data in headers],
             )
             for partition, _, timestamp_ms, key, value, headers in request["records"]
         ]

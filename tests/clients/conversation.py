@@ -124,7 +124,7 @@ class Task:
     def _take(self, answer: dict[str, Any]) -> None:
         match answer:
             case {"record": [partition, offset, timestamp_ms, key, value, headers]}:
-                named = tuple((name, from_text(data) or b"") for name, data in headers)
+                named = tuple((name, from_text(data)) for name, data in headers)
                 self.records.append(
                     Record(partition, offset, timestamp_ms, from_text(key), from_text(value), named)
                 )

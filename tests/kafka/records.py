@@ -16,14 +16,14 @@ class Record:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def known_records(count: int, partitions: int, *, first: int = 0) -> list[Record]:
     """Return *count* different records, dealt to *partitions* in turn; offsets begin at ``first // partitions``.
 
-    Among any 40 there are a record without a key, one with an empty value, a tombstone, one with headers (an
-    empty one, one not in UTF-8), and one of 3 KiB.
+    Among any 40 there are records without a key, with an empty one, with an empty value, a tombstone, one with
+    headers (an empty one, one not in UTF-8, one that is null), and one of 3 KiB.
     """
     return [_known(number, partitions) for number in range(first, first + count)]
 
@@ -31,7 +31,7 @@ def known_records(count: int, partitions: int, *, first: int = 0) -> list[Record
 def _known(number: int, partitions: int) -> Record:
     key: bytes | None = b"key-%d" % number
     value: bytes | None = b"value-%d" % number
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     match number % 8:
         case 1:
             key = None
@@ -39,8 +39,15 @@ def _known(number: int, partitions: int) -> Record:
             value = b""
         case 4:
             value = None
+        case 5:
+            key = b""
         case 6:
-            headers = (("trace", b"%d" % number), ("empty", b""), ("raw", bytes((0, 255, number % 256))))
+            headers = (
+                ("trace", b"%d" % number),
+                ("empty", b""),
+                ("raw", bytes((0, 255, number % 256))),
+                ("null", None),
+            )
     if number % 40 == 7:
         value = (b"%d;" % number) * (3072 // len(b"%d;" % number))
     return Record(number % partitions, number // partitions, FIRST_TIMESTAMP_MS + number, key, value, headers)
