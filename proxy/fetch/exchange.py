@@ -21,7 +21,7 @@ from proxy.wire.fetch import (
     response_layout,
 )
 
-__all__ = ["Exchange", "Pieces", "check_request", "erroneous"]
+__all__ = ["Exchange", "Pieces", "check_request", "erroneous", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -118,10 +118,15 @@ def check_request(request: FetchRequest) -> None:
 
     Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is impossible.
     """
-    if request.replica_id >= 0:
-        raise ClientProtocolError(f"replica id {request.replica_id}: followers must not fetch through a proxy")
+    refuse_follower(request.replica_id)
     if not is_full(request.session_epoch) and request.session_epoch < 0:
         raise ClientProtocolError(f"session epoch {request.session_epoch}")
+
+
+def refuse_follower(replica_id: int) -> None:
+    """Raises ClientProtocolError for the *replica_id* of a broker: it moves the high watermark by fetching."""
+    if replica_id >= 0:
+        raise ClientProtocolError(f"replica id {replica_id}: followers must not fetch through a proxy")
 
 
 def _placed(endpoints: Iterable[Endpoint], place: Place) -> Iterable[Endpoint]:

@@ -165,7 +165,12 @@ class Proxy:
 
     async def _any_broker(self) -> tuple[BrokerId, FrameSocket]:
         """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
-        await self._topology.known.wait()
+        timeout_s = self._config.upstream.connect_timeout_s
+        with trio.move_on_after(timeout_s):
+            await self._topology.known.wait()
+        if not self._topology.known.is_set():
+            # Nobody reads this client meanwhile, to notice that it has given up and come again.
+            raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
         brokers = list(self._topology.topology.brokers.values())
         random.shuffle(brokers)
         failures = []
@@ -174,7 +179,7 @@ class Proxy:
             if address is None:
                 continue
             try:
-                frames = await connect(address, connect_timeout_s=self._config.upstream.connect_timeout_s)
+                frames = await connect(address, connect_timeout_s=timeout_s)
             except BrokerUnavailable as wrong:
                 failures.append(str(wrong))
             else:

@@ -124,14 +124,21 @@ class ClientConnection:
         try:
             while frames := await self._client.receive():
                 for frame in frames:
-                    while not self._relay.takes_requests:
-                        self._may_read = trio.Event()
-                        await self._may_read.wait()
                     self._handle(ClientFrame(frame, self._services.topology.topology))
+                    await self._taken()
         except OSError:
             pass  # it went without a word
         except MalformedFrame as wrong:
             raise ClientProtocolError(str(wrong)) from wrong
+
+    async def _taken(self) -> None:
+        """Read the client no faster than the broker reads us; and see its end only when all before it is sent."""
+        while not self._relay.takes_requests:
+            self._may_read = trio.Event()
+            await self._may_read.wait()
+        passing = self._links.get(Link.PASS)
+        if passing is not None:
+            await passing.outbox.drained()
 
     async def _send_to_client(self) -> None:
         try:
@@ -256,6 +263,8 @@ class ClientConnection:
             while frames := await opened.frames.receive():
                 for frame in frames:
                     self._handle(LinkFrame(link, frame))
+                    if self._links.get(link) is not opened:
+                        return  # closed for what it said; the rest of it is not for the link that follows
                 # The broker is read no faster than the client reads us.
                 await self._outbox.drained()
         except (OSError, MalformedFrame):

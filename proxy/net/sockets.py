@@ -95,7 +95,6 @@ class Outbox:
     def __init__(self, connection: FrameSocket) -> None:
         self._connection = connection
         self._pieces: deque[memoryview] = deque()
-        self._bytes = 0
         self._filled = trio.Event()
         self._drained = trio.Event()
 
@@ -108,7 +107,6 @@ class Outbox:
         for piece in pieces:
             if len(piece):
                 self._pieces.append(memoryview(piece))
-                self._bytes += len(piece)
         if idle:
             self._send_what_fits()
             if self._pieces:
@@ -140,7 +138,6 @@ class Outbox:
             sent = self._connection.try_send(some)
             if not sent:
                 return
-            self._bytes -= sent
             while sent:
                 first = self._pieces.popleft()
                 if sent < len(first):

@@ -9,6 +9,7 @@ import attrs
 
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch import reader
+from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay.commands import (
     ClientFrame,
@@ -73,8 +74,8 @@ class ClientRelay:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether the client should be read."""
-        return len(self._pipeline) < _IN_FLIGHT
+        """Whether the client should be read: not while what it sent waits here for the broker to be connected."""
+        return len(self._pipeline) < _IN_FLIGHT and self._waiting is None
 
     @property
     def deadline_s(self) -> float | None:
@@ -115,6 +116,7 @@ class ClientRelay:
                 else:
                     yield from self._fetched(self._reader.lost(now_s), now_s)
             case Told(topology):
+                self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
             case Tick():
                 yield from self._fetched(self._reader.tick(now_s), now_s)
@@ -139,6 +141,8 @@ class ClientRelay:
                 return
             if not passes(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
+            if key == ApiKey.FETCH:
+                refuse_follower(cursor.i32())
             answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong

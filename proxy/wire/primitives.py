@@ -12,6 +12,8 @@ _I8: Final = struct.Struct(">b")
 _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
+_LONGEST_STRING: Final = 2**15 - 1
+"""Bytes of a string: brokers refuse longer ones also in the form that could tell their length."""
 
 
 class Cursor:
@@ -96,6 +98,8 @@ class Cursor:
         size = self.length(flexible=flexible, form=_I16)
         if size < 0:
             return None
+        if size > _LONGEST_STRING:
+            raise MalformedFrame(f"a string of {size} bytes at {self.at}")
         try:
             return str(self.take(size), "utf-8")
         except UnicodeDecodeError:

@@ -5,6 +5,7 @@ import socket
 import struct
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -176,6 +177,23 @@ async def test_acks_0_is_not_answered_and_holds_nothing_up() -> None:
                 pass
 
 
+async def test_acks_0_and_away_loses_nothing() -> None:
+    """To such a client, what its socket took is sent."""
+    requests, size = 2, 16_000_000
+    async with proxied() as it:
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": value_batch(bytes(size))}]}]
+        request = {"acks": 0, "timeout": 1000, "topic_data": data}
+        async with it.client(1) as client:
+            for _ in range(requests):
+                await client.send_frame(encode_request(ApiKey.PRODUCE, 9, 1, "unanswered", request))
+        async with it.client(1) as client:
+            high_watermark = 0
+            with trio.fail_after(5):
+                while high_watermark < requests:
+                    response = await fetch(client, {0: requests})
+                    high_watermark = response.responses[0].partitions[0].high_watermark
+
+
 async def test_a_bootstrap_connection_is_served_like_a_brokers() -> None:
     async with proxied() as it, it.client() as client:
         nodes = (await client.call("metadata", 5, {})).brokers
@@ -223,6 +241,21 @@ async def test_no_broker_at_the_start_is_told_and_tried_again() -> None:
                 assert len((await client.call("metadata", 5, {})).brokers) == 1
             nursery.cancel_scope.cancel()
     assert len(it.told("no-broker-reachable")) == 1
+
+
+async def test_no_client_is_kept_waiting_for_ever_for_a_first_broker() -> None:
+    """Clients give up and come again: those who have gone must not be kept until there is none to spare."""
+    async with embedded_cluster(brokers=1) as cluster:
+        cluster.stop(1)
+        plain = configured(cluster.bootstrap)
+        config = attrs.evolve(plain, upstream=attrs.evolve(plain.upstream, connect_timeout_s=0.2))
+        async with trio.open_nursery() as nursery:
+            it = await _start(nursery, cluster, config)
+            async with connect(it.bootstrap) as client:
+                with trio.fail_after(3):
+                    assert await closed(client)
+            assert it.proxy.counts["brokers_unavailable"] == 1
+            nursery.cancel_scope.cancel()
 
 
 async def _start(nursery: trio.Nursery, cluster: EmbeddedCluster, config: Config) -> Proxied:

@@ -8,6 +8,7 @@ from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.static.primitive import i16, i32
 
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.fetch.topology import Topology
 from proxy.relay.commands import CloseLink, Draining, Link, LinkFrame, OpenLink, Reply, Tick
 from proxy.wire import messages
 from proxy.wire.headers import RequestHeader, write_request_header
@@ -234,6 +235,15 @@ def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
     assert lost.error_code == 70
 
 
+@pytest.mark.parametrize("version", range(4))
+def test_a_follower_is_refused_in_the_versions_that_pass_as_they_came(version: int) -> None:
+    header = write_request_header(RequestHeader(1, version, 1, None), flexible=False)
+    frame = header + struct.pack(">iii", 3, 0, 0)
+
+    with pytest.raises(ClientProtocolError, match="replica id 3"):
+        Play().request(struct.pack(">i", len(frame)) + frame)
+
+
 def test_a_follower_is_refused() -> None:
     with pytest.raises(ClientProtocolError, match="replica id 3"):
         Play().fetch({0: 0}, version=11, replica_id=i32(3))
@@ -339,6 +349,17 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
     assert [b"".join(reply.pieces)[4:8] for reply in (first, second)] == [struct.pack(">i", n) for n in (1, 2)]
 
 
+def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> None:
+    play = Play(Topology())
+    play.fetch({0: 0}, correlation_id=1)
+    play.open(Link.LANE)
+    play.fetch({0: 0}, correlation_id=2)
+    play.tell(topology())
+
+    assert learnt(play.answer({0: IDLE})) == []
+    assert [dict(asked.offsets) for asked in play.asked] == [{0: 0}, {0: 0}]
+
+
 def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
     play = Play()
     play.request(produce(1, acks=0))
@@ -376,14 +397,24 @@ def test_an_answer_on_the_lane_to_another_fetch_closes_the_lane_only() -> None:
 
 def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:
     play = Play()
-    for number in range(63):
+    play.request(heartbeat(0))
+    play.open(Link.PASS)
+    for number in range(1, 63):
         play.request(heartbeat(number))
         assert play.relay.takes_requests
     play.request(heartbeat(63))
     assert not play.relay.takes_requests
 
-    play.open(Link.PASS)
     play.handle(plain_answer(0))
+    assert play.relay.takes_requests
+
+
+def test_a_connection_is_not_read_while_what_it_sent_waits_for_the_broker_to_be_connected() -> None:
+    play = Play()
+    play.request(produce(1, acks=0))
+    assert not play.relay.takes_requests
+
+    play.open(Link.PASS)
     assert play.relay.takes_requests
 
 
