@@ -42,9 +42,25 @@ def admin(kafka: KafkaCluster) -> Admin:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of every running process's log when a test fails."""
+def pytest_runtest_makereport(
+    call: "pytest.CallInfo[None]",
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of every running process's log when a test fails, and why a test of trio's was skipped."""
     report = yield
     if report.failed:
         report.sections.extend((f"end of the log of {name}", tail) for name, tail in log_tails())
+    if report.skipped and call.excinfo is not None and isinstance(report.longrepr, tuple):
+        # pytest-trio skips anew for a skip that it caught, and forgets the reason on the way.
+        group = call.excinfo.value.__context__
+        reasons = group.subgroup(pytest.skip.Exception) if isinstance(group, BaseExceptionGroup) else None
+        if reasons is not None:
+            path, line, _ = report.longrepr
+            report.longrepr = (path, line, f"Skipped: {_leaf(reasons)}")
     return report
+
+
+def _leaf(error: BaseException) -> BaseException:
+    """The first exception in a group that is none itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
