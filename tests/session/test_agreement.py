@@ -225,8 +225,10 @@ class SessionAgreement(RuleBasedStateMachine):
         return seen.context.answer(results, self.now_s)
 
     def answer_unheard(self, seen: Seen) -> None:
-        """A session that it grants is one that we cannot know of."""
+        """A session that it grants is one that we cannot know of, and one that had to make room may be ours."""
+        evictions = self.cache.evictions
         answer = self.answer(seen)
+        self.accidents += self.cache.evictions - evictions
         if not isinstance(seen.context, downstream.Incremental):
             self.unheard.add(answer.session_id)
 
