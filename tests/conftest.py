@@ -7,7 +7,7 @@ import pytest
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.prerequisites import require
-from tests.processes import log_tails
+from tests.processes import forget_ended, log_tails
 
 
 def _cluster(version: str) -> Iterator[KafkaCluster]:
@@ -41,11 +41,15 @@ def admin(kafka: KafkaCluster) -> Admin:
     return Admin(kafka)
 
 
+def pytest_runtest_setup() -> None:
+    forget_ended()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     call: "pytest.CallInfo[None]",
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of every running process's log when a test fails, and why a test of trio's was skipped."""
+    """Show the end of each process's log when a test fails, and why a test of trio's was skipped."""
     report = yield
     if report.failed:
         report.sections.extend((f"end of the log of {name}", tail) for name, tail in log_tails())

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-__all__ = ["Process", "log_tails"]
+__all__ = ["Process", "forget_ended", "log_tails"]
 
 _WARDEN = """\
 import os, signal, sys
@@ -32,6 +32,8 @@ for group in groups:
 
 _warden: "subprocess.Popen[str] | None" = None
 _live: "list[Process]" = []
+_ended: list[tuple[str, str]] = []
+"""Name and last lines of the processes that have ended since ``forget_ended``."""
 
 
 def _tell_warden(message: str) -> None:
@@ -108,6 +110,10 @@ class Process:
     def log_text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
+    def tail(self, lines: int = 40) -> str:
+        """The log's last lines; empty once the log has been removed."""
+        return "\n".join(self.log_text().splitlines()[-lines:]) if self.log.exists() else ""
+
     def send(self, signal_number: int) -> None:
         """Send a signal to the child only."""
         self._child.send_signal(signal_number)
@@ -127,6 +133,7 @@ class Process:
                     pipe.close()
         if self in _live:
             _live.remove(self)
+            _ended.append((self.name, self.tail()))
             _tell_warden(f"-{self.pid}")
 
     def stop(self, timeout_s: float = 20.0) -> int:
@@ -148,9 +155,13 @@ class Process:
         self.kill()
 
 
-def log_tails(lines: int = 40) -> Iterator[tuple[str, str]]:
-    """Yield name and last *lines* of the log of every process that runs now, for the report of a failed test."""
-    for process in _live:
-        tail = process.log_text().splitlines()[-lines:]
+def log_tails() -> Iterator[tuple[str, str]]:
+    """Yield name and end of the log of every process that runs or has ended lately, for a failed test's report."""
+    for name, tail in [*_ended, *((process.name, process.tail()) for process in _live)]:
         if tail:
-            yield process.name, "\n".join(tail)
+            yield name, tail
+
+
+def forget_ended() -> None:
+    """Let ``log_tails`` speak only of what runs now or ends from here on: a test begins."""
+    _ended.clear()
