@@ -23,6 +23,8 @@ __all__ = ["BrokerConnection", "connect", "dial", "open_broker"]
 
 _MAX_ANSWER_BYTES: Final = 2**31 - 1
 """Brokers bound their own answers, but for one batch that may be larger than any limit asked for (KIP-74)."""
+_MAX_HANDSHAKE_BYTES: Final = 1024**2
+"""A server that speaks TLS or HTTP says what would be a size of hundreds of MB, and that memory would be taken."""
 _SOFTWARE_NAME: Final = "sidefetch"
 
 
@@ -115,13 +117,19 @@ async def dial(
 
 
 async def open_broker(address: Address, *, client_id: str | None, connect_timeout_s: float) -> BrokerConnection:
+    """A connection on which the handshake is made, to be closed by the caller. It has no time limit.
+
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+    """
     frames = await connect(address, connect_timeout_s=connect_timeout_s)
     connection = BrokerConnection(frames, client_id)
+    frames.limit(_MAX_HANDSHAKE_BYTES)
     try:
         await connection.learn_versions()
     except BaseException:
         frames.close()
         raise
+    frames.limit(_MAX_ANSWER_BYTES)
     return connection
 
 

@@ -21,6 +21,8 @@ _PIECES_A_CALL: Final = 256
 """Buffers handed to one sendmsg; Linux takes up to 1,024."""
 _TURNS: Final = 16
 """Receives that may succeed at once before the other tasks get their turn."""
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+"""A host is given up after 50 s of silence, within the minute that most clients wait for an answer."""
 
 
 class FrameSocket:
@@ -35,6 +37,7 @@ class FrameSocket:
         self.peer: str = _text(stream.socket.getpeername())
         self._socket = socket.socket(fileno=stream.socket.detach())
         self._socket.setblocking(False)
+        _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._turns = 0
 
@@ -45,6 +48,10 @@ class FrameSocket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def limit(self, max_frame_bytes: int) -> None:
+        """From here on, frames may have up to *max_frame_bytes*."""
+        self._frames.limit(max_frame_bytes)
 
     def close(self) -> None:
         """Close at once; whoever waits on the connection is told trio.ClosedResourceError."""
@@ -144,6 +151,14 @@ class Outbox:
                     self._pieces.appendleft(first[sent:])
                     break
                 sent -= len(first)
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    """Have a silent peer looked for: a host that vanished while it owes an answer says nothing any more."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        if hasattr(socket, option):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _text(name: tuple[str, int]) -> str:

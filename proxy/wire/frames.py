@@ -41,6 +41,10 @@ class FrameReader:
         self._filled = 0
         self._spare = bytearray()
 
+    def limit(self, max_frame_bytes: int) -> None:
+        """From here on, frames may have up to *max_frame_bytes*."""
+        self._max_frame_bytes = max_frame_bytes
+
     def space(self) -> memoryview:
         """Where the next bytes must be received; never empty."""
         if self._large is not None:

@@ -13,6 +13,16 @@ from proxy.net.brokers import connect, open_broker
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
+async def test_a_host_that_vanishes_while_it_owes_an_answer_is_noticed_within_a_minute() -> None:
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        frames = await connect(Address("127.0.0.1", listening.getsockname()[1]), connect_timeout_s=1)
+        with frames:
+            idle_s, between_s, probes = (frames._socket.getsockopt(socket.IPPROTO_TCP, each) for each in options)
+            assert frames._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert idle_s + between_s * probes < 60
+
+
 async def test_a_connection_that_is_reset_as_soon_as_it_is_made_is_a_broker_that_cannot_be_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -30,14 +40,24 @@ async def test_a_connection_that_is_reset_as_soon_as_it_is_made_is_a_broker_that
         await connect(Address("127.0.0.1", listening.getsockname()[1]), connect_timeout_s=1)
 
 
-async def test_a_server_that_speaks_another_protocol_is_no_broker() -> None:
+@pytest.mark.parametrize(
+    ("greeting", "as_size"),
+    [
+        (b"\x15\x03\x01\x00\x02\x02\x46", 0x15030100),  # TLS: an alert
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 0x48545450),
+        (b"\xff\xfb\x01\xff", -0x4FE01),  # Telnet
+    ],
+)
+async def test_a_server_that_speaks_another_protocol_is_no_broker(greeting: bytes, as_size: int) -> None:
+    """And is not given the memory that its first bytes would stand for."""
+
     async def greet(stream: trio.SocketStream) -> None:
-        await stream.send_all(b"\xff\xfb\x01\xff")  # as a frame's size, negative
+        await stream.send_all(greeting)
 
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     address = Address("127.0.0.1", listeners[0].socket.getsockname()[1])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, greet, listeners)
-        with pytest.raises(BrokerProtocolError):
+        with pytest.raises(BrokerProtocolError, match=f"frame size {as_size} "):
             await open_broker(address, client_id=None, connect_timeout_s=1)
         nursery.cancel_scope.cancel()
