@@ -34,6 +34,7 @@ class Listeners:
         self._book = PortBook(config.broker_ports)
         self._hosts: list[str] = []
         self._accepting: list[trio.CancelScope] = []
+        self._closed = False
 
     async def open_bootstrap(self) -> None:
         """Listen where the configuration says.
@@ -85,7 +86,8 @@ class Listeners:
             self._log.info("listening", node=node_id, port=port)
 
     def close(self) -> None:
-        """Take no new clients."""
+        """Take no new clients, on listeners yet to come neither: brokers are told of as long as answers are."""
+        self._closed = True
         for each in self._accepting:
             each.cancel()
 
@@ -118,6 +120,8 @@ class Listeners:
         handler = partial(self._handler, node_id)
         with trio.CancelScope() as scope:
             self._accepting.append(scope)
+            if self._closed:
+                scope.cancel()
             await trio.serve_listeners(handler, listeners, handler_nursery=self._nursery)
 
 

@@ -382,6 +382,22 @@ async def test_draining_answers_what_waits_serves_who_stays_and_ends_when_they_h
         assert cluster.sessions == 0
 
 
+async def test_a_broker_found_while_draining_gets_no_clients() -> None:
+    async with embedded_cluster(brokers=2) as cluster:
+        cluster.stop(2)
+        async with trio.open_nursery() as nursery:
+            it = await _start(nursery, cluster, configured(cluster.bootstrap))
+            await it.listening(1)
+            async with it.client(1) as client:
+                await client.call("metadata", 5, {})
+                it.proxy.stop()
+                await cluster.start(2)
+                assert len((await client.call("metadata", 5, {})).brokers) == 2
+                await trio.sleep(0.05)
+                with pytest.raises(ConnectionRefusedError):
+                    await connect(f"127.0.0.1:{it.port_of(2)}", timeout_s=1).__aenter__()
+
+
 async def test_the_grace_ends_with_those_who_stay() -> None:
     async with embedded_cluster() as cluster:
         config = configured(cluster.bootstrap)
