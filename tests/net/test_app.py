@@ -16,6 +16,7 @@ from proxy.demo.messages import encode_request
 from proxy.errors import ConfigError, ErrorCode
 from proxy.net.app import Proxy
 from proxy.net.logs import Log
+from proxy.net.sockets import FrameSocket
 from proxy.trace import SessionRecord
 from proxy.wire.apis import ApiKey
 from tests.conformance.raw import value_batch
@@ -117,6 +118,24 @@ async def test_a_broker_killed_and_started_again_is_read_on() -> None:
             while not (response := await fetch(client, {0: 1})).responses[0].partitions[0].records:
                 assert set(errors_of(response)) <= {0, ErrorCode.not_leader_or_follower}
     assert b"after" in response.responses[0].partitions[0].records
+
+
+async def test_what_a_closed_lane_still_brings_is_not_taken_for_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    receive, nonsense = FrameSocket.receive, [[memoryview(b"\xff\xff\xff\xff")] * 2]
+
+    async def receive_nonsense_once(self: FrameSocket) -> list[memoryview]:
+        frames = await receive(self)
+        return nonsense.pop() if nonsense and self.peer in brokers else frames
+
+    async with proxied() as it, it.client(1) as client:
+        await fetch(client, {0: 0})
+        brokers = it.cluster.bootstrap.split(",")
+        monkeypatch.setattr(FrameSocket, "receive", receive_nonsense_once)
+        for _ in range(2):  # the lane waits already, and not for nonsense
+            assert errors_of(await fetch(client, {0: 0})) == [0]
+        assert len(it.told("broker-broke-protocol")) == 1
 
 
 async def test_brokers_of_different_versions_in_one_cluster_are_each_spoken_to_in_their_own() -> None:
