@@ -62,6 +62,8 @@ _RESOLVE_S: Final = 5.0
 """How long a fetch waits for the topology; below the request timeouts of all clients."""
 _GONE_S: Final = 0.25
 """How long a client is held whose broker is gone, so that it does not ask in a tight loop."""
+_DRAINING_WAIT_MS: Final = 100
+"""How long a fetch may wait while draining: not the client's wait, nor so short that it asks in a tight loop."""
 _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
 _BACK_OFF_S: Final = 10.0
@@ -266,7 +268,7 @@ class Reader:
                 return []
 
     def drain(self) -> list[Command]:
-        """Wait no more: what is with the broker is answered now, with what is known."""
+        """Wait hardly any more: what is with the broker is answered now, with what is known."""
         self._draining = True
         exchange, sheet = self._exchange, self._sheet
         if exchange is None or sheet is None or self._flight is None or self._flight.exchange is not exchange:
@@ -330,8 +332,8 @@ class Reader:
             yield from self._finish(exchange, now_s)
             return
         plan = self._plan(exchange, now_s)
-        at_once = bool(exchange.news) or self._draining
-        wait_ms = 0 if at_once else exchange.remaining_ms(now_s)
+        longest_ms = _DRAINING_WAIT_MS if self._draining else exchange.request.options.max_wait_ms
+        wait_ms = 0 if exchange.news else min(exchange.remaining_ms(now_s), longest_ms)
         options = attrs.evolve(exchange.request.options, max_wait_ms=wait_ms)
         frame = self._frame(plan, exchange.request.header.client_id, options)
         self._flight = _Flight(plan, exchange, self._version, self._correlation_id, len(frame))

@@ -88,7 +88,7 @@ class Tick:
 
 @attrs.frozen
 class Draining:
-    """Sidefetch stops: no fetch may wait any more."""
+    """Sidefetch stops: no fetch may wait for long any more."""
 
 
 Event = ClientFrame | LinkOpened | LinkFrame | LinkLost | Told | Tick | Draining

@@ -293,6 +293,16 @@ def test_what_is_parked_is_answered_at_once_when_draining() -> None:
     assert parts_of(answer) == {0: (0, 100), 1: (0, 100)}
 
 
+def test_who_stays_while_draining_waits_a_little_and_does_not_ask_in_a_tight_loop() -> None:
+    play = Play()
+    play.established(0)
+    play.handle(Draining())
+
+    play.fetch({0: 0})
+
+    assert play.asked[-1].max_wait_ms == 100
+
+
 # ---------------------------------------------------------------------------------- order and pass-through
 
 
