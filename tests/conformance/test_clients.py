@@ -1,12 +1,11 @@
 """Each real client does all that clients do, directly and through Sidefetch, with equal results."""
 
-import attrs
 import pytest
 
 from tests.clients.conversation import Client
 from tests.conformance.conftest import Filled
 from tests.kafka.admin import Admin, unique
-from tests.kafka.records import Record, by_partition, known_records
+from tests.kafka.records import by_partition, sendable_records
 
 pytestmark = pytest.mark.kafka
 
@@ -41,7 +40,7 @@ def test_creates_a_topic_produces_lists_offsets_and_deletes_it(
     client: Client, bootstrap: str, admin: Admin
 ) -> None:
     topic = unique("made-by-client")
-    records = [_with_headers_that_all_can_send(record) for record in known_records(100, partitions=3)]
+    records = sendable_records(100, partitions=3)
 
     client.create_topic(bootstrap, topic, partitions=3)
     admin.wait_until_known(topic, partitions=3)
@@ -54,8 +53,3 @@ def test_creates_a_topic_produces_lists_offsets_and_deletes_it(
     assert sorted(acknowledged) == sorted((record.partition, record.offset) for record in records)
     assert offsets == {0: (0, 34), 1: (0, 33), 2: (0, 33)}
     assert by_partition(read) == by_partition(records)
-
-
-def _with_headers_that_all_can_send(record: Record) -> Record:
-    """kafka-python reads a null header and refuses to produce one."""
-    return attrs.evolve(record, headers=tuple(each for each in record.headers if each[1] is not None))

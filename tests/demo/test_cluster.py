@@ -9,7 +9,7 @@ import trio
 
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from tests.clients.conversation import Client
-from tests.kafka.records import by_partition, known_records
+from tests.kafka.records import by_partition, sendable_records
 
 PYTHON_CLIENTS = ("aiokafka", "kafka-python", "librdkafka")
 OTHER_CLIENTS = [pytest.param(name, marks=pytest.mark.kafka) for name in ("kafkajs", "java")]  # Node, Java
@@ -37,7 +37,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 async def test_a_client_writes_and_reads_by_assignment_and_in_a_group(
     cluster: EmbeddedCluster, client: Client
 ) -> None:
-    records = known_records(200, partitions=3)
+    records = sendable_records(200, partitions=3)
     await blocking(client.create_topic, cluster.bootstrap, "t", 3)
     acknowledged = await blocking(client.produce, cluster.bootstrap, "t", records)
     offsets = await blocking(client.offsets, cluster.bootstrap, "t")
@@ -57,7 +57,7 @@ async def test_a_client_writes_and_reads_by_assignment_and_in_a_group(
 async def test_a_client_goes_on_when_a_leader_moves_and_a_broker_falls(
     cluster: EmbeddedCluster, client: Client
 ) -> None:
-    records = known_records(300, partitions=3)
+    records = sendable_records(300, partitions=3)
     cluster.create_topic("t", assignment=[[1, 2], [2, 3], [3, 1]])
     await blocking(client.produce, cluster.bootstrap, "t", records[:150])
 

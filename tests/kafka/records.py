@@ -2,7 +2,7 @@
 
 import attrs
 
-__all__ = ["Record", "by_partition", "known_records"]
+__all__ = ["Record", "by_partition", "known_records", "sendable_records"]
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -26,6 +26,14 @@ def known_records(count: int, partitions: int, *, first: int = 0) -> list[Record
     headers (an empty one, one not in UTF-8, one that is null), and one of 3 KiB.
     """
     return [_known(number, partitions) for number in range(first, first + count)]
+
+
+def sendable_records(count: int, partitions: int) -> list[Record]:
+    """Return known records without null headers: kafka-python and KafkaJS read those and refuse to send them."""
+    return [
+        attrs.evolve(record, headers=tuple(header for header in record.headers if header[1] is not None))
+        for record in known_records(count, partitions)
+    ]
 
 
 def _known(number: int, partitions: int) -> Record:
