@@ -15,48 +15,36 @@ States of the exchange at hand; an event moves it as far along as it can go::
   and it would ask again at once.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import attrs
 
-from proxy.errors import BrokerProtocolError, ErrorCode, MalformedFrame
+from proxy.errors import ErrorCode
+from proxy.fetch.commands import Answered, Command, Learn, OpenLane
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
+from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.sheet import Sheet
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
-from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
-from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
-from proxy.trace import FetchRecord, Record, SessionEvent, SessionRecord
+from proxy.session.upstream import Refusal, Refused
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import (
-    FETCH,
-    IDS_VERSION,
-    MAX_VERSION,
     UNKNOWN,
-    FetchOptions,
     FetchRequest,
     FetchResponse,
-    Key,
     PartitionReply,
     Topic,
-    read_response,
     request_layout,
     response_layout,
-    write_request,
 )
-from proxy.wire.fetch import Ask as KeyAsk
-from proxy.wire.headers import RequestHeader
 
-__all__ = ["Answered", "Ask", "Command", "Learn", "Note", "OpenLane", "Reader"]
+__all__ = ["Reader"]
 
-_SESSIONS_VERSION: Final = 7
 _CLIENT_THROTTLES_VERSION: Final = 8
 _RACKS_VERSION: Final = 11
-_OLDEST_VERSION: Final = 4
-_SIZE_BYTES: Final = 4
 
 _RESOLVE_S: Final = 5.0
 """How long a fetch waits for the topology; below the request timeouts of all clients."""
@@ -66,50 +54,7 @@ _DRAINING_WAIT_MS: Final = 100
 """How long a fetch may wait while draining: not the client's wait, nor so short that it asks in a tight loop."""
 _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
-_BACK_OFF_S: Final = 10.0
-"""After a broker refused or evicted a session, how long to do without: its slots are scarce."""
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
-_NAMED_SESSION_LIMIT: Final = 1000
-"""Partitions in a session by name. Kafka's hash of names makes larger ones stall a broker: 12 s at 5,000."""
-
-
-@attrs.frozen
-class OpenLane:
-    """Connect to the broker; then ``opened``, or ``lost``."""
-
-    client_id: str | None
-    """Of the client that it is for."""
-
-
-@attrs.frozen
-class Ask:
-    """Send this frame on the lane; then ``received``, or ``lost``."""
-
-    frame: bytes
-
-
-@attrs.frozen
-class Learn:
-    """These topics are not known, or what is known of them is stale; then ``told``, also if nothing changed."""
-
-    topics: frozenset[Topic]
-
-
-@attrs.frozen
-class Answered:
-    """The client's answer; the next fetch may come."""
-
-    pieces: Pieces
-
-
-@attrs.frozen
-class Note:
-    """Something to trace."""
-
-    record: Record
-
-
-Command = OpenLane | Ask | Learn | Answered | Note
 
 
 @attrs.frozen
@@ -141,18 +86,6 @@ class _Held:
 _Stage = _Connecting | _Resolving | _Asking | _Pausing | _Held
 
 
-@attrs.frozen
-class _Flight:
-    """A fetch that the broker has not answered."""
-
-    plan: Plan
-    exchange: Exchange
-    """For which it was sent; drained, it may have been answered since."""
-    version: int
-    correlation_id: int
-    request_bytes: int
-
-
 class Reader:
     """One client connection's fetches from one broker.
 
@@ -164,19 +97,13 @@ class Reader:
         self._node_id = node_id
         self._place = place
         self._topology = Topology()
-        self._back_off_s = _BACK_OFF_S * (1 + jitter)
-        self._sessionless_until_s = 0.0
-        self._session = UpstreamSession()
+        self._lane = Lane(node_id, jitter)
         self._wanted = Wanted()
         self._sheet: Sheet | None = None
         self._exchange: Exchange | None = None
         self._stage: _Stage = _Connecting()
-        self._flight: _Flight | None = None
-        self._lane_is_open = False
-        self._version = 0
-        """The lane's, and the last one's while it is closed; 0 before the first."""
-        self._correlation_id = 0
-        self._brought_before = False
+        self._asked_for: Exchange | None = None
+        """The exchange that the fetch on the lane was sent for; None once that is answered, as by draining."""
         self._draining = False
 
     # ------------------------------------------------------------------------------------------- events
@@ -202,14 +129,7 @@ class Reader:
 
         Raises: BrokerProtocolError: it serves no Fetch that we speak.
         """
-        served = ranges.get(FETCH)
-        version = min(served.last, MAX_VERSION) if served is not None else 0
-        if version < _OLDEST_VERSION:
-            raise BrokerProtocolError(f"broker {self._node_id} serves Fetch up to v{version}, v4 is needed")
-        if (version >= IDS_VERSION) != (self._version >= IDS_VERSION):
-            self._session.restart()
-        self._version = version
-        self._lane_is_open = True
+        self._lane.opened(ranges)
         if self._exchange is None or not isinstance(self._stage, _Connecting):
             return []
         return list(self._connect(self._exchange, now_s))
@@ -219,24 +139,12 @@ class Reader:
 
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
-        flight = self._flight
-        if flight is None:
-            raise BrokerProtocolError("an answer to nothing")
-        try:
-            response = read_response(flight.version, frame)
-        except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"a malformed answer to Fetch v{flight.version}: {wrong}") from wrong
-        if response.correlation_id != flight.correlation_id:
-            raise BrokerProtocolError(f"answer {response.correlation_id} to request {flight.correlation_id}")
-        self._flight = None
-        return list(self._take_in(flight, response, len(frame), now_s))
+        return list(self._take_in(self._lane.received(frame, now_s), now_s))
 
     def lost(self, now_s: float) -> list[Command]:
         """The lane is gone, or could not be opened."""
-        was_open, self._lane_is_open = self._lane_is_open, False
-        if self._flight is not None:
-            self._session.lost(self._flight.plan)
-            self._flight = None
+        was_open = self._lane.is_open
+        self._lane.lost()
         exchange = self._exchange
         if exchange is None or not isinstance(self._stage, _Connecting | _Asking):
             return []
@@ -271,7 +179,7 @@ class Reader:
         """Wait hardly any more: what is with the broker is answered now, with what is known."""
         self._draining = True
         exchange, sheet = self._exchange, self._sheet
-        if exchange is None or sheet is None or self._flight is None or self._flight.exchange is not exchange:
+        if exchange is None or sheet is None or not self._lane.is_asking or self._asked_for is not exchange:
             return []
         if sheet.lacks(exchange.news):
             return []
@@ -279,12 +187,7 @@ class Reader:
 
     def farewell(self) -> list[Command]:
         """The client has gone: close the session at the broker, if there is one."""
-        size = len(self._session.listed)
-        plan = self._session.farewell()
-        if plan is None:
-            return []
-        frame = self._frame(plan, None, FetchOptions(0, 0))
-        return [Note(SessionRecord(self._node_id, plan.session_id, "closed", size)), Ask(frame)]
+        return [*self._lane.farewell()]
 
     @property
     def deadline_s(self) -> float | None:
@@ -301,12 +204,12 @@ class Reader:
     @property
     def is_asking(self) -> bool:
         """Whether the broker owes an answer on the lane, and would not look at another request before."""
-        return self._flight is not None
+        return self._lane.is_asking
 
     # ------------------------------------------------------------------------------- from stage to stage
 
     def _connect(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        if not self._lane_is_open:
+        if not self._lane.is_open:
             self._stage = _Connecting()
             yield OpenLane(exchange.request.header.client_id)
             return
@@ -319,11 +222,11 @@ class Reader:
 
     def _ask(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """Send the next fetch, unless nothing is left to be asked."""
-        if not self._lane_is_open:
+        if not self._lane.is_open:
             yield from self._connect(exchange, now_s)
             return
         self._stage = _Asking()
-        if self._flight is not None:
+        if self._lane.is_asking:
             return  # drained: its answer comes first
         exchange.news = {}
         for (topic, partition), error in self._wanted.misfits.items():
@@ -331,38 +234,27 @@ class Reader:
         if not self._wanted.asks:
             yield from self._finish(exchange, now_s)
             return
-        plan = self._plan(exchange, now_s)
         longest_ms = _DRAINING_WAIT_MS if self._draining else exchange.request.options.max_wait_ms
         wait_ms = 0 if exchange.news else min(exchange.remaining_ms(now_s), longest_ms)
-        options = attrs.evolve(exchange.request.options, max_wait_ms=wait_ms)
-        frame = self._frame(plan, exchange.request.header.client_id, options)
-        self._flight = _Flight(plan, exchange, self._version, self._correlation_id, len(frame))
-        yield Ask(frame)
+        self._asked_for = exchange
+        yield self._lane.ask(self._wanted, exchange.request, wait_ms, now_s)
 
-    def _take_in(self, flight: _Flight, response: FetchResponse, size: int, now_s: float) -> Iterator[Command]:
-        keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
-        reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
-        outcome = self._session.receive(flight.plan, reply)
-        yield Note(_fetch_record(self._node_id, flight, response, len(keys), size))
-        yield from _session_notes(self._node_id, flight.plan, outcome)
-        wanted_session = flight.plan.epoch == INITIAL_EPOCH and not response.throttle_ms
-        if isinstance(outcome, Refused):
-            if outcome.why is Refusal.EVICTED:
-                self._sessionless_until_s = now_s + self._back_off_s
-        else:
-            self._brought_before = True
-            if wanted_session and outcome.session_id == NO_SESSION:
-                self._sessionless_until_s = now_s + self._back_off_s
+    def _take_in(self, landed: Landed, now_s: float) -> Iterator[Command]:
+        yield from landed.notes
+        outcome, response, exchange = landed.outcome, landed.response, self._exchange
+        if not isinstance(outcome, Refused):
             stale = self._keep_offsets(response)
             if stale:
                 yield Learn(stale)
-        if flight.exchange is not self._exchange:
-            if self._exchange is not None and isinstance(self._stage, _Asking):
-                yield from self._ask(self._exchange, now_s)
+        if exchange is None:
+            return
+        if self._asked_for is not exchange:
+            if isinstance(self._stage, _Asking):
+                yield from self._ask(exchange, now_s)
         elif isinstance(outcome, Refused):
-            yield from self._refused(flight.exchange, outcome, now_s)
+            yield from self._refused(exchange, outcome, now_s)
         else:
-            yield from self._brought(flight.exchange, response, now_s)
+            yield from self._brought(exchange, response, now_s)
 
     def _brought(self, exchange: Exchange, response: FetchResponse, now_s: float) -> Iterator[Command]:
         exchange.throttle_ms, exchange.endpoints = response.throttle_ms, response.endpoints
@@ -385,7 +277,7 @@ class Reader:
         else:
             # The session says "unchanged" of a partition whose offsets we gave up: let it tell them again.
             exchange.attempts += 1
-            self._session.restart()
+            self._lane.restart()
             if exchange.attempts < _ATTEMPTS:
                 yield from self._ask(exchange, now_s)
             else:
@@ -413,7 +305,7 @@ class Reader:
         yield from self.tick(now_s)
 
     def _answered(self, pieces: Pieces) -> Iterator[Command]:
-        self._exchange = None
+        self._exchange = self._asked_for = None
         yield Answered(pieces)
 
     # --------------------------------------------------------------------------------------- its tables
@@ -423,14 +315,14 @@ class Reader:
         request = exchange.request
         layout = request_layout(request.version)
         follows = request.version >= _RACKS_VERSION and bool(request.options.rack_id)
-        asker = Asker(self._node_id, self._version >= IDS_VERSION, follows)
+        asker = Asker(self._node_id, self._lane.by_id, follows)
         change = self._wanted.update(layout, request.sections, self._topology, asker)
-        self._session.touch(change.touched)
+        self._lane.touch(change.touched)
         committed = bool(request.options.isolation)
         reshaped: Collection[int] = change.reshaped
         if self._sheet is None or not self._sheet.suits(request.version, committed=committed):
             self._sheet = Sheet(response_layout(request.version), committed=committed)
-            self._session.restart()
+            self._lane.restart()
             reshaped = range(len(request.sections))
         self._sheet.reshape(layout, request.sections, reshaped)
 
@@ -439,23 +331,6 @@ class Reader:
             self._update(exchange)
         assert self._sheet is not None
         return self._sheet
-
-    def _plan(self, exchange: Exchange, now_s: float) -> Plan:
-        wanted: Mapping[Key, KeyAsk] = self._wanted.asks
-        keep = (
-            self._brought_before
-            and self._version >= _SESSIONS_VERSION
-            and now_s >= self._sessionless_until_s
-            and (self._version >= IDS_VERSION or len(wanted) <= _NAMED_SESSION_LIMIT)
-        )
-        if not (keep and self._session.session_id):
-            wanted = {key: wanted[key] for key in self._wanted.in_order(exchange.request.sections)}
-        return self._session.plan(wanted, keep=keep)
-
-    def _frame(self, plan: Plan, client_id: str | None, options: FetchOptions) -> bytes:
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
-        return write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
 
     def _keep_offsets(self, response: FetchResponse) -> frozenset[Topic]:
         """Take over the offsets of an answer; returns the client's topics whose errors call for a new look."""
@@ -476,35 +351,3 @@ def _is_news(reply: PartitionReply) -> bool:
     """Whether an answer says more of a partition than its offsets."""
     redirected = reply.preferred_read_replica != UNKNOWN
     return bool(reply.error or len(reply.records) or redirected or reply.diverging_epoch is not None)
-
-
-def _fetch_record(
-    node_id: BrokerId, flight: _Flight, response: FetchResponse, answered: int, size: int
-) -> FetchRecord:
-    plan = flight.plan
-    return FetchRecord(
-        node=node_id,
-        version=flight.version,
-        kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
-        session_id=response.session_id,
-        size=plan.size,
-        named=len(plan.asks),
-        forgotten=len(plan.forgotten),
-        answered=answered,
-        request_bytes=flight.request_bytes,
-        response_bytes=_SIZE_BYTES + size,
-        record_bytes=sum(len(each.records) for _, replies in response.topics for each in replies),
-        error=response.error,
-    )
-
-
-def _session_notes(node_id: BrokerId, plan: Plan, outcome: Brought | Refused) -> Iterator[Command]:
-    match outcome:
-        case Brought(session_id) if plan.epoch == INITIAL_EPOCH:
-            event: SessionEvent = "created" if session_id else "refused"
-            yield Note(SessionRecord(node_id, session_id, event, plan.size))
-        case Refused(why) if plan.session_id != NO_SESSION:
-            event = "evicted" if why is Refusal.EVICTED else "reset"
-            yield Note(SessionRecord(node_id, plan.session_id, event, plan.size))
-        case _:
-            pass

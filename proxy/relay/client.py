@@ -8,8 +8,9 @@ from typing import Final, assert_never
 import attrs
 
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
-from proxy.fetch import reader
+from proxy.fetch import commands as fetching
 from proxy.fetch.exchange import refuse_follower
+from proxy.fetch.reader import Reader
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay.commands import (
     ClientFrame,
@@ -61,7 +62,7 @@ class ClientRelay:
     def __init__(self, node_id: BrokerId, place: Place, jitter: float) -> None:
         self._place = place
         self._topology = Topology()
-        self._reader = reader.Reader(node_id, place, jitter)
+        self._reader = Reader(node_id, place, jitter)
         self._pipeline = Pipeline()
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch_slot: Slot | None = None
@@ -199,23 +200,23 @@ class ClientRelay:
             commands = self._reader.lost(now_s)
         yield from self._fetched(commands, now_s)
 
-    def _fetched(self, commands: Iterable[reader.Command], now_s: float) -> Iterator[Command]:
+    def _fetched(self, commands: Iterable[fetching.Command], now_s: float) -> Iterator[Command]:
         yield from self._carried_out(commands)
         yield from self._next_fetch(now_s)
 
-    def _carried_out(self, commands: Iterable[reader.Command]) -> Iterator[Command]:
+    def _carried_out(self, commands: Iterable[fetching.Command]) -> Iterator[Command]:
         """The reader's commands as those of the connection."""
         for command in commands:
             match command:
-                case reader.OpenLane(client_id):
+                case fetching.OpenLane(client_id):
                     yield OpenLink(Link.LANE, client_id)
-                case reader.Ask(frame):
+                case fetching.Ask(frame):
                     yield Send(Link.LANE, [frame])
-                case reader.Learn(topics):
+                case fetching.Learn(topics):
                     yield Learn(topics)
-                case reader.Note(record):
+                case fetching.Note(record):
                     yield Note(record)
-                case reader.Answered(pieces):
+                case fetching.Answered(pieces):
                     assert self._fetch_slot is not None
                     self._fetch_slot.pieces = pieces
                     yield from self._ready()

@@ -1,0 +1,222 @@
+"""What a reader and its broker say to each other: one fetch at a time, in a session where that pays."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from proxy.errors import BrokerProtocolError, MalformedFrame
+from proxy.fetch.commands import Ask, Note
+from proxy.fetch.topology import BrokerId
+from proxy.fetch.wanted import Wanted
+from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
+from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
+from proxy.trace import FetchRecord, SessionEvent, SessionRecord
+from proxy.wire.apis import ApiRanges
+from proxy.wire.fetch import (
+    FETCH,
+    IDS_VERSION,
+    MAX_VERSION,
+    FetchOptions,
+    FetchRequest,
+    FetchResponse,
+    Key,
+    read_response,
+    write_request,
+)
+from proxy.wire.fetch import Ask as KeyAsk
+from proxy.wire.headers import RequestHeader
+
+__all__ = ["Landed", "Lane"]
+
+_SESSIONS_VERSION: Final = 7
+_OLDEST_VERSION: Final = 4
+_SIZE_BYTES: Final = 4
+
+_BACK_OFF_S: Final = 10.0
+"""After a broker refused or evicted a session, how long to do without: its slots are scarce."""
+_NAMED_SESSION_LIMIT: Final = 1000
+"""Partitions in a session by name. Kafka's hash of names makes larger ones stall a broker: 12 s at 5,000."""
+
+
+@attrs.frozen
+class _Flight:
+    """A fetch that the broker has not answered."""
+
+    plan: Plan
+    version: int
+    correlation_id: int
+    request_bytes: int
+
+
+@attrs.frozen
+class Landed:
+    """An answer, and whether it may be used."""
+
+    response: FetchResponse
+    outcome: Brought | Refused
+    notes: tuple[Note, ...]
+
+
+class Lane:
+    """The fetches to broker *node_id*, on one connection after another.
+
+    A session goes on from one connection to the next, unless the first was lost with a fetch under way.
+    """
+
+    def __init__(self, node_id: BrokerId, jitter: float) -> None:
+        """*jitter*: 0..1, so that lanes that were refused together do not come back together."""
+        self._node_id = node_id
+        self._back_off_s = _BACK_OFF_S * (1 + jitter)
+        self._sessionless_until_s = 0.0
+        self._session = UpstreamSession()
+        self._flight: _Flight | None = None
+        self._version = 0
+        """The connection's, and the last one's while there is none; 0 before the first."""
+        self._correlation_id = 0
+        self._brought_before = False
+        self.is_open = False
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the broker owes an answer, and would not look at another request before."""
+        return self._flight is not None
+
+    @property
+    def by_id(self) -> bool:
+        """Whether topics are called by their ids."""
+        return self._version >= IDS_VERSION
+
+    def opened(self, ranges: ApiRanges) -> None:
+        """There is a connection, to a broker that serves *ranges*.
+
+        Raises: BrokerProtocolError: it serves no Fetch that we speak.
+        """
+        served = ranges.get(FETCH)
+        version = min(served.last, MAX_VERSION) if served is not None else 0
+        if version < _OLDEST_VERSION:
+            raise BrokerProtocolError(f"broker {self._node_id} serves Fetch up to v{version}, v4 is needed")
+        by_id = self.by_id
+        self._version = version
+        if self.by_id != by_id:
+            self._session.restart()
+        self.is_open = True
+
+    def lost(self) -> None:
+        """The connection is gone, and with it what was under way."""
+        self.is_open = False
+        if self._flight is not None:
+            self._session.lost(self._flight.plan)
+            self._flight = None
+
+    def touch(self, keys: Iterable[Key]) -> None:
+        """What is wanted of these may have changed since the last fetch."""
+        self._session.touch(keys)
+
+    def restart(self) -> None:
+        """Have the next fetch name every partition, and the broker tell of every one again."""
+        self._session.restart()
+
+    def ask(self, wanted: Wanted, request: FetchRequest, max_wait_ms: int, now_s: float) -> Ask:
+        """The next fetch, for all of *wanted*, with the client's options; only while none is under way."""
+        plan = self._plan(wanted, request, now_s)
+        options = attrs.evolve(request.options, max_wait_ms=max_wait_ms)
+        ask = self._framed(plan, request.header.client_id, options)
+        self._flight = _Flight(plan, self._version, self._correlation_id, len(ask.frame))
+        return ask
+
+    def received(self, frame: memoryview, now_s: float) -> Landed:
+        """Take in the broker's answer.
+
+        Raises: BrokerProtocolError: it is none to what was asked. The connection must be closed, then ``lost``.
+        """
+        flight = self._flight
+        if flight is None:
+            raise BrokerProtocolError("an answer to nothing")
+        try:
+            response = read_response(flight.version, frame)
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"a malformed answer to Fetch v{flight.version}: {wrong}") from wrong
+        if response.correlation_id != flight.correlation_id:
+            raise BrokerProtocolError(f"answer {response.correlation_id} to request {flight.correlation_id}")
+        self._flight = None
+        keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
+        reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
+        outcome = self._session.receive(flight.plan, reply)
+        self._learn_of_slots(flight.plan, response, outcome, now_s)
+        notes = (
+            Note(_fetch_record(self._node_id, flight, response, len(keys), len(frame))),
+            *_session_notes(self._node_id, flight.plan, outcome),
+        )
+        return Landed(response, outcome, notes)
+
+    def farewell(self) -> list[Note | Ask]:
+        """Close the session at the broker, if there is one."""
+        size = len(self._session.listed)
+        plan = self._session.farewell()
+        if plan is None:
+            return []
+        ask = self._framed(plan, None, FetchOptions(0, 0))
+        return [Note(SessionRecord(self._node_id, plan.session_id, "closed", size)), ask]
+
+    def _plan(self, wanted: Wanted, request: FetchRequest, now_s: float) -> Plan:
+        asks: Mapping[Key, KeyAsk] = wanted.asks
+        keep = (
+            self._brought_before
+            and self._version >= _SESSIONS_VERSION
+            and now_s >= self._sessionless_until_s
+            and (self.by_id or len(asks) <= _NAMED_SESSION_LIMIT)
+        )
+        if not (keep and self._session.session_id):
+            asks = {key: asks[key] for key in wanted.in_order(request.sections)}
+        return self._session.plan(asks, keep=keep)
+
+    def _learn_of_slots(
+        self, plan: Plan, response: FetchResponse, outcome: Brought | Refused, now_s: float
+    ) -> None:
+        match outcome:
+            case Refused(why):
+                crowded = why is Refusal.EVICTED
+            case Brought(session_id):
+                self._brought_before = True
+                wanted_session = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
+                crowded = wanted_session and session_id == NO_SESSION
+        if crowded:
+            self._sessionless_until_s = now_s + self._back_off_s
+
+    def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
+        return Ask(write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten))
+
+
+def _fetch_record(
+    node_id: BrokerId, flight: _Flight, response: FetchResponse, answered: int, size: int
+) -> FetchRecord:
+    plan = flight.plan
+    return FetchRecord(
+        node=node_id,
+        version=flight.version,
+        kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
+        session_id=response.session_id,
+        size=plan.size,
+        named=len(plan.asks),
+        forgotten=len(plan.forgotten),
+        answered=answered,
+        request_bytes=flight.request_bytes,
+        response_bytes=_SIZE_BYTES + size,
+        record_bytes=sum(len(each.records) for _, replies in response.topics for each in replies),
+        error=response.error,
+    )
+
+
+def _session_notes(node_id: BrokerId, plan: Plan, outcome: Brought | Refused) -> Iterator[Note]:
+    match outcome:
+        case Brought(session_id) if plan.epoch == INITIAL_EPOCH:
+            event: SessionEvent = "created" if session_id else "refused"
+            yield Note(SessionRecord(node_id, session_id, event, plan.size))
+        case Refused(why) if plan.session_id != NO_SESSION:
+            event = "evicted" if why is Refusal.EVICTED else "reset"
+            yield Note(SessionRecord(node_id, plan.session_id, event, plan.size))
+        case _:
+            pass
