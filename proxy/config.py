@@ -203,6 +203,34 @@ class UpstreamConfig:
             "As metadata.max.age.ms of Kafka's own clients.",
         ),
     )
+    patience_s: float = attrs.field(
+        default=10.0,
+        metadata=_option(
+            "patience",
+            _seconds(0, 60),
+            "How long a fetch may wait at a broker that has nothing new, while its client is answered here; 0 for"
+            " as long as the client's own.",
+            "A twentieth of the fetches of clients that wait half a second.",
+        ),
+    )
+    ask_timeout_s: float = attrs.field(
+        default=5.0,
+        metadata=_option(
+            "ask-timeout",
+            _seconds(0.1, 300),
+            "How long a broker may take to answer a fetch that needs no waiting; its connection is closed then.",
+            "Below the request timeouts of all clients.",
+        ),
+    )
+    fetch_buffer_bytes: int = attrs.field(
+        default=8 * 1024**2,
+        metadata=_option(
+            "fetch-buffer",
+            _bytes(64 * 1024, 2**31 - 1),
+            "The most that one fetch asks a broker for; a single batch may be larger.",
+            "Large enough for full speed, and many fit into the memory of a sidecar.",
+        ),
+    )
 
 
 @attrs.frozen

@@ -1,26 +1,47 @@
 """What a reader wants done."""
 
+import enum
+
 import attrs
 
 from proxy.fetch.exchange import Pieces
 from proxy.trace import Record
 from proxy.wire.fetch import Topic
 
-__all__ = ["Answered", "Ask", "Command", "Learn", "Note", "OpenLane"]
+__all__ = ["Answered", "Ask", "CloseLane", "Command", "LaneName", "Learn", "Note", "OpenLane"]
+
+
+class LaneName(enum.Enum):
+    """A reader's own connections to its broker, each with one fetch under way at a time."""
+
+    PATIENT = "patient"
+    """For what is at its end: its fetches wait at the broker for long, whatever the client does meanwhile."""
+    QUICK = "quick"
+    """For what moves, and for what cannot wait until the patient lane is free again."""
 
 
 @attrs.frozen
 class OpenLane:
     """Connect to the broker; then ``opened``, or ``lost``."""
 
+    lane: LaneName
     client_id: str | None
     """Of the client that it is for."""
+
+
+@attrs.frozen
+class CloseLane:
+    """Hang up; ``lost`` is not told."""
+
+    lane: LaneName
+    why: str
 
 
 @attrs.frozen
 class Ask:
     """Send this frame on the lane; then ``received``, or ``lost``."""
 
+    lane: LaneName
     frame: bytes
 
 
@@ -45,4 +66,4 @@ class Note:
     record: Record
 
 
-Command = OpenLane | Ask | Learn | Answered | Note
+Command = OpenLane | CloseLane | Ask | Learn | Answered | Note

@@ -40,6 +40,8 @@ class Exchange:
 
     request: FetchRequest
     started_s: float
+    longest_s: float = float("inf")
+    """It waits no longer than this, whatever the client says."""
     news: dict[Topic, list[PartitionReply]] = attrs.field(factory=dict)
     """What is spliced into the answer, by the client's topics."""
     endpoints: tuple[Endpoint, ...] = ()
@@ -51,10 +53,15 @@ class Exchange:
     def version(self) -> int:
         return self.request.version
 
-    def remaining_ms(self, now_s: float) -> int:
-        """What is left of the client's wait."""
-        waited_ms = int((now_s - self.started_s) * 1000)
-        return max(self.request.options.max_wait_ms - waited_ms, 0)
+    @property
+    def deadline_s(self) -> float:
+        """When the client has waited as long as it wants to."""
+        return self.started_s + min(self.request.options.max_wait_ms / 1000, self.longest_s)
+
+    @property
+    def min_bytes(self) -> int:
+        """The least that ends the wait."""
+        return min(self.request.options.min_bytes, self.request.options.max_bytes)
 
     def add(self, topic: Topic, reply: PartitionReply) -> None:
         self.news.setdefault(topic, []).append(

@@ -1,14 +1,14 @@
 """What a reader and its broker say to each other: one fetch at a time, in a session where that pays."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from math import ceil
 from typing import Final
 
 import attrs
 
 from proxy.errors import BrokerProtocolError, MalformedFrame
-from proxy.fetch.commands import Ask, Note
+from proxy.fetch.commands import Ask, LaneName, Note
 from proxy.fetch.topology import BrokerId
-from proxy.fetch.wanted import Wanted
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
 from proxy.trace import FetchRecord, SessionEvent, SessionRecord
@@ -18,7 +18,6 @@ from proxy.wire.fetch import (
     IDS_VERSION,
     MAX_VERSION,
     FetchOptions,
-    FetchRequest,
     FetchResponse,
     Key,
     read_response,
@@ -39,6 +38,10 @@ _NAMED_SESSION_LIMIT: Final = 1000
 """Partitions in a session by name. Kafka's hash of names makes larger ones stall a broker: 12 s at 5,000."""
 
 
+_LATE_S: Final = 2.0
+"""How much longer than it was told to wait a broker may take."""
+
+
 @attrs.frozen
 class _Flight:
     """A fetch that the broker has not answered."""
@@ -47,6 +50,9 @@ class _Flight:
     version: int
     correlation_id: int
     request_bytes: int
+    sent_s: float
+    late_s: float
+    """When the broker must have answered."""
 
 
 @attrs.frozen
@@ -62,11 +68,18 @@ class Lane:
     """The fetches to broker *node_id*, on one connection after another.
 
     A session goes on from one connection to the next, unless the first was lost with a fetch under way.
+    What a fetch asks for does not change while it is under way, but partitions may be taken out: whatever it still
+    brings of those is not used.
     """
 
-    def __init__(self, node_id: BrokerId, jitter: float) -> None:
-        """*jitter*: 0..1, so that lanes that were refused together do not come back together."""
+    def __init__(self, name: LaneName, node_id: BrokerId, jitter: float, *, session_from: int = 0) -> None:
+        """*jitter*: 0..1, so that lanes that were refused together do not come back together.
+
+        *session_from*: partitions below which a session would save nothing worth a slot of the broker's.
+        """
+        self._name = name
         self._node_id = node_id
+        self._session_from = session_from
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
         self._sessionless_until_s = 0.0
         self._session = UpstreamSession()
@@ -75,12 +88,24 @@ class Lane:
         """The connection's, and the last one's while there is none; 0 before the first."""
         self._correlation_id = 0
         self._brought_before = False
+        self.asks: dict[Key, KeyAsk] = {}
+        """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.is_open = False
+        self.is_opening = False
+        self.sent_s = float("-inf")
+        """When the last fetch was sent."""
+        self.asked_in = self.answered_in = 0
+        """The numbers of the client's exchanges in which it was asked last, and for which it has told all."""
 
     @property
     def is_asking(self) -> bool:
         """Whether the broker owes an answer, and would not look at another request before."""
         return self._flight is not None
+
+    @property
+    def late_s(self) -> float | None:
+        """When the broker must have answered; None if it owes nothing."""
+        return None if self._flight is None else self._flight.late_s
 
     @property
     def by_id(self) -> bool:
@@ -100,29 +125,54 @@ class Lane:
         self._version = version
         if self.by_id != by_id:
             self._session.restart()
-        self.is_open = True
+        self.is_open, self.is_opening = True, False
 
     def lost(self) -> None:
         """The connection is gone, and with it what was under way."""
-        self.is_open = False
+        self.is_open = self.is_opening = False
         if self._flight is not None:
             self._session.lost(self._flight.plan)
             self._flight = None
 
-    def touch(self, keys: Iterable[Key]) -> None:
-        """What is wanted of these may have changed since the last fetch."""
-        self._session.touch(keys)
+    def put(self, key: Key, ask: KeyAsk) -> None:
+        """Ask for this, too; only while nothing is under way."""
+        self.asks[key] = ask
+        self.answered_in = 0
+        self._session.touch((key,))
+
+    def take_out(self, key: Key) -> None:
+        """Ask for it no more."""
+        del self.asks[key]
+        self._session.touch((key,))
 
     def restart(self) -> None:
         """Have the next fetch name every partition, and the broker tell of every one again."""
         self._session.restart()
 
-    def ask(self, wanted: Wanted, request: FetchRequest, max_wait_ms: int, now_s: float) -> Ask:
-        """The next fetch, for all of *wanted*, with the client's options; only while none is under way."""
-        plan = self._plan(wanted, request, now_s)
-        options = attrs.evolve(request.options, max_wait_ms=max_wait_ms)
-        ask = self._framed(plan, request.header.client_id, options)
-        self._flight = _Flight(plan, self._version, self._correlation_id, len(ask.frame))
+    def makes_session(self, now_s: float) -> bool:
+        """Whether the next fetch asks for a session. While it waits, there is none yet that could be closed."""
+        return not self._session.session_id and self._keeps_session(now_s)
+
+    def ask(
+        self,
+        exchange: int,
+        client_id: str | None,
+        options: FetchOptions,
+        wait_s: float,
+        now_s: float,
+        timeout_s: float,
+    ) -> Ask:
+        """The next fetch, for all of ``asks``; only while none is under way.
+
+        *exchange*: the number of the client's. *wait_s*: how long it may wait at the broker. *timeout_s*: how long
+        an answer may take that waits for nothing.
+        """
+        plan = self._plan(now_s)
+        options = attrs.evolve(options, max_wait_ms=ceil(wait_s * 1000 - 0.001))
+        ask = self._framed(plan, client_id, options)
+        late_s = now_s + max(wait_s + _LATE_S, timeout_s)
+        self._flight = _Flight(plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
+        self.sent_s, self.asked_in = now_s, exchange
         return ask
 
     def received(self, frame: memoryview, now_s: float) -> Landed:
@@ -159,17 +209,17 @@ class Lane:
         ask = self._framed(plan, None, FetchOptions(0, 0))
         return [Note(SessionRecord(self._node_id, plan.session_id, "closed", size)), ask]
 
-    def _plan(self, wanted: Wanted, request: FetchRequest, now_s: float) -> Plan:
-        asks: Mapping[Key, KeyAsk] = wanted.asks
-        keep = (
+    def _plan(self, now_s: float) -> Plan:
+        return self._session.plan(self.asks, keep=self._keeps_session(now_s))
+
+    def _keeps_session(self, now_s: float) -> bool:
+        return (
             self._brought_before
             and self._version >= _SESSIONS_VERSION
             and now_s >= self._sessionless_until_s
-            and (self.by_id or len(asks) <= _NAMED_SESSION_LIMIT)
+            and len(self.asks) >= self._session_from
+            and (self.by_id or len(self.asks) <= _NAMED_SESSION_LIMIT)
         )
-        if not (keep and self._session.session_id):
-            asks = {key: asks[key] for key in wanted.in_order(request.sections)}
-        return self._session.plan(asks, keep=keep)
 
     def _learn_of_slots(
         self, plan: Plan, response: FetchResponse, outcome: Brought | Refused, now_s: float
@@ -187,7 +237,8 @@ class Lane:
     def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
-        return Ask(write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten))
+        frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
+        return Ask(self._name, frame)
 
 
 def _fetch_record(

@@ -12,6 +12,7 @@ import trio
 
 from proxy.config import Config
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
@@ -79,7 +80,9 @@ class Proxy:
         self._config = config
         self._log = log
         self._topology = TopologyService(config.upstream, log)
-        self._services = Services(self._topology, config.upstream.connect_timeout_s, observe, log)
+        upstream = config.upstream
+        reading = Reading(upstream.patience_s, upstream.fetch_buffer_bytes, upstream.ask_timeout_s)
+        self._services = Services(self._topology, upstream.connect_timeout_s, reading, observe, log)
         self._clients: set[ClientConnection] = set()
         self._gone = trio.Event()
         self._stopping = trio.Event()

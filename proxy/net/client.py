@@ -14,6 +14,7 @@ from proxy.errors import (
     MalformedFrame,
     ProxyError,
 )
+from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
 from proxy.net.logs import Log
@@ -54,6 +55,7 @@ class Services:
 
     topology: TopologyService
     connect_timeout_s: float
+    reading: Reading
     observe: Callable[[Record], None]
     log: Log
 
@@ -83,7 +85,7 @@ class ClientConnection:
         self._node_id = node_id
         self._services = services
         self._ready = ready
-        self._relay = ClientRelay(node_id, place, random.random())
+        self._relay = ClientRelay(node_id, place, random.random(), services.reading)
         self._outbox = Outbox(client)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -279,25 +281,26 @@ class ClientConnection:
     # ------------------------------------------------------------------------------------------ the farewell
 
     async def _say_farewell(self) -> None:
-        """Close the session at the broker: left alone, it would hold one of its slots for minutes."""
-        busy = self._relay.lane_is_busy
-        for command in self._relay.farewell():
-            if isinstance(command, Note):
-                self._services.observe(command.record)
-            elif isinstance(command, Send):
-                try:
-                    await self._close_session(command, busy=busy)
-                except (ProxyError, OSError) as wrong:
-                    self._services.log.debug("session-not-closed", node=self._node_id, reason=wrong)
+        """Close the sessions at the broker: left alone, each would hold one of its slots for minutes."""
+        busy = {link for link in self._links if link is not Link.PASS and self._relay.is_busy(link)}
+        async with trio.open_nursery() as nursery:
+            for command in self._relay.farewell():
+                if isinstance(command, Note):
+                    self._services.observe(command.record)
+                elif isinstance(command, Send):
+                    nursery.start_soon(self._close_session, command, command.link in busy)
 
-    async def _close_session(self, command: Send, *, busy: bool) -> None:
-        lane = self._links.get(Link.LANE)
-        if lane is not None and not busy:
-            await lane.frames.send(command.pieces)
-            await lane.frames.receive()
-            return
-        address = self._services.topology.address_of(self._node_id)
-        if address is not None:
-            with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
-                await frames.send(command.pieces)
-                await frames.receive()
+    async def _close_session(self, command: Send, busy: bool) -> None:
+        try:
+            lane = self._links.get(command.link)
+            if lane is not None and not busy:
+                await lane.frames.send(command.pieces)
+                await lane.frames.receive()
+                return
+            address = self._services.topology.address_of(self._node_id)
+            if address is not None:
+                with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
+                    await frames.send(command.pieces)
+                    await frames.receive()
+        except (ProxyError, OSError) as wrong:
+            self._services.log.debug("session-not-closed", node=self._node_id, reason=wrong)

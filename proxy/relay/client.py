@@ -9,8 +9,10 @@ import attrs
 
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
+from proxy.fetch.commands import LaneName
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
+from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay.commands import (
     ClientFrame,
@@ -43,6 +45,8 @@ _FIRST_READ_BY_US: Final = 4
 """Older fetches are answered in older record formats, so they pass as they came to a broker that serves them."""
 _IN_FLIGHT: Final = 64
 """Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
+_LINKS: Final = {LaneName.PATIENT: Link.PATIENT, LaneName.QUICK: Link.QUICK}
+_NAMES: Final = {link: lane for lane, link in _LINKS.items()}
 
 
 @attrs.frozen
@@ -59,10 +63,10 @@ class ClientRelay:
     Use: give ``handle`` what happened, carry out what it returns. ``deadline_s`` is when it wants a ``Tick``.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, jitter: float) -> None:
+    def __init__(self, node_id: BrokerId, place: Place, jitter: float, reading: Reading) -> None:
         self._place = place
         self._topology = Topology()
-        self._reader = Reader(node_id, place, jitter)
+        self._reader = Reader(node_id, place, jitter, reading)
         self._pipeline = Pipeline()
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch_slot: Slot | None = None
@@ -82,10 +86,9 @@ class ClientRelay:
     def deadline_s(self) -> float | None:
         return self._reader.deadline_s
 
-    @property
-    def lane_is_busy(self) -> bool:
-        """Whether the broker would not look at another frame on the lane yet."""
-        return self._reader.is_asking
+    def is_busy(self, lane: Link) -> bool:
+        """Whether the broker would not look at another frame on that lane yet."""
+        return self._reader.is_asking(_NAMES[lane])
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """Take in one event.
@@ -95,7 +98,7 @@ class ClientRelay:
         return list(self._handle(event, now_s))
 
     def farewell(self) -> list[Command]:
-        """The client has gone. A frame for the lane may be sent on any connection to the broker."""
+        """The client has gone. A frame for a lane may be sent on any connection to the broker."""
         return [each for each in self._carried_out(self._reader.farewell()) if isinstance(each, Send | Note)]
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
@@ -105,24 +108,24 @@ class ClientRelay:
                 yield from self._request(frame, now_s)
             case LinkFrame(link, frame):
                 passed = link is Link.PASS
-                yield from self._passed_answer(frame) if passed else self._lane_answer(frame, now_s)
+                yield from self._passed_answer(frame) if passed else self._lane_answer(link, frame, now_s)
             case LinkOpened(link, ranges):
                 if link is Link.PASS:
                     yield from self._pass_opened()
                 else:
-                    yield from self._fetched(self._reader.opened(ranges, now_s), now_s)
+                    yield from self._fetched(self._reader.opened(_NAMES[link], ranges, now_s), now_s)
             case LinkLost(link):
                 if link is Link.PASS:
                     self._pass_lost()
                 else:
-                    yield from self._fetched(self._reader.lost(now_s), now_s)
+                    yield from self._fetched(self._reader.lost(_NAMES[link], now_s), now_s)
             case Told(topology):
                 self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
             case Tick():
                 yield from self._fetched(self._reader.tick(now_s), now_s)
             case Draining():
-                yield from self._fetched(self._reader.drain(), now_s)
+                yield from self._fetched(self._reader.drain(now_s), now_s)
             case never:
                 assert_never(never)
 
@@ -192,12 +195,12 @@ class ClientRelay:
             return addresses.rewrite(key, version, frame, self._place)
         return [_SIZE.pack(len(frame)), frame]
 
-    def _lane_answer(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+    def _lane_answer(self, link: Link, frame: memoryview, now_s: float) -> Iterator[Command]:
         try:
-            commands = self._reader.received(frame, now_s)
+            commands = self._reader.received(_NAMES[link], frame, now_s)
         except BrokerProtocolError as wrong:
-            yield CloseLink(Link.LANE, str(wrong))
-            commands = self._reader.lost(now_s)
+            yield CloseLink(link, str(wrong))
+            commands = self._reader.lost(_NAMES[link], now_s)
         yield from self._fetched(commands, now_s)
 
     def _fetched(self, commands: Iterable[fetching.Command], now_s: float) -> Iterator[Command]:
@@ -208,10 +211,12 @@ class ClientRelay:
         """The reader's commands as those of the connection."""
         for command in commands:
             match command:
-                case fetching.OpenLane(client_id):
-                    yield OpenLink(Link.LANE, client_id)
-                case fetching.Ask(frame):
-                    yield Send(Link.LANE, [frame])
+                case fetching.OpenLane(lane, client_id):
+                    yield OpenLink(_LINKS[lane], client_id)
+                case fetching.CloseLane(lane, why):
+                    yield CloseLink(_LINKS[lane], why)
+                case fetching.Ask(lane, frame):
+                    yield Send(_LINKS[lane], [frame])
                 case fetching.Learn(topics):
                     yield Learn(topics)
                 case fetching.Note(record):

@@ -36,8 +36,10 @@ class Link(enum.Enum):
 
     PASS = "pass"  # noqa: S105
     """Carries what passes as it came. The client makes its own handshake on it."""
-    LANE = "lane"
-    """Carries Sidefetch's fetches. Opened with a handshake, so that the broker's versions are known."""
+    PATIENT = "patient"
+    """A lane: carries Sidefetch's fetches. Opened with a handshake, so that the broker's versions are known."""
+    QUICK = "quick"
+    """The other lane."""
 
 
 # -------------------------------------------------------------------------------------------------- events

@@ -155,9 +155,9 @@ def test_records_go_out_as_the_very_same_view() -> None:
     assert any(piece is records for piece in made.answer(sheet_of(made), place))
 
 
-@pytest.mark.parametrize(("now_s", "left_ms"), [(10.0, 500), (10.25, 250), (10.5, 0), (99.0, 0)])
-def test_what_is_left_of_the_clients_wait(now_s: float, left_ms: int) -> None:
-    assert exchange(12).remaining_ms(now_s) == left_ms
+@pytest.mark.parametrize(("longest_s", "until_s"), [(float("inf"), 10.5), (1.0, 10.5), (0.1, 10.1)])
+def test_it_waits_as_long_as_the_client_does_or_for_less(longest_s: float, until_s: float) -> None:
+    assert attrs.evolve(exchange(12), longest_s=longest_s).deadline_s == until_s
 
 
 @pytest.mark.parametrize("replica_id", [0, 1, 2**31 - 1])

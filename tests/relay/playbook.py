@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
+from proxy.fetch.reading import Reading
 from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
@@ -81,11 +82,12 @@ def of_type(kind: type[C], commands: Iterable[Command]) -> list[C]:
 class Play:
     """A conversation; time stands at ``now_s`` unless a test moves it."""
 
-    def __init__(self, known: Topology | None = None, *, broker_fetch: int = NEWEST) -> None:
+    def __init__(self, known: Topology | None = None, *, broker_fetch: int = NEWEST, patience_s: float = 0) -> None:
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
-        self.relay = ClientRelay(BrokerId(1), self.place, jitter=0.0)
+        reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5)
+        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, reading)
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
         self.passed: list[bytes] = []
@@ -104,7 +106,7 @@ class Play:
         while pending:
             for command in self.relay.handle(pending.pop(0), self.now_s):
                 match command:
-                    case Send(Link.LANE, pieces):
+                    case Send(Link.PATIENT, pieces):
                         self.asked.append(self._read_fetch(b"".join(pieces)))
                     case Send(Link.PASS, pieces):
                         self.passed.append(b"".join(pieces))
@@ -114,7 +116,8 @@ class Play:
 
     def open(self, link: Link) -> list[Command]:
         """The link has come up; the lane to a broker that serves Fetch up to ``broker_fetch``."""
-        return self.handle(LinkOpened(link, {1: VersionRange(0, self.broker_fetch)} if link is Link.LANE else {}))
+        ranges = {} if link is Link.PASS else {1: VersionRange(0, self.broker_fetch)}
+        return self.handle(LinkOpened(link, ranges))
 
     def fetch(
         self, offsets: Mapping[int, int], *, version: int = 11, correlation_id: int = 1, **options: Any
@@ -158,7 +161,7 @@ class Play:
             **({"error_code": ErrorCode(error), "session_id": i32(session_id)} if self.broker_fetch >= 7 else {}),
         )
         frame = messages.response_frame(self._correlation_id, body)
-        return self.handle(LinkFrame(Link.LANE, memoryview(frame)[4:]))
+        return self.handle(LinkFrame(Link.PATIENT, memoryview(frame)[4:]))
 
     def lose(self, link: Link) -> list[Command]:
         return self.handle(LinkLost(link))
@@ -172,7 +175,7 @@ class Play:
         offsets = dict.fromkeys(partitions, 0)
         idle = dict.fromkeys(partitions, Part())
         self.fetch(offsets, version=version)
-        self.open(Link.LANE)
+        self.open(Link.PATIENT)
         self.answer(idle)
         self.fetch(offsets, version=version)
         self.answer(idle, session_id=session_id)

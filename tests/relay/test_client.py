@@ -39,8 +39,8 @@ def test_the_first_fetch_asks_for_no_session_the_second_for_one_the_third_is_wit
     play = Play()
     offsets, idle = {0: 10, 1: 20}, {0: IDLE, 1: IDLE}
 
-    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(Link.LANE, "the-client")]
-    play.open(Link.LANE)
+    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(Link.PATIENT, "the-client")]
+    play.open(Link.PATIENT)
     play.answer(idle)
     play.fetch(offsets)
     play.answer(idle, session_id=7)
@@ -106,8 +106,8 @@ def test_a_lost_fetch_is_asked_again_in_full_and_replaces_the_session() -> None:
     play.established(0, 1)
 
     play.fetch({0: 5, 1: 0})
-    assert of_type(OpenLink, play.lose(Link.LANE)) == [OpenLink(Link.LANE, "the-client")]
-    play.open(Link.LANE)
+    assert of_type(OpenLink, play.lose(Link.PATIENT)) == [OpenLink(Link.PATIENT, "the-client")]
+    play.open(Link.PATIENT)
 
     assert (play.asked[-1].session_id, play.asked[-1].epoch) == (7, 0)
     assert dict(play.asked[-1].offsets) == {0: 5, 1: 0}
@@ -117,7 +117,7 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
     play = Play()
     play.established(0)
 
-    (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) is Link.LANE]
+    (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) is Link.PATIENT]
 
     asked = play._read_fetch(b"".join(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
     assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
@@ -130,7 +130,7 @@ def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:
     for _ in range(3):
         play.fetch({0: 0, 1: 0})
         if not play.asked:
-            play.open(Link.LANE)
+            play.open(Link.PATIENT)
         play.answer({0: IDLE, 1: IDLE})
 
     assert [dict(asked.offsets) for asked in play.asked] == [{0: 0, 1: 0}] * 3
@@ -142,7 +142,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
     offsets, idle = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), IDLE)
 
     play.fetch(offsets)
-    play.open(Link.LANE)
+    play.open(Link.PATIENT)
     play.answer(idle)
     play.fetch(offsets)
 
@@ -156,7 +156,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
 def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(version: int) -> None:
     play = Play()
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
-    play.open(Link.LANE)
+    play.open(Link.PATIENT)
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)})
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)}, session_id=7)
@@ -207,7 +207,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
     play = Play(topology(leaders={1: 2}))
 
     commands = play.fetch({0: 0, 1: 0})
-    commands += play.open(Link.LANE)
+    commands += play.open(Link.PATIENT)
     assert learnt(commands) == [frozenset({"t"})]
     play.tell(topology(leaders={1: 2}))
     (answer,) = told(play.answer({0: IDLE}))
@@ -219,7 +219,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
 def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so() -> None:
     play = Play(topology(epoch=5))
     play.fetch({0: 0}, version=4)
-    play.open(Link.LANE)
+    play.open(Link.PATIENT)
 
     assert dict(play.asked[-1].leader_epochs) == {0: 5}
 
@@ -227,7 +227,7 @@ def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so(
 def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
     play = Play()
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
-    play.open(Link.LANE)
+    play.open(Link.PATIENT)
     (answer,) = told(play.answer({0: IDLE}))
 
     assert answer.session_id == 0
@@ -255,7 +255,7 @@ def test_a_follower_is_refused() -> None:
 def test_the_broker_is_given_the_clients_wait() -> None:
     play = Play()
     play.fetch({0: 0})
-    play.open(Link.LANE)
+    play.open(Link.PATIENT)
 
     assert play.asked[-1].max_wait_ms == 500
 
@@ -265,11 +265,25 @@ def test_a_client_that_knows_no_throttling_is_held_as_long() -> None:
     play.established(0, version=7)
 
     play.fetch({0: 0}, version=7)
-    assert told(play.answer({}, throttle_ms=300), version=7) == []
+    assert told(play.answer({0: Part(records=b"x")}, throttle_ms=300), version=7) == []
     assert play.relay.deadline_s == pytest.approx(play.now_s + 0.3)
     play.now_s += 0.31
     (answer,) = told(play.handle(Tick()), version=7)
 
+    assert parts_of(answer) == {0: (0, 100)}
+
+
+def test_what_was_held_back_is_asked_again_for_a_client_that_knows_no_throttling() -> None:
+    play = Play()
+    play.established(0, version=7)
+
+    play.fetch({0: 0}, version=7)
+    assert told(play.answer({}, throttle_ms=300), version=7) == []
+    play.now_s += 0.31
+    play.handle(Tick())
+
+    assert [asked.epoch for asked in play.asked] == [1, 2]
+    (answer,) = told(play.answer({}), version=7)
     assert parts_of(answer) == {0: (0, 100)}
 
 
@@ -362,7 +376,7 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
 def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> None:
     play = Play(Topology())
     play.fetch({0: 0}, correlation_id=1)
-    play.open(Link.LANE)
+    play.open(Link.PATIENT)
     play.fetch({0: 0}, correlation_id=2)
     play.tell(topology())
 
@@ -401,8 +415,8 @@ def test_an_answer_on_the_lane_to_another_fetch_closes_the_lane_only() -> None:
 
     commands = play.answer({})
 
-    assert [command.link for command in of_type(CloseLink, commands)] == [Link.LANE]
-    assert of_type(OpenLink, commands) == [OpenLink(Link.LANE, "the-client")]
+    assert [command.link for command in of_type(CloseLink, commands)] == [Link.PATIENT]
+    assert of_type(OpenLink, commands) == [OpenLink(Link.PATIENT, "the-client")]
 
 
 def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:

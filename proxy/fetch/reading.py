@@ -1,0 +1,17 @@
+"""How readers read: the figures that a user may set."""
+
+import attrs
+
+__all__ = ["Reading"]
+
+
+@attrs.frozen
+class Reading:
+    """What all readers of a process have in common."""
+
+    patience_s: float
+    """How long a fetch may wait at the broker for partitions that are at their end; 0 for as long as its client."""
+    fetch_buffer_bytes: int
+    """The most that one fetch asks for; a single batch may be larger (KIP-74)."""
+    ask_timeout_s: float
+    """How long a broker may take to answer beyond the wait that it was given."""
