@@ -1,6 +1,7 @@
 """What a reader and its broker say to each other: one fetch at a time, in a session where that pays."""
 
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Final
 
@@ -62,14 +63,15 @@ class Landed:
     response: FetchResponse
     outcome: Brought | Refused
     notes: tuple[Note, ...]
+    asked: Mapping[Key, KeyAsk]
+    """What it answers."""
 
 
 class Lane:
     """The fetches to broker *node_id*, on one connection after another.
 
     A session goes on from one connection to the next, unless the first was lost with a fetch under way.
-    What a fetch asks for does not change while it is under way, but partitions may be taken out: whatever it still
-    brings of those is not used.
+    What a fetch asks for does not change while it is under way, but partitions may be taken out.
     """
 
     def __init__(self, name: LaneName, node_id: BrokerId, jitter: float, *, session_from: int = 0) -> None:
@@ -192,13 +194,14 @@ class Lane:
         self._flight = None
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
         reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
+        asked = ChainMap(dict(flight.plan.asks), self._session.listed)
         outcome = self._session.receive(flight.plan, reply)
         self._learn_of_slots(flight.plan, response, outcome, now_s)
         notes = (
             Note(_fetch_record(self._node_id, flight, response, len(keys), len(frame))),
             *_session_notes(self._node_id, flight.plan, outcome),
         )
-        return Landed(response, outcome, notes)
+        return Landed(response, outcome, notes, asked)
 
     def farewell(self) -> list[Note | Ask]:
         """Close the session at the broker, if there is one."""

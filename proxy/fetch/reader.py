@@ -321,6 +321,8 @@ class Reader:
             self._plain_until_s = now_s + _PLAIN_S
             self._held.drop()
             yield from self._find_homes(now_s)
+        if self._quick.asks and not self._patient.is_asking:
+            yield from self._find_homes(now_s)
         for name, lane in self._lanes.items():
             if not lane.asks or lane.is_asking:
                 continue
@@ -343,7 +345,9 @@ class Reader:
             if asking is not None:
                 yield from self._held_back(asking, now_s)
             return
-        lane.answered_in = lane.asked_in
+        # What ends a long wait tells of all that waited, as of now.
+        waited = asking is not None and not self._is_plain(now_s)
+        lane.answered_in = self._number if waited else lane.asked_in
         if lane is self._patient and self._quick.asks and asking is not None:
             self._parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
@@ -391,7 +395,7 @@ class Reader:
             return
         lane = self._patient
         parks = quiet and not (self._homeless or self._draining or self._is_plain(now_s))
-        if parks and lane.is_open and lane.asks and not lane.is_asking:
+        if parks and lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
             # The client does not wait, so we do: its next poll is then answered by the broker's silence.
             yield self._sent(lane, exchange, self._reading.patience_s, now_s)
         yield from self._answered(pieces)

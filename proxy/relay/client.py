@@ -97,6 +97,10 @@ class ClientRelay:
         """
         return list(self._handle(event, now_s))
 
+    def drop_held(self) -> None:
+        """Give up what was brought and not handed out: its memory is needed."""
+        self._reader.drop_held()
+
     def farewell(self) -> list[Command]:
         """The client has gone. A frame for a lane may be sent on any connection to the broker."""
         return [each for each in self._carried_out(self._reader.farewell()) if isinstance(each, Send | Note)]

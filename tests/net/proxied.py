@@ -73,9 +73,12 @@ class Proxied:
 
 
 @asynccontextmanager
-async def running(cluster: EmbeddedCluster, config: Config | None = None) -> AsyncIterator[Proxied]:
+async def running(
+    cluster: EmbeddedCluster, config: Config | None = None, *, patience_s: float = 10.0
+) -> AsyncIterator[Proxied]:
     """A proxy in front of *cluster*; at the end it must have met no bug, and nothing of it may be left."""
     config = config or configured(cluster.bootstrap)
+    config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, patience_s=patience_s))
     stream = io.StringIO()
     records: list[Record] = []
     proxy = Proxy(config, Log(LogConfig().format, "debug", stream), records.append)
@@ -91,11 +94,11 @@ async def running(cluster: EmbeddedCluster, config: Config | None = None) -> Asy
 
 
 @asynccontextmanager
-async def proxied(**options: Any) -> AsyncIterator[Proxied]:
+async def proxied(*, patience_s: float = 10.0, **options: Any) -> AsyncIterator[Proxied]:
     """An embedded cluster with topic ``t``: three partitions, each led by broker 1; and a proxy in front of it."""
     async with embedded_cluster(**options) as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
-        async with running(cluster) as it:
+        async with running(cluster, patience_s=patience_s) as it:
             yield it
 
 

@@ -42,7 +42,7 @@ async def closed(client: Connection) -> bool:
 
 
 async def test_an_idle_clients_full_fetches_reach_the_broker_as_empty_incremental_ones() -> None:
-    async with proxied() as it, it.client(1) as client:
+    async with proxied(patience_s=0) as it, it.client(1) as client:
         for _ in range(4):
             await fetch(client, {0: 0, 1: 0, 2: 0})
 
@@ -50,11 +50,37 @@ async def test_an_idle_clients_full_fetches_reach_the_broker_as_empty_incrementa
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 0), ("incremental", 0, 0)]
 
 
+async def test_the_polls_of_an_idle_client_end_here() -> None:
+    async with proxied() as it, it.client(1) as client:
+        for _ in range(20):
+            assert errors_of(await fetch(client, {0: 0, 1: 0, 2: 0})) == [0, 0, 0]
+        await client.send("fetch", FETCH_VERSION, ask({0: 0, 1: 0, 2: 0}, max_wait=10_000))
+        await trio.sleep(0.05)
+        it.cluster.append("t", 1, [b"news"])
+        response = await client.receive()
+
+    assert b"news" in response.responses[0].partitions[1].records
+    kinds = [(each.kind, each.named, each.answered) for each in it.fetches]
+    assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 1)]
+
+
+async def test_a_client_that_does_not_wait_is_answered_here_too() -> None:
+    async with proxied() as it, it.client(1) as client:
+        for _ in range(20):
+            assert errors_of(await fetch(client, {0: 0, 1: 0, 2: 0}, max_wait=0)) == [0, 0, 0]
+        it.cluster.append("t", 1, [b"news"])
+        await trio.sleep(0.1)
+        response = await fetch(client, {0: 0, 1: 0, 2: 0}, max_wait=0)
+
+    assert b"news" in response.responses[0].partitions[1].records
+    assert len(it.fetches) <= 4
+
+
 async def test_a_thousand_partitions_are_read_like_three() -> None:
     """Requests, Metadata and answers are then larger than what a connection keeps for small frames."""
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1000, assignment=[[1]] * 1000)
-        async with running(cluster) as it, it.client(1) as client:
+        async with running(cluster, patience_s=0) as it, it.client(1) as client:
             for _ in range(3):
                 response = await fetch(client, dict.fromkeys(range(1000), 0))
                 assert errors_of(response) == [0] * 1000
@@ -129,7 +155,7 @@ async def test_what_a_closed_lane_still_brings_is_not_taken_for_the_next_ones(
         frames = await receive(self)
         return nonsense.pop() if nonsense and self.peer in brokers else frames
 
-    async with proxied() as it, it.client(1) as client:
+    async with proxied(patience_s=0) as it, it.client(1) as client:
         await fetch(client, {0: 0})
         brokers = it.cluster.bootstrap.split(",")
         monkeypatch.setattr(FrameSocket, "receive", receive_nonsense_once)

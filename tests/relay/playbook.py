@@ -29,6 +29,7 @@ from proxy.relay.commands import (
     LinkOpened,
     Reply,
     Send,
+    Tick,
     Told,
 )
 from proxy.wire import messages
@@ -57,6 +58,7 @@ class Part:
 class Asked:
     """A fetch as the broker reads it."""
 
+    link: Link
     client_id: str | None
     session_id: int
     epoch: int
@@ -65,6 +67,7 @@ class Asked:
     leader_epochs: Mapping[int, int]
     forgotten: Sequence[int]
     max_wait_ms: int
+    min_bytes: int
 
 
 def topology(partitions: int = 3, *, leaders: Mapping[int, int] | None = None, epoch: int = 5) -> Topology:
@@ -92,7 +95,8 @@ class Play:
         """The fetches that the broker has been sent."""
         self.passed: list[bytes] = []
         """The frames that it has been sent as they came."""
-        self._correlation_id = 0
+        self._correlation_ids: dict[Link, int] = {}
+        self._last: dict[Link, Asked] = {}
 
     @staticmethod
     def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
@@ -106,10 +110,11 @@ class Play:
         while pending:
             for command in self.relay.handle(pending.pop(0), self.now_s):
                 match command:
-                    case Send(Link.PATIENT, pieces):
-                        self.asked.append(self._read_fetch(b"".join(pieces)))
                     case Send(Link.PASS, pieces):
                         self.passed.append(b"".join(pieces))
+                    case Send(link, pieces):
+                        self._last[link] = self._read_fetch(link, b"".join(pieces))
+                        self.asked.append(self._last[link])
                     case _:
                         left.append(command)
         return left
@@ -120,7 +125,14 @@ class Play:
         return self.handle(LinkOpened(link, ranges))
 
     def fetch(
-        self, offsets: Mapping[int, int], *, version: int = 11, correlation_id: int = 1, **options: Any
+        self,
+        offsets: Mapping[int, int],
+        *,
+        version: int = 11,
+        correlation_id: int = 1,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        **options: Any,
     ) -> list[Command]:
         """The client's fetch of partitions of ``t``."""
         kind: Any = load_request_schema(i16(1), i16(version))
@@ -134,8 +146,8 @@ class Play:
         body = made(
             kind,
             topics=(made(topic_type, partitions=partitions, **name),),
-            max_wait=i32Timedelta.parse(timedelta(milliseconds=500)),
-            min_bytes=i32(1),
+            max_wait=i32Timedelta.parse(timedelta(milliseconds=max_wait_ms)),
+            min_bytes=i32(min_bytes),
             **options,
         )
         return self.request(messages.request_frame(correlation_id, "the-client", body))
@@ -145,11 +157,18 @@ class Play:
         return self.handle(ClientFrame(memoryview(frame)[4:], self.known))
 
     def answer(
-        self, parts: Mapping[int, Part], *, session_id: int | None = None, error: int = 0, throttle_ms: int = 0
+        self,
+        parts: Mapping[int, Part],
+        *,
+        link: Link = Link.PATIENT,
+        session_id: int | None = None,
+        error: int = 0,
+        throttle_ms: int = 0,
     ) -> list[Command]:
-        """The broker's answer to the fetch it was sent last; within its session, unless it is told another."""
+        """The broker's answer to the fetch that the lane sent last; within its session, unless told another."""
         if session_id is None:
-            session_id = self.asked[-1].session_id if self.asked[-1].epoch > 0 else 0
+            asked = self._last[link]
+            session_id = asked.session_id if asked.epoch > 0 else 0
         kind: Any = load_response_schema(i16(1), i16(self.broker_fetch))
         topic_type = item_type(kind, "responses")
         name = {"topic_id": TOPIC_ID} if self.broker_fetch >= 13 else {"topic": "t"}
@@ -160,8 +179,21 @@ class Play:
             responses=topics,
             **({"error_code": ErrorCode(error), "session_id": i32(session_id)} if self.broker_fetch >= 7 else {}),
         )
-        frame = messages.response_frame(self._correlation_id, body)
-        return self.handle(LinkFrame(Link.PATIENT, memoryview(frame)[4:]))
+        frame = messages.response_frame(self._correlation_ids[link], body)
+        return self.handle(LinkFrame(link, memoryview(frame)[4:]))
+
+    def asked_on(self, link: Link) -> list[Asked]:
+        return [asked for asked in self.asked if asked.link is link]
+
+    def wait(self, seconds: float) -> list[Command]:
+        """Time passes, and whatever it was waited for is done."""
+        left: list[Command] = []
+        until_s = self.now_s + seconds
+        while (due_s := self.relay.deadline_s) is not None and due_s <= until_s:
+            self.now_s = due_s
+            left += self.handle(Tick())
+        self.now_s = until_s
+        return left
 
     def lose(self, link: Link) -> list[Command]:
         return self.handle(LinkLost(link))
@@ -176,19 +208,22 @@ class Play:
         idle = dict.fromkeys(partitions, Part())
         self.fetch(offsets, version=version)
         self.open(Link.PATIENT)
+        self.wait(0.5)
         self.answer(idle)
         self.fetch(offsets, version=version)
         self.answer(idle, session_id=session_id)
+        self.wait(0.5)
         self.asked.clear()
 
-    def _read_fetch(self, frame: bytes) -> Asked:
+    def _read_fetch(self, link: Link, frame: bytes) -> Asked:
         kind: Any = load_request_schema(i16(1), i16(self.broker_fetch))
         header, size = entity_reader(kind.__header_schema__)(frame, 4)
         body, _ = entity_reader(kind)(frame, 4 + size)
-        self._correlation_id = header.correlation_id
+        self._correlation_ids[link] = header.correlation_id
         parts = [part for topic in body.topics for part in topic.partitions]
         forgotten = [p for topic in getattr(body, "forgotten_topics_data", ()) for p in topic.partitions]
         return Asked(
+            link,
             header.client_id,
             getattr(body, "session_id", 0),
             getattr(body, "session_epoch", -1),
@@ -196,6 +231,7 @@ class Play:
             {part.partition: getattr(part, "current_leader_epoch", -1) for part in parts},
             forgotten,
             round(body.max_wait.total_seconds() * 1000),
+            body.min_bytes,
         )
 
 

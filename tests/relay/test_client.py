@@ -119,7 +119,7 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
 
     (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) is Link.PATIENT]
 
-    asked = play._read_fetch(b"".join(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
+    asked = play._read_fetch(Link.PATIENT, b"".join(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
     assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
     assert play.relay.farewell() == []
 
@@ -411,7 +411,7 @@ def test_an_answer_on_the_lane_to_another_fetch_closes_the_lane_only() -> None:
     play = Play()
     play.established(0)
     play.fetch({0: 0})
-    play._correlation_id += 1
+    play._correlation_ids[Link.PATIENT] += 1
 
     commands = play.answer({})
 

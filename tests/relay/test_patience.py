@@ -1,0 +1,360 @@
+"""Readers that wait longer than their clients: what is asked of the broker, and what is said without asking."""
+
+import pytest
+
+from proxy.relay.commands import CloseLink, Draining, Link, OpenLink
+from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
+
+IDLE = Part()
+MANY = range(120)
+"""Enough for the idle ones to be worth a lane of their own."""
+
+
+def parked(partitions: int = 3) -> Play:
+    """A client whose partitions, at their ends, wait at the broker; it asks next."""
+    play = Play(topology(partitions), patience_s=10)
+    play.established(*range(partitions))
+    return play
+
+
+def unparked() -> Play:
+    """The same, after a wait that has brought nothing."""
+    play = parked()
+    play.answer({})
+    play.asked.clear()
+    return play
+
+
+def offsets(partitions: int, **moved: int) -> dict[int, int]:
+    return {p: moved.get(f"p{p}", 0) for p in range(partitions)}
+
+
+def moving(play: Play) -> int:
+    """Partition 5 brings records again and again; the offset that it is asked for at in the fetch at hand."""
+    for at in range(3):
+        play.fetch(offsets(len(MANY), p5=at))
+        assert len(told(play.answer({5: Part(0, 101 + at, b"more")}))) == 1
+    play.fetch(offsets(len(MANY), p5=3))
+    play.open(Link.QUICK)
+    return 3
+
+
+def records_of(answer: object) -> dict[int, bytes]:
+    parts = [part for topic in answer.responses for part in topic.partitions]  # type: ignore[attr-defined]
+    return {part.partition_index: bytes(part.records) for part in parts if part.records}
+
+
+# ----------------------------------------------------------------------------------------- one patient lane
+
+
+def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
+    play = parked()
+    asked = len(play.asked)
+
+    for _ in range(15):
+        play.fetch(offsets(3))
+        (answer,) = told(play.wait(0.5))
+        assert parts_of(answer) == {0: (0, 100), 1: (0, 100), 2: (0, 100)}
+
+    assert len(play.asked) == asked
+
+
+def test_the_broker_is_given_the_patience_and_the_least_there_can_be_to_wait_for() -> None:
+    play = unparked()
+    play.fetch(offsets(3))
+
+    assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (10_000, 1)
+
+
+def test_what_comes_ends_the_wait_at_once() -> None:
+    play = parked()
+
+    play.fetch(offsets(3))
+    play.wait(0.2)
+    (answer,) = told(play.answer({1: Part(0, 101, b"news")}))
+
+    assert records_of(answer) == {1: b"news"}
+    assert parts_of(answer) == {0: (0, 100), 1: (0, 101), 2: (0, 100)}
+
+
+def test_what_trickled_goes_on_waiting_in_its_place() -> None:
+    play = parked()
+    play.fetch(offsets(3))
+    play.answer({1: Part(0, 101, b"news")})
+
+    play.fetch(offsets(3, p1=101))
+
+    assert dict(play.asked[-1].offsets) == {1: 101}
+    assert play.asked[-1].link is Link.PATIENT
+    assert play.asked[-1].max_wait_ms == 10_000
+
+
+def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to_us_could_not_be_closed() -> None:
+    play = Play(patience_s=10)
+    play.fetch(offsets(3))
+    play.open(Link.PATIENT)
+    play.wait(0.5)
+    play.answer(dict.fromkeys(range(3), IDLE))
+    play.fetch(offsets(3))
+
+    assert [(asked.epoch, asked.max_wait_ms) for asked in play.asked] == [(-1, 500), (0, 0)]
+
+
+def test_the_first_answer_waits_no_longer_than_the_client_since_nothing_is_known_before() -> None:
+    play = Play(patience_s=10)
+    play.fetch(offsets(1))
+    play.open(Link.PATIENT)
+
+    assert play.asked[-1].max_wait_ms == 500
+    assert told(play.wait(0.5)) == []
+    assert len(told(play.answer({0: IDLE}))) == 1
+
+
+def test_a_client_that_does_not_wait_gets_the_brokers_word_first_and_its_silence_later() -> None:
+    play = unparked()
+
+    play.fetch(offsets(3), max_wait_ms=0)
+    assert [asked.max_wait_ms for asked in play.asked] == [0]
+    assert len(told(play.answer({}))) == 1
+    assert [asked.max_wait_ms for asked in play.asked] == [0, 10_000]
+    for _ in range(10):
+        assert len(told(play.fetch(offsets(3), max_wait_ms=0))) == 1
+
+    assert len(play.asked) == 2
+
+
+def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
+    play = unparked()
+    play.fetch(offsets(3), max_wait_ms=60)
+    play.wait(0.03)
+    play.answer({0: Part(0, 101, b"news")})
+    play.fetch(offsets(3, p0=101), max_wait_ms=60)
+
+    assert told(play.wait(0.049)) == []
+    assert len(told(play.wait(0.02))) == 1
+
+
+def test_a_broker_that_says_nothing_in_time_is_hung_up_on_and_asked_again() -> None:
+    play = parked()
+    for _ in range(22):
+        play.fetch(offsets(3))
+        play.wait(0.5)
+    play.fetch(offsets(3))
+
+    commands = play.wait(0.5)
+
+    assert [(command.link, command.why) for command in of_type(CloseLink, commands)] == [
+        (Link.PATIENT, "no answer within 12 s")
+    ]
+    assert of_type(OpenLink, commands) == [OpenLink(Link.PATIENT, "the-client")]
+    play.open(Link.PATIENT)
+    assert play.asked[-1].epoch in (-1, 0)
+
+
+def test_a_client_that_wants_much_waits_at_the_broker_who_can_count() -> None:
+    play = unparked()
+    play.fetch(offsets(3), min_bytes=1000)
+    assert told(play.answer({1: Part(0, 101, b"few")})) == []
+
+    assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (500, 1000)
+    assert 1 not in play.asked[-1].forgotten
+    (answer,) = told(play.answer({1: Part(0, 120, b"a thousand")}))
+    assert records_of(answer) == {1: b"a thousand"}
+    play.fetch(offsets(3, p1=120), min_bytes=1000)
+    assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (500, 1000)
+
+
+def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting() -> None:
+    play = parked()
+    play.fetch(offsets(3))
+
+    assert len(told(play.handle(Draining()))) == 1
+    play.fetch(offsets(3))
+    assert told(play.wait(0.09)) == []
+    assert len(told(play.wait(0.02))) == 1
+
+
+# ----------------------------------------------------------------------------------------------- the quick lane
+
+
+def test_who_seeks_while_the_fetch_waits_is_asked_for_at_once_on_the_other_lane() -> None:
+    play = parked()
+    commands = play.fetch(offsets(3, p2=50))
+
+    assert of_type(OpenLink, commands) == [OpenLink(Link.QUICK, "the-client")]
+    play.open(Link.QUICK)
+    asked = play.asked[-1]
+    assert (asked.link, dict(asked.offsets), asked.max_wait_ms, asked.epoch) == (Link.QUICK, {2: 50}, 500, -1)
+    (answer,) = told(play.answer({2: Part(0, 100, b"fifty")}, link=Link.QUICK))
+    assert records_of(answer) == {2: b"fifty"}
+
+
+def test_what_the_waiting_fetch_brings_of_a_partition_that_left_it_is_not_used() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50))
+    play.open(Link.QUICK)
+
+    assert told(play.answer({2: Part(0, 100, b"of the old place")})) == []
+    (answer,) = told(play.answer({2: Part(0, 100, b"fifty")}, link=Link.QUICK))
+    assert records_of(answer) == {2: b"fifty"}
+
+
+def test_who_seeks_while_both_lanes_wait_does_not_wait_for_either() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50), max_wait_ms=30_000)
+    play.open(Link.QUICK)
+    play.wait(0.05)
+    assert len(told(play.answer({0: Part(0, 101, b"news")}))) == 1
+    play.fetch(offsets(3, p0=101, p2=50), max_wait_ms=30_000)
+    play.wait(0.05)
+    assert len(told(play.handle(Draining()))) == 1
+
+    commands = play.fetch(offsets(3, p0=101, p1=60, p2=50))
+
+    assert [(command.link, command.why) for command in of_type(CloseLink, commands)] == [
+        (Link.QUICK, "it waits, and others cannot wait for it")
+    ]
+    play.open(Link.QUICK)
+    assert dict(play.asked[-1].offsets) == {1: 60}
+
+
+def test_what_keeps_moving_is_read_apart_from_what_rests() -> None:
+    play = parked(len(MANY))
+    at = moving(play)
+
+    patient_lane, quick = play.asked_on(Link.PATIENT)[-1], play.asked_on(Link.QUICK)[-1]
+    assert patient_lane.forgotten == [5]
+    assert patient_lane.max_wait_ms == 10_000
+    assert dict(quick.offsets) == {5: at}
+    assert quick.max_wait_ms == 500
+
+
+def test_few_partitions_are_read_together_however_they_move() -> None:
+    play = parked()
+    for at in range(6):
+        play.fetch(offsets(3, p1=at))
+        play.answer({1: Part(0, 101 + at, b"more")})
+
+    assert play.asked_on(Link.QUICK) == []
+
+
+def test_what_has_stopped_moving_comes_to_rest_with_the_others() -> None:
+    play = parked(len(MANY))
+    at = moving(play)
+    for _ in range(6):
+        assert len(told([*play.answer({5: Part(0, 103)}, link=Link.QUICK), *play.wait(0.5)])) == 1
+        play.fetch(offsets(len(MANY), p5=at))
+    play.answer({})
+
+    assert dict(play.asked_on(Link.PATIENT)[-1].offsets) == {5: at}
+
+
+def test_a_partition_in_error_leaves_the_others_in_peace() -> None:
+    play = parked(len(MANY))
+    play.fetch(offsets(len(MANY)))
+    (answer,) = told(play.answer({5: Part(error=56)}))
+    assert parts_of(answer)[5][0] == 56
+
+    play.fetch(offsets(len(MANY)))
+    play.open(Link.QUICK)
+
+    assert play.asked_on(Link.PATIENT)[-1].forgotten == [5]
+    assert list(play.asked_on(Link.QUICK)[-1].offsets) == [5]
+
+
+def test_a_lane_lost_with_its_broker_is_an_error_to_the_client_and_not_silence() -> None:
+    play = parked()
+    play.fetch(offsets(3))
+    commands = play.lose(Link.PATIENT)
+    assert of_type(OpenLink, commands) == [OpenLink(Link.PATIENT, "the-client")]
+    commands = [*play.lose(Link.PATIENT), *play.wait(1)]
+
+    (answer,) = told(commands)
+    assert {error for error, _ in parts_of(answer).values()} == {6}
+    assert learnt(commands) == [frozenset({"t"})]
+
+
+# ------------------------------------------------------------------------------------------------ what is held
+
+
+def test_what_came_between_two_polls_is_handed_out_with_the_brokers_word_about_the_rest() -> None:
+    play = parked()
+    assert told(play.answer({1: Part(0, 101, b"news")})) == []
+
+    assert told(play.fetch(offsets(3))) == []
+    asked = play.asked[-1]
+    assert (asked.max_wait_ms, asked.forgotten) == (0, [1])
+    (answer,) = told(play.answer({2: Part(0, 105)}))
+
+    assert records_of(answer) == {1: b"news"}
+    assert parts_of(answer) == {0: (0, 100), 1: (0, 101), 2: (0, 105)}
+
+
+def test_it_is_served_to_exactly_the_offset_asked_for() -> None:
+    play = parked()
+    play.answer({1: Part(0, 101, b"news")})
+
+    play.fetch(offsets(3, p1=7))
+
+    assert dict(play.asked[-1].offsets) == {1: 7}
+    (answer,) = told(play.answer({1: Part(0, 101, b"of seven")}))
+    assert records_of(answer) == {1: b"of seven"}
+
+
+def test_it_is_not_kept_for_longer_than_the_patience() -> None:
+    play = parked()
+    play.answer({1: Part(0, 101, b"news")})
+    play.wait(10.1)
+
+    play.fetch(offsets(3))
+
+    assert play.asked[-1].forgotten == []
+    (answer,) = told(play.answer({1: Part(0, 102, b"newer")}))
+    assert records_of(answer) == {1: b"newer"}
+
+
+@pytest.mark.parametrize("how", ["a new leader epoch", "the connection is lost", "the memory is needed"])
+def test_it_is_dropped_when(how: str) -> None:
+    play = parked()
+    play.answer({1: Part(0, 101, b"news")})
+    match how:
+        case "a new leader epoch":
+            play.known = topology(epoch=6)
+        case "the connection is lost":
+            play.lose(Link.PATIENT)
+        case _:
+            play.relay.drop_held()
+
+    play.fetch(offsets(3))
+    play.open(Link.PATIENT)
+    answers = told(play.answer(dict.fromkeys(range(3), IDLE)) if play.asked[-1].epoch < 1 else play.answer({}))
+
+    assert all(records_of(answer) == {} for answer in answers)
+
+
+def test_more_than_the_client_takes_at_once_is_given_oldest_first() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50))
+    play.open(Link.QUICK)
+    play.answer({2: Part(0, 100, b"a" * 60)}, link=Link.QUICK)
+    play.answer({0: Part(0, 101, b"b" * 60), 1: Part(0, 101, b"c" * 60)})
+
+    play.fetch(offsets(3, p2=60), max_bytes=100)
+    (answer,) = told([*play.answer({}), *play.wait(0.05)])
+    assert set(records_of(answer)) == {0}
+    play.fetch(offsets(3, p0=60, p2=60), max_bytes=100)
+    (answer,) = told([*play.answer({}), *play.wait(0.05)])
+
+    assert set(records_of(answer)) == {1}
+
+
+def test_an_answer_to_another_isolation_is_not_served() -> None:
+    play = parked()
+    play.answer({1: Part(0, 101, b"uncommitted")})
+
+    play.fetch(offsets(3), isolation_level=1)
+
+    assert set(play.asked[-1].offsets) == {0, 1, 2}
+    play.answer(dict.fromkeys(range(3), IDLE), session_id=8)
+    (answer,) = told(play.wait(0.5))
+    assert records_of(answer) == {}
