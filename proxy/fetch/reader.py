@@ -47,7 +47,6 @@ from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import (
     UNKNOWN,
     FetchRequest,
-    FetchResponse,
     Key,
     PartitionReply,
     Topic,
@@ -352,7 +351,7 @@ class Reader:
             self._parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints += response.endpoints
-        stale = self._keep(lane, response, asking, now_s)
+        stale = self._keep(lane, landed, asking, now_s)
         if stale:
             yield Learn(stale)
 
@@ -418,11 +417,9 @@ class Reader:
         new: list[Key] = []
         for key in changed:
             ask = asks.get(key)
-            home = next((lane for lane in self._lanes.values() if key in lane.asks), None)
-            if home is not None and home.asks[key] == ask:
+            if ask is not None and any(lane.asks.get(key) == ask for lane in self._lanes.values()):
                 continue
-            if home is not None:
-                home.take_out(key)
+            self._leave_lane(key)
             if ask is None:
                 continue
             if self._held.has(key, ask):
@@ -445,6 +442,11 @@ class Reader:
             self._quick.lost()
         for key in quick:
             self._quick.put(key, asks[key])
+
+    def _leave_lane(self, key: Key) -> None:
+        for lane in self._lanes.values():
+            if key in lane.asks:
+                lane.take_out(key)
 
     def _moving(self, candidates: Iterable[Key], now_s: float) -> set[Key]:
         """Those of *candidates* that are better read apart from the rest."""
@@ -531,23 +533,28 @@ class Reader:
         self._throttled_until_s = 0.0
         return exchange
 
-    def _keep(self, lane: Lane, response: FetchResponse, asking: Exchange | None, now_s: float) -> frozenset[Topic]:
-        """Take over what an answer tells; returns the client's topics whose errors call for a new look."""
+    def _keep(self, lane: Lane, landed: Landed, asking: Exchange | None, now_s: float) -> frozenset[Topic]:
+        """Take over what an answer tells; returns the client's topics whose errors call for a new look.
+
+        A lane may bring what has moved to the other one meanwhile. It is news all the same, unless the client has
+        gone on from there.
+        """
         stale = set()
-        for topic, replies in response.topics:
+        for topic, replies in landed.response.topics:
             named = self._wanted.named.get(topic)
             for reply in replies:
                 key = Key(topic, reply.partition)
-                ask = lane.asks.get(key)
-                if named is None or ask is None or self._sheet is None:
+                ask = landed.asked.get(key)
+                if named is None or ask is None or self._sheet is None or ask != self._wanted.asks.get(key):
                     continue
-                if not reply.error:
-                    self._sheet.learn(named, reply)
-                elif reply.error in STALE_TOPOLOGY:
+                is_news = _is_news(reply)
+                if reply.error in STALE_TOPOLOGY:
                     stale.add(named)
-                if not _is_news(reply):
+                elif not reply.error and (is_news or key in lane.asks):
+                    self._sheet.learn(named, reply)
+                if not is_news:
                     continue
-                lane.take_out(key)
+                self._leave_lane(key)
                 self._homeless[key] = None
                 if len(reply.records) and not reply.error:
                     self._heat.brought(key)
