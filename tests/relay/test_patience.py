@@ -195,7 +195,7 @@ def test_what_the_waiting_fetch_brings_of_a_partition_that_left_it_is_not_used()
     play.open(Link.QUICK)
 
     assert told(play.answer({2: Part(0, 100, b"of the old place")})) == []
-    (answer,) = told(play.answer({2: Part(0, 100, b"fifty")}, link=Link.QUICK))
+    (answer,) = told([*play.answer({2: Part(0, 100, b"fifty")}, link=Link.QUICK), *play.wait(0.05)])
     assert records_of(answer) == {2: b"fifty"}
 
 
