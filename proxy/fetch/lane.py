@@ -79,7 +79,7 @@ class Lane:
 
         *session_from*: partitions below which a session would save nothing worth a slot of the broker's.
         """
-        self._name = name
+        self.name = name
         self._node_id = node_id
         self._session_from = session_from
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
@@ -149,6 +149,7 @@ class Lane:
 
     def restart(self) -> None:
         """Have the next fetch name every partition, and the broker tell of every one again."""
+        self.answered_in = 0
         self._session.restart()
 
     def makes_session(self, now_s: float) -> bool:
@@ -241,7 +242,7 @@ class Lane:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
         frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
-        return Ask(self._name, frame)
+        return Ask(self.name, frame)
 
 
 def _fetch_record(

@@ -25,7 +25,7 @@ States of the exchange at hand; after each event it moves as far along as it can
   gone and it would ask again at once.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -33,31 +33,19 @@ import attrs
 from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.fetch.commands import Answered, CloseLane, Command, LaneName, Learn, OpenLane
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
-from proxy.fetch.heat import Heat, Parks
-from proxy.fetch.held import Held
 from proxy.fetch.lane import Landed, Lane
-from proxy.fetch.lowering import STALE_TOPOLOGY
+from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
-from proxy.fetch.sheet import Sheet
+from proxy.fetch.tables import Tables
 from proxy.fetch.topology import BrokerId, Topology
-from proxy.fetch.wanted import Asker, Wanted
 from proxy.session.upstream import Refusal, Refused
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import (
-    UNKNOWN,
-    FetchRequest,
-    Key,
-    PartitionReply,
-    Topic,
-    request_layout,
-    response_layout,
-)
+from proxy.wire.fetch import FetchRequest
 
 __all__ = ["Reader"]
 
 _CLIENT_THROTTLES_VERSION: Final = 8
-_RACKS_VERSION: Final = 11
 
 _RESOLVE_S: Final = 5.0
 """How long a fetch waits for the topology; below the request timeouts of all clients."""
@@ -69,11 +57,8 @@ _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
 _SURE_S: Final = 0.05
 """A broker that had something would have said so this long after it was asked."""
-_WORTH_PARKING: Final = 100
-"""Idle partitions from which it pays to read the moving ones apart; and moving ones from which a session pays."""
 _PLAIN_S: Final = 30.0
 """How long the client's own wait is used after less came than it wants: brokers can wait for more, we would ask."""
-_EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
 @attrs.frozen
@@ -117,15 +102,8 @@ class Reader:
         self._place = place
         self._reading = reading
         self._topology = Topology()
-        self._patient = Lane(LaneName.PATIENT, node_id, jitter)
-        self._quick = Lane(LaneName.QUICK, node_id, jitter, session_from=_WORTH_PARKING)
-        self._lanes = {LaneName.PATIENT: self._patient, LaneName.QUICK: self._quick}
-        self._wanted = Wanted()
-        self._homeless: dict[Key, None] = {}
-        self._held = Held()
-        self._heat = Heat()
-        self._parks = Parks()
-        self._sheet: Sheet | None = None
+        self._lanes = Lanes(node_id, jitter)
+        self._tables = Tables(node_id, self._lanes)
         self._exchange: Exchange | None = None
         self._number = 0
         self._stage: _Stage = _Connecting()
@@ -152,7 +130,7 @@ class Reader:
         self._exchange = exchange
         self._stage = _Connecting()
         self._number += 1
-        self._heat.now = self._number
+        self._lanes.heat.now = self._number
         return self._moved(self._begin(exchange, now_s), now_s)
 
     def opened(self, name: LaneName, ranges: ApiRanges, now_s: float) -> list[Command]:
@@ -160,12 +138,12 @@ class Reader:
 
         Raises: BrokerProtocolError: it serves no Fetch that we speak, or other versions than a moment ago.
         """
-        lane = self._lanes[name]
+        lane = self._lanes.named(name)
         lane.opened(ranges)
-        if lane is self._quick and lane.by_id != self._patient.by_id:
+        if lane is self._lanes.quick and lane.by_id != self._lanes.patient.by_id:
             raise BrokerProtocolError(f"broker {self._node_id} has changed its versions")
         exchange = self._exchange
-        begins = exchange is not None and isinstance(self._stage, _Connecting) and self._patient.is_open
+        begins = exchange is not None and isinstance(self._stage, _Connecting) and self._lanes.patient.is_open
         return self._moved(self._begin(exchange, now_s) if exchange and begins else (), now_s)
 
     def received(self, name: LaneName, frame: memoryview, now_s: float) -> list[Command]:
@@ -173,13 +151,13 @@ class Reader:
 
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
-        lane = self._lanes[name]
+        lane = self._lanes.named(name)
         landed = lane.received(frame, now_s)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
     def lost(self, name: LaneName, now_s: float) -> list[Command]:
         """The lane is gone, or could not be opened."""
-        return self._moved(self._lost(self._lanes[name], now_s), now_s)
+        return self._moved(self._lost(self._lanes.named(name), now_s), now_s)
 
     def told(self, topology: Topology, now_s: float) -> list[Command]:
         """The topology was refreshed."""
@@ -194,30 +172,30 @@ class Reader:
         """Wait hardly any more: what is with the broker is answered now, with what is known."""
         self._draining = True
         exchange = self._exchange
-        parked = exchange is not None and isinstance(self._stage, _Asking) and self._is_under_way
-        if not (exchange and parked) or self._lacks(exchange):
+        parked = exchange is not None and isinstance(self._stage, _Asking) and self._lanes.is_under_way
+        if not (exchange and parked) or self._tables.lacks(exchange):
             return []
         return self._moved(self._finish(exchange, now_s), now_s)
 
     def drop_held(self) -> None:
         """Give up what was brought and not handed out: the memory is needed. It is asked for again."""
-        self._held.drop()
+        self._lanes.held.drop()
 
     def farewell(self) -> list[Command]:
         """The client has gone: close its sessions at the broker."""
-        return [command for lane in self._lanes.values() for command in lane.farewell()]
+        return self._lanes.farewell()
 
     @property
     def deadline_s(self) -> float | None:
         """When ``tick`` is wanted; None for never."""
-        times = [lane.late_s for lane in self._lanes.values() if lane.late_s is not None]
-        times.append(self._held.oldest_s + self._reading.patience_s)
+        times = [lane.late_s for lane in self._lanes if lane.late_s is not None]
+        times.append(self._lanes.held.oldest_s + self._reading.patience_s)
         match self._stage:
             case _Resolving(until_s) | _Pausing(until_s) | _Delayed(until_s) if self._exchange is not None:
                 times.append(until_s)
             case _Asking() if self._exchange is not None:
                 times.append(self._exchange.deadline_s)
-                times += [lane.sent_s + _SURE_S for lane in self._lanes.values()]
+                times += [lane.sent_s + _SURE_S for lane in self._lanes]
             case _:
                 pass
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
@@ -229,7 +207,7 @@ class Reader:
 
     def is_asking(self, name: LaneName) -> bool:
         """Whether the broker owes an answer on the lane, and would not look at another request before."""
-        return self._lanes[name].is_asking
+        return self._lanes.named(name).is_asking
 
     # ------------------------------------------------------------------------------- from stage to stage
 
@@ -239,15 +217,15 @@ class Reader:
         return [*self._hang_up_on_the_late(now_s), *commands, *self._go_on(now_s)]
 
     def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
-        for name, lane in self._lanes.items():
+        for lane in self._lanes:
             if lane.late_s is not None and now_s >= lane.late_s:
-                yield CloseLane(name, f"no answer within {lane.late_s - lane.sent_s:g} s")
+                yield CloseLane(lane.name, f"no answer within {lane.late_s - lane.sent_s:g} s")
                 yield from self._lost(lane, now_s)
 
     def _go_on(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
         if exchange is None:
-            self._held.sift(self._wanted.asks, now_s - self._reading.patience_s)
+            self._lanes.held.sift(self._tables.wanted.asks, now_s - self._reading.patience_s)
         match self._stage:
             case _Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
                 yield from self._answered(pieces)
@@ -259,76 +237,79 @@ class Reader:
                 pass
 
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        if self._patient.is_open:
+        if self._lanes.patient.is_open:
             yield from self._update(exchange)
-        if not self._patient.is_open:
+        if not self._lanes.patient.is_open:
             self._stage = _Connecting()
-            yield from self._open(LaneName.PATIENT, exchange)
-        elif self._wanted.unknown:
+            yield from self._open(self._lanes.patient, exchange)
+        elif self._tables.wanted.unknown:
             self._stage = _Resolving(now_s + _RESOLVE_S)
-            yield Learn(frozenset(self._wanted.unknown))
+            yield Learn(frozenset(self._tables.wanted.unknown))
         else:
             yield from self._ask(exchange, now_s)
 
-    def _open(self, name: LaneName, exchange: Exchange) -> Iterator[Command]:
-        lane = self._lanes[name]
+    def _update(self, exchange: Exchange) -> Iterator[Command]:
+        if self._tables.update(exchange.request, self._topology):
+            yield from self._lanes.start_over()
+
+    def _open(self, lane: Lane, exchange: Exchange) -> Iterator[Command]:
         if not lane.is_opening:
             lane.is_opening = True
-            yield OpenLane(name, exchange.request.header.client_id)
+            yield OpenLane(lane.name, exchange.request.header.client_id)
 
     def _resolved(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
         if exchange is None or not isinstance(self._stage, _Resolving):
             return
         yield from self._update(exchange)
-        if not any(self._topology.topic(topic) is None for topic in self._wanted.unknown):
+        if not any(self._topology.topic(topic) is None for topic in self._tables.wanted.unknown):
             yield from self._ask(exchange, now_s)
 
     def _ask(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """See that every partition is asked for, from the start."""
-        if not self._patient.is_open:
+        if not self._lanes.patient.is_open:
             yield from self._begin(exchange, now_s)
             return
         self._stage = _Asking()
         exchange.news = {}
-        for (topic, partition), error in self._wanted.misfits.items():
+        for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
         yield from self._find_homes(now_s)
         yield from self._settle(exchange, now_s)
 
     def _settle(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """Answer, if there is enough or the time is over, and all lanes are sure; else have them asked."""
-        ready = self._ready(exchange)
+        ready = self._tables.ready(exchange)
         brought = sum(len(reply.records) for _, reply in ready)
-        enough = bool(exchange.news) or brought >= exchange.min_bytes or len(ready) < len(self._held)
-        answered = all(lane.answered_in == self._number for lane in self._lanes.values() if lane.asks)
+        enough = bool(exchange.news) or brought >= exchange.min_bytes or len(ready) < len(self._lanes.held)
+        answered = all(lane.answered_in == self._number for lane in self._lanes if lane.asks)
         due = enough or now_s >= exchange.deadline_s or (answered and self._is_plain(now_s))
-        if due and all(self._is_sure(lane, now_s) for lane in self._lanes.values()):
-            if not self._lacks(exchange):
+        if due and all(self._is_sure(lane, now_s) for lane in self._lanes):
+            if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
                 return
-            if self._is_under_way:
+            if self._lanes.is_under_way:
                 return
             # The session says "unchanged" of a partition whose offsets we gave up: let it tell them again.
             exchange.attempts += 1
             if exchange.attempts >= _ATTEMPTS:
                 yield from self._finish(exchange, now_s)
                 return
-            for lane in self._lanes.values():
+            for lane in self._lanes:
                 lane.restart()
         elif brought and not enough and not self._is_plain(now_s):
             self._plain_until_s = now_s + _PLAIN_S
-            self._held.drop()
+            self._lanes.held.drop()
             yield from self._find_homes(now_s)
-        if self._quick.asks and not self._patient.is_asking:
+        if self._lanes.quick.asks and not self._lanes.patient.is_asking:
             yield from self._find_homes(now_s)
-        for name, lane in self._lanes.items():
+        for lane in self._lanes:
             if not lane.asks or lane.is_asking:
                 continue
             if lane.is_open:
                 yield self._sent(lane, exchange, 0.0 if due else self._wait_s(lane, exchange, now_s), now_s)
             else:
-                yield from self._open(name, exchange)
+                yield from self._open(lane, exchange)
 
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
         yield from landed.notes
@@ -347,11 +328,11 @@ class Reader:
         # What ends a long wait tells of all that waited, as of now.
         waited = asking is not None and not self._is_plain(now_s)
         lane.answered_in = self._number if waited else lane.asked_in
-        if lane is self._patient and self._quick.asks and asking is not None:
-            self._parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
+        if lane is self._lanes.patient and self._lanes.quick.asks and asking is not None:
+            self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints += response.endpoints
-        stale = self._keep(lane, landed, asking, now_s)
+        stale = self._tables.take_in(lane, landed, asking, now_s)
         if stale:
             yield Learn(stale)
 
@@ -372,7 +353,7 @@ class Reader:
     def _lost(self, lane: Lane, now_s: float) -> Iterator[Command]:
         was_open = lane.is_open
         lane.lost()
-        self._held.drop()
+        self._lanes.held.drop()
         exchange = self._exchange
         if exchange is None or not isinstance(self._stage, _Connecting | _Asking):
             return
@@ -383,17 +364,14 @@ class Reader:
             yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
 
     def _finish(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        for key, reply in self._ready(exchange):
-            exchange.add(self._wanted.named[key.topic], reply)
-            self._held.give(key)
+        self._tables.hand_out(exchange)
         quiet = not exchange.news
-        assert self._sheet is not None
-        pieces = self._throttled(exchange, now_s).answer(self._sheet, self._place)
+        pieces = self._throttled(exchange, now_s).answer(self._tables.sheet, self._place)
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._stage = _Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        lane = self._patient
-        parks = quiet and not (self._homeless or self._draining or self._is_plain(now_s))
+        lane = self._lanes.patient
+        parks = quiet and self._lanes.have_all and not (self._draining or self._is_plain(now_s))
         if parks and lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
             # The client does not wait, so we do: its next poll is then answered by the broker's silence.
             yield self._sent(lane, exchange, self._reading.patience_s, now_s)
@@ -410,50 +388,9 @@ class Reader:
     # ----------------------------------------------------------------------------------- what lanes ask
 
     def _find_homes(self, now_s: float) -> Iterator[Command]:
-        """Give every partition that has changed to the lane that can ask for it first. Cost: O(changed)."""
-        asks = self._wanted.asks
-        self._held.sift(asks, now_s - self._reading.patience_s)
-        changed, self._homeless = self._homeless, {}
-        new: list[Key] = []
-        for key in changed:
-            ask = asks.get(key)
-            if ask is not None and any(lane.asks.get(key) == ask for lane in self._lanes.values()):
-                continue
-            self._leave_lane(key)
-            if ask is None:
-                continue
-            if self._held.has(key, ask):
-                self._homeless[key] = None
-            else:
-                new.append(key)
-        quick = new
-        if not self._patient.is_asking:
-            self._heat.prune()
-            moving = self._moving([*self._quick.asks, *new], now_s)
-            for key in [key for key in self._quick.asks if key not in moving]:
-                self._quick.take_out(key)
-                self._patient.put(key, asks[key])
-            for key in new:
-                if key not in moving:
-                    self._patient.put(key, asks[key])
-            quick = [key for key in new if key in moving]
-        if quick and self._quick.is_asking:
-            yield CloseLane(LaneName.QUICK, "it waits, and others cannot wait for it")
-            self._quick.lost()
-        for key in quick:
-            self._quick.put(key, asks[key])
-
-    def _leave_lane(self, key: Key) -> None:
-        for lane in self._lanes.values():
-            if key in lane.asks:
-                lane.take_out(key)
-
-    def _moving(self, candidates: Iterable[Key], now_s: float) -> set[Key]:
-        """Those of *candidates* that are better read apart from the rest."""
-        hot = {key for key in candidates if self._heat.is_hot(key)}
-        idle = len(self._wanted.asks) - len(hot)
-        apart = idle >= _WORTH_PARKING and self._parks.pay(now_s) and not self._is_plain(now_s)
-        return hot if apart else set()
+        asks = self._tables.wanted.asks
+        self._lanes.held.sift(asks, now_s - self._reading.patience_s)
+        yield from self._lanes.find_homes(asks, now_s, together=self._is_plain(now_s))
 
     def _sent(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Command:
         request, most = exchange.request, self._reading.fetch_buffer_bytes
@@ -467,7 +404,7 @@ class Reader:
 
     def _wait_s(self, lane: Lane, exchange: Exchange, now_s: float) -> float:
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
-        if lane is self._quick or self._draining or self._is_plain(now_s) or self._lacks(exchange):
+        if lane is self._lanes.quick or self._draining or self._is_plain(now_s) or self._tables.lacks(exchange):
             return remaining_s
         if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self._number):
             return 0.0
@@ -485,95 +422,8 @@ class Reader:
             return False
         return lane.asked_in < self._number or now_s >= lane.sent_s + _SURE_S
 
-    @property
-    def _is_under_way(self) -> bool:
-        return any(lane.is_asking for lane in self._lanes.values())
-
-    # --------------------------------------------------------------------------------------- its tables
-
-    def _update(self, exchange: Exchange) -> Iterator[Command]:
-        """Bring the tables up to the client's fetch and the topology."""
-        request = exchange.request
-        layout = request_layout(request.version)
-        follows = request.version >= _RACKS_VERSION and bool(request.options.rack_id)
-        asker = Asker(self._node_id, self._patient.by_id, follows)
-        change = self._wanted.update(layout, request.sections, self._topology, asker)
-        self._homeless.update(dict.fromkeys(change.touched))
-        committed = bool(request.options.isolation)
-        reshaped: Collection[int] = change.reshaped
-        if self._sheet is None or not self._sheet.suits(request.version, committed=committed):
-            self._sheet = Sheet(response_layout(request.version), committed=committed)
-            yield from self._start_over()
-            reshaped = range(len(request.sections))
-        self._sheet.reshape(layout, request.sections, reshaped)
-
-    def _start_over(self) -> Iterator[Command]:
-        """What was asked for and brought was meant for another kind of fetch."""
-        self._held.drop()
-        for name, lane in self._lanes.items():
-            if lane.is_asking:
-                yield CloseLane(name, "its client asks in another way")
-                lane.lost()
-            lane.restart()
-            lane.answered_in = 0
-
-    def _ready(self, exchange: Exchange) -> list[tuple[Key, PartitionReply]]:
-        return self._held.ready(exchange.request.options.max_bytes)
-
-    def _lacks(self, exchange: Exchange) -> bool:
-        """Whether no broker has told the offsets of some partition yet."""
-        told = {topic: list(replies) for topic, replies in exchange.news.items()}
-        for key, reply in self._ready(exchange):
-            told.setdefault(self._wanted.named[key.topic], []).append(reply)
-        return self._sheet is None or self._sheet.lacks(told)
-
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""
         exchange.throttle_ms = round(max(self._throttled_until_s - now_s, 0.0) * 1000)
         self._throttled_until_s = 0.0
         return exchange
-
-    def _keep(self, lane: Lane, landed: Landed, asking: Exchange | None, now_s: float) -> frozenset[Topic]:
-        """Take over what an answer tells; returns the client's topics whose errors call for a new look.
-
-        A lane may bring what has moved to the other one meanwhile. It is news all the same, unless the client has
-        gone on from there.
-        """
-        stale = set()
-        for topic, replies in landed.response.topics:
-            named = self._wanted.named.get(topic)
-            for reply in replies:
-                key = Key(topic, reply.partition)
-                ask = landed.asked.get(key)
-                if named is None or ask is None or self._sheet is None or ask != self._wanted.asks.get(key):
-                    continue
-                is_news = _is_news(reply)
-                if reply.error in STALE_TOPOLOGY:
-                    stale.add(named)
-                elif not reply.error and (is_news or key in lane.asks):
-                    self._sheet.learn(named, reply)
-                if not is_news:
-                    continue
-                self._leave_lane(key)
-                self._homeless[key] = None
-                if len(reply.records) and not reply.error:
-                    self._heat.brought(key)
-                    self._held.keep(key, ask, reply, now_s)
-                    continue
-                self._heat.failed(key)
-                if asking is not None:
-                    asking.add(named, _unless_ours(reply, asking, named))
-        return frozenset(stale)
-
-
-def _is_news(reply: PartitionReply) -> bool:
-    """Whether an answer says more of a partition than its offsets."""
-    redirected = reply.preferred_read_replica != UNKNOWN
-    return bool(reply.error or len(reply.records) or redirected or reply.diverging_epoch is not None)
-
-
-def _unless_ours(reply: PartitionReply, exchange: Exchange, topic: Topic) -> PartitionReply:
-    """*reply*, without codes about an epoch that the client has not sent: it need not know them."""
-    if reply.error in _EPOCH_ERRORS and not exchange.has_epoch(topic, reply.partition):
-        return reply._replace(error=ErrorCode.not_leader_or_follower)
-    return reply

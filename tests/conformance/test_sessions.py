@@ -35,7 +35,7 @@ def test_the_fetches_of_any_client_reach_the_brokers_as_incremental_ones(
     before = broker_counts(kafka)
 
     with kafka.tap() as tap:
-        with Sidefetch(tap.bootstrap) as sidefetch:
+        with Sidefetch(tap.bootstrap, options=("--patience", "0.3s")) as sidefetch:
             reading = client.begin(
                 "read",
                 sidefetch.bootstrap,

@@ -1,0 +1,105 @@
+"""A client's two tables: what it wants, and the answer that it would get if nothing were new."""
+
+from collections.abc import Collection
+from typing import Final
+
+from proxy.errors import ErrorCode
+from proxy.fetch.exchange import Exchange
+from proxy.fetch.lane import Landed, Lane
+from proxy.fetch.lanes import Lanes
+from proxy.fetch.lowering import STALE_TOPOLOGY
+from proxy.fetch.sheet import Sheet
+from proxy.fetch.topology import BrokerId, Topology
+from proxy.fetch.wanted import Asker, Wanted
+from proxy.wire.fetch import UNKNOWN, FetchRequest, Key, PartitionReply, Topic, request_layout, response_layout
+
+__all__ = ["Tables"]
+
+_RACKS_VERSION: Final = 11
+_EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
+
+
+class Tables:
+    """Both, brought up to each fetch of the client and to each answer of broker *node_id*."""
+
+    def __init__(self, node_id: BrokerId, lanes: Lanes) -> None:
+        self._node_id = node_id
+        self._lanes = lanes
+        self.wanted = Wanted()
+        self.sheet = Sheet(response_layout(0), committed=False)
+        """Of no use before the first ``update``."""
+
+    def update(self, request: FetchRequest, topology: Topology) -> bool:
+        """Take in a fetch; returns whether it is of another kind than the last, so that nothing can be kept."""
+        layout = request_layout(request.version)
+        follows = request.version >= _RACKS_VERSION and bool(request.options.rack_id)
+        asker = Asker(self._node_id, self._lanes.patient.by_id, follows)
+        change = self.wanted.update(layout, request.sections, topology, asker)
+        self._lanes.changed(change.touched)
+        committed = bool(request.options.isolation)
+        reshaped: Collection[int] = change.reshaped
+        is_other = not self.sheet.suits(request.version, committed=committed)
+        if is_other:
+            self.sheet = Sheet(response_layout(request.version), committed=committed)
+            reshaped = range(len(request.sections))
+        self.sheet.reshape(layout, request.sections, reshaped)
+        return is_other
+
+    def take_in(self, lane: Lane, landed: Landed, asking: Exchange | None, now_s: float) -> frozenset[Topic]:
+        """Take over what an answer tells; returns the client's topics whose errors call for a new look.
+
+        A lane may bring what has moved to the other one meanwhile. It is news all the same, unless the client has
+        gone on from there.
+        """
+        stale = set()
+        for topic, replies in landed.response.topics:
+            named = self.wanted.named.get(topic)
+            for reply in replies:
+                key = Key(topic, reply.partition)
+                ask = landed.asked.get(key)
+                if named is None or ask is None or ask != self.wanted.asks.get(key):
+                    continue
+                is_news = _is_news(reply)
+                if reply.error in STALE_TOPOLOGY:
+                    stale.add(named)
+                elif not reply.error and (is_news or key in lane.asks):
+                    self.sheet.learn(named, reply)
+                if not is_news:
+                    continue
+                if len(reply.records) and not reply.error:
+                    self._lanes.brought(key, ask, reply, now_s)
+                    continue
+                self._lanes.failed(key)
+                if asking is not None:
+                    asking.add(named, _unless_ours(reply, asking, named))
+        return frozenset(stale)
+
+    def lacks(self, exchange: Exchange) -> bool:
+        """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
+        told = {topic: list(replies) for topic, replies in exchange.news.items()}
+        for key, reply in self.ready(exchange):
+            told.setdefault(self.wanted.named[key.topic], []).append(reply)
+        return self.sheet.lacks(told)
+
+    def ready(self, exchange: Exchange) -> list[tuple[Key, PartitionReply]]:
+        """What is held and fits in the answer."""
+        return self._lanes.held.ready(exchange.request.options.max_bytes)
+
+    def hand_out(self, exchange: Exchange) -> None:
+        """Put what is ready into the answer."""
+        for key, reply in self.ready(exchange):
+            exchange.add(self.wanted.named[key.topic], reply)
+            self._lanes.held.give(key)
+
+
+def _is_news(reply: PartitionReply) -> bool:
+    """Whether an answer says more of a partition than its offsets."""
+    redirected = reply.preferred_read_replica != UNKNOWN
+    return bool(reply.error or len(reply.records) or redirected or reply.diverging_epoch is not None)
+
+
+def _unless_ours(reply: PartitionReply, exchange: Exchange, topic: Topic) -> PartitionReply:
+    """*reply*, without codes about an epoch that the client has not sent: it need not know them."""
+    if reply.error in _EPOCH_ERRORS and not exchange.has_epoch(topic, reply.partition):
+        return reply._replace(error=ErrorCode.not_leader_or_follower)
+    return reply
