@@ -17,6 +17,7 @@ from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
 from proxy.net.listeners import Listeners
 from proxy.net.logs import Log
+from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.trace import Record
@@ -79,7 +80,13 @@ class Proxy:
         self._config = config
         self._log = log
         self._topology = TopologyService(config.upstream, log)
-        self._services = Services(self._topology, config.upstream.connect_timeout_s, observe, log)
+        self._services = Services(
+            self._topology,
+            config.upstream.connect_timeout_s,
+            Budget(config.upstream.memory_bytes, log),
+            observe,
+            log,
+        )
         self._clients: set[ClientConnection] = set()
         self._gone = trio.Event()
         self._stopping = trio.Event()
@@ -179,7 +186,7 @@ class Proxy:
             if address is None:
                 continue
             try:
-                frames = await connect(address, connect_timeout_s=timeout_s)
+                frames = await connect(address, connect_timeout_s=timeout_s, budget=self._services.budget)
             except BrokerUnavailable as wrong:
                 failures.append(str(wrong))
             else:
