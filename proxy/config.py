@@ -222,13 +222,22 @@ class UpstreamConfig:
             "Below the request timeouts of all clients.",
         ),
     )
+    memory_bytes: int = attrs.field(
+        default=256 * 1024**2,
+        metadata=_option(
+            "memory",
+            _bytes(16 * 1024**2, 2**40),
+            "The most memory for what brokers have sent; beyond it they are read later, and nobody fails.",
+            "32 answers of the default fetch-buffer at once.",
+        ),
+    )
     fetch_buffer_bytes: int = attrs.field(
         default=8 * 1024**2,
         metadata=_option(
             "fetch-buffer",
             _bytes(64 * 1024, 2**31 - 1),
-            "The most that one fetch asks a broker for; a single batch may be larger.",
-            "Large enough for full speed, and many fit into the memory of a sidecar.",
+            "The most bytes asked for in one fetch, whatever the client asks for; at most half of memory.",
+            "Eight partitions at the clients' usual 1 MiB. A batch that is larger comes all the same (KIP-74).",
         ),
     )
 
@@ -395,6 +404,13 @@ def problems_between(config: Config) -> list[str]:
         for address in config.upstream.bootstrap_servers
         if any(_same(address, ours) for ours in down.listen)
     ]
+    up = config.upstream
+    if up.fetch_buffer_bytes > up.memory_bytes / 2:
+        most = _show_bytes(up.memory_bytes // 2)
+        problems.append(
+            f"fetch-buffer: {_show_bytes(up.fetch_buffer_bytes)} is more than half of memory"
+            f" ({_show_bytes(up.memory_bytes)}); accepted: at most {most}"
+        )
     return problems
 
 

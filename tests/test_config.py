@@ -153,6 +153,15 @@ def test_the_defaults_are_in_order() -> None:
     assert problems_between(Config(KAFKA)) == []
 
 
+def test_a_fetch_may_ask_for_half_of_the_memory_and_no_more() -> None:
+    half = attrs.evolve(KAFKA, memory_bytes=16 * 1024**2, fetch_buffer_bytes=8 * 1024**2)
+
+    assert problems_between(Config(half)) == []
+    assert problems_between(Config(attrs.evolve(half, fetch_buffer_bytes=8 * 1024**2 + 1))) == [
+        "fetch-buffer: 8388609B is more than half of memory (16MiB); accepted: at most 8MiB"
+    ]
+
+
 @pytest.mark.parametrize("port", [9093, 9192])
 def test_a_listen_port_among_the_broker_ports_is_a_problem(port: int) -> None:
     (problem,) = problems_between(listening(Address("127.0.0.1", port)))

@@ -18,6 +18,7 @@ from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
 from proxy.net.listeners import Listeners
 from proxy.net.logs import Log
+from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.trace import Record
@@ -81,8 +82,14 @@ class Proxy:
         self._log = log
         self._topology = TopologyService(config.upstream, log)
         upstream = config.upstream
-        reading = Reading(upstream.patience_s, upstream.fetch_buffer_bytes, upstream.ask_timeout_s)
-        self._services = Services(self._topology, upstream.connect_timeout_s, reading, observe, log)
+        self._services = Services(
+            self._topology,
+            upstream.connect_timeout_s,
+            Reading(upstream.patience_s, upstream.fetch_buffer_bytes, upstream.ask_timeout_s),
+            Budget(upstream.memory_bytes, log),
+            observe,
+            log,
+        )
         self._clients: set[ClientConnection] = set()
         self._gone = trio.Event()
         self._stopping = trio.Event()
@@ -182,7 +189,7 @@ class Proxy:
             if address is None:
                 continue
             try:
-                frames = await connect(address, connect_timeout_s=timeout_s)
+                frames = await connect(address, connect_timeout_s=timeout_s, budget=self._services.budget)
             except BrokerUnavailable as wrong:
                 failures.append(str(wrong))
             else:

@@ -15,6 +15,7 @@ from kio.static.protocol import RequestPayload
 
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, MalformedFrame
+from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.wire import api_versions, messages
 from proxy.wire.apis import ApiRanges
@@ -82,8 +83,8 @@ class BrokerConnection:
         return body
 
 
-async def connect(address: Address, *, connect_timeout_s: float) -> FrameSocket:
-    """A bare connection, to be closed by the caller.
+async def connect(address: Address, *, connect_timeout_s: float, budget: Budget | None = None) -> FrameSocket:
+    """A bare connection, to be closed by the caller. Its large frames claim their memory from *budget*.
 
     Raises: BrokerUnavailable: there is none within *connect_timeout_s*.
     """
@@ -91,7 +92,7 @@ async def connect(address: Address, *, connect_timeout_s: float) -> FrameSocket:
         with trio.fail_after(connect_timeout_s):
             stream = await trio.open_tcp_stream(address.host, address.port)
         try:
-            return FrameSocket(stream, _MAX_ANSWER_BYTES)
+            return FrameSocket(stream, _MAX_ANSWER_BYTES, budget)
         except OSError:
             stream.socket.close()  # it was reset before anybody looked
             raise
@@ -116,12 +117,14 @@ async def dial(
         yield connection
 
 
-async def open_broker(address: Address, *, client_id: str | None, connect_timeout_s: float) -> BrokerConnection:
+async def open_broker(
+    address: Address, *, client_id: str | None, connect_timeout_s: float, budget: Budget | None = None
+) -> BrokerConnection:
     """A connection on which the handshake is made, to be closed by the caller. It has no time limit.
 
     Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
     """
-    frames = await connect(address, connect_timeout_s=connect_timeout_s)
+    frames = await connect(address, connect_timeout_s=connect_timeout_s, budget=budget)
     connection = BrokerConnection(frames, client_id)
     frames.limit(_MAX_HANDSHAKE_BYTES)
     try:

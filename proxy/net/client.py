@@ -18,6 +18,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
 from proxy.net.logs import Log
+from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.topology import TopologyService
 from proxy.relay.client import ClientRelay
@@ -56,6 +57,7 @@ class Services:
     topology: TopologyService
     connect_timeout_s: float
     reading: Reading
+    budget: Budget
     observe: Callable[[Record], None]
     log: Log
 
@@ -252,11 +254,11 @@ class ClientConnection:
         address = self._services.topology.address_of(self._node_id)
         if address is None:
             raise BrokerUnavailable(f"broker {self._node_id} has no known address")
-        timeout_s = self._services.connect_timeout_s
+        timeout_s, budget = self._services.connect_timeout_s, self._services.budget
         if link is Link.PASS:
-            return await connect(address, connect_timeout_s=timeout_s), {}
+            return await connect(address, connect_timeout_s=timeout_s, budget=budget), {}
         with trio.move_on_after(timeout_s):
-            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s)
+            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget)
             return connection.frames, connection.versions
         raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
 
@@ -267,6 +269,9 @@ class ClientConnection:
                     self._handle(LinkFrame(link, frame))
                     if self._links.get(link) is not opened:
                         return  # closed for what it said; the rest of it is not for the link that follows
+                # What they are views of counts until nobody holds them.
+                frames.clear()
+                del frame
                 # The broker is read no faster than the client reads us.
                 await self._outbox.drained()
         except (OSError, MalformedFrame):

@@ -4,6 +4,7 @@ Sockets are used without trio's stream around them: a call is tried first, and o
 a third of the work per call, on the path that all records take.
 """
 
+import math
 import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from typing import Final, Self
 
 import trio
 
+from proxy.net.memory import Budget
 from proxy.wire.frames import FrameReader
 
 __all__ = ["FrameSocket", "Outbox"]
@@ -28,10 +30,13 @@ _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 class FrameSocket:
     """One connection, as frames. Closes when its ``with`` ends.
 
+    With a *budget*, a large frame is not read before its memory has been granted. The buffer kept for the next one
+    stays claimed, and is the first to be given back when somebody waits: it is there to save time, not fetches.
+
     Raises: OSError: the connection broke; MalformedFrame: a frame's size is impossible.
     """
 
-    def __init__(self, stream: trio.SocketStream, max_frame_bytes: int) -> None:
+    def __init__(self, stream: trio.SocketStream, max_frame_bytes: int, budget: Budget | None = None) -> None:
         """Takes over *stream*'s socket; the stream must not be used again."""
         self.local_host: str = stream.socket.getsockname()[0]
         self.peer: str = _text(stream.socket.getpeername())
@@ -39,6 +44,7 @@ class FrameSocket:
         self._socket.setblocking(False)
         _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
+        self._budget = budget
         self._turns = 0
 
     def __enter__(self) -> Self:
@@ -58,10 +64,13 @@ class FrameSocket:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+            self._drop_spare()
 
     async def receive(self) -> list[memoryview]:
         """The next frames, one or more, without their sizes; none when the peer has closed."""
         while True:
+            if self._frames.needs:
+                await self._make_room()
             space = self._frames.space()
             try:
                 size = self._socket.recv_into(space)
@@ -78,6 +87,21 @@ class FrameSocket:
             frames = self._frames.received(size)
             if frames:
                 return frames
+
+    async def _make_room(self) -> None:
+        if self._budget is None:
+            self._frames.grant()
+            return
+        await self._budget.admit(self._frames.needs, self._frames.grant)
+        if self._budget.is_short:
+            self._frames.drop_spare()
+        else:
+            self._budget.holding(self, -math.inf, self._drop_spare)
+
+    def _drop_spare(self) -> None:
+        self._frames.drop_spare()
+        if self._budget is not None:
+            self._budget.released(self)
 
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Send as much as fits without waiting; returns how many bytes that were."""

@@ -5,11 +5,13 @@ from typing import Final
 
 from proxy.errors import MalformedFrame
 
-__all__ = ["FrameReader", "with_size"]
+__all__ = ["Buffer", "FrameReader", "with_size"]
 
 _SIZE: Final = struct.Struct(">i")
 _ARRIVALS_BYTES: Final = 16 * 1024
 """Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
+_ROOM: Final = 4
+"""A buffer serves again for payloads down to its size divided by this: a small one must not hold a large one's."""
 
 
 def with_size(payload: bytes) -> bytes:
@@ -17,13 +19,20 @@ def with_size(payload: bytes) -> bytes:
     return _SIZE.pack(len(payload)) + payload
 
 
+class Buffer(bytearray):
+    """The memory of one large payload, there until the last view of it is gone; weak references tell when."""
+
+    __slots__ = ("__weakref__",)
+
+
 class FrameReader:
     """Cuts what arrives on one connection into frames; the caller receives straight into its buffers.
 
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
-    Use:    receive into ``space()``, then tell ``received(n)``, which returns the payloads now complete, oldest
-            first. A payload of over 16 KiB is never copied once its size is known; smaller ones are, once.
-            Payloads are read-only, and stay valid for as long as they, or views of them, are held.
+    Use:    as long as ``needs`` is not 0, ``grant`` first. Receive into ``space()``, then tell ``received(n)``,
+            which returns the payloads now complete, oldest first. A payload of over 16 KiB is never copied once its
+            size is known; smaller ones are, once. Payloads are read-only, and stay valid for as long as they, or
+            views of them, are held.
     Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffer of one is used
             for the next: fresh memory would have to be cleared twice, by the system and by Python.
     Raises: MalformedFrame: a size is negative or over *max_frame_bytes*. The reader is then useless.
@@ -31,7 +40,7 @@ class FrameReader:
             broker's ``socket.request.max.bytes``.
     """
 
-    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spare")
+    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spare", "needs")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -39,14 +48,29 @@ class FrameReader:
         self._end = 0
         self._large: memoryview | None = None
         self._filled = 0
-        self._spare = bytearray()
+        self._spare: Buffer | None = None
+        self.needs: int = 0
+        """Size in bytes of a payload that has begun, for which there is no buffer yet; 0 where there is none."""
 
     def limit(self, max_frame_bytes: int) -> None:
         """From here on, frames may have up to *max_frame_bytes*."""
         self._max_frame_bytes = max_frame_bytes
 
+    def grant(self) -> Buffer:
+        """Take the memory that ``needs`` tells, and return it: it may serve for several payloads in turn."""
+        assert self.needs, "nothing was asked for"
+        size, self.needs = self.needs, 0
+        self._spare = Buffer(size)
+        self._begin(self._spare, size)
+        return self._spare
+
+    def drop_spare(self) -> None:
+        """Keep no memory for later; what is being received, or held, stays."""
+        self._spare = None
+
     def space(self) -> memoryview:
         """Where the next bytes must be received; never empty."""
+        assert not self.needs, "there is no memory for them yet"
         if self._large is not None:
             return self._large[self._filled :]
         return memoryview(self._arrivals)[self._end :]
@@ -65,13 +89,13 @@ class FrameReader:
     @property
     def at_boundary(self) -> bool:
         """Whether nothing of a next frame has arrived."""
-        return self._large is None and self._end == 0
+        return self._large is None and self._end == 0 and not self.needs
 
     def _cut(self) -> list[memoryview]:
         arrived = memoryview(bytes(memoryview(self._arrivals)[: self._end]))
         frames: list[memoryview] = []
-        at = 0
-        while self._end - at >= _SIZE.size:
+        at = large = 0
+        while self._end - at >= _SIZE.size and not large:
             (size,) = _SIZE.unpack_from(arrived, at)
             if not 0 <= size <= self._max_frame_bytes:
                 raise MalformedFrame(f"frame size {size} is not within 0..{self._max_frame_bytes}")
@@ -79,24 +103,32 @@ class FrameReader:
             if body + size <= self._end:
                 frames.append(arrived[body : body + size])
                 at = body + size
-                self._spare = bytearray()
+                self._spare = None
             elif size + _SIZE.size > len(self._arrivals):
-                self._large = self._buffer(size)
-                self._filled = self._end - body
-                self._large[: self._filled] = arrived[body:]
-                at = self._end
+                at, large = body, size
             else:
                 break
         left = arrived[at:]
         self._arrivals[: len(left)] = left
         self._end = len(left)
+        if large:
+            self._find_room(large)
         return frames
 
-    def _buffer(self, size: int) -> memoryview:
-        """*size* bytes, in the last large payload's memory if nobody holds that any more."""
-        if len(self._spare) < size or _is_viewed(self._spare):
-            self._spare = bytearray(size)
-        return memoryview(self._spare)[:size]
+    def _find_room(self, size: int) -> None:
+        """In the last large payload's memory if nobody holds that any more; else that is let go of first."""
+        spare = self._spare
+        if spare is not None and size <= len(spare) <= size * _ROOM and not _is_viewed(spare):
+            self._begin(spare, size)
+        else:
+            self._spare = None
+            self.needs = size
+
+    def _begin(self, buffer: Buffer, size: int) -> None:
+        """Receive a payload of *size* into *buffer*, with what has arrived of it."""
+        self._large = memoryview(buffer)[:size]
+        self._large[: self._end] = memoryview(self._arrivals)[: self._end]
+        self._filled, self._end = self._end, 0
 
 
 def _is_viewed(buffer: bytearray) -> bool:

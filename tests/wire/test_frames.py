@@ -1,6 +1,7 @@
 """Frames out of a byte stream, however it is cut."""
 
 import struct
+import weakref
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,8 @@ def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
     frames: list[bytes] = []
     at = number = 0
     while at < len(data):
+        if reader.needs:
+            reader.grant()
         space = reader.space()
         piece = data[at : at + min(cuts[number % len(cuts)], len(space))]
         space[: len(piece)] = piece
@@ -31,6 +34,8 @@ def feed_views(reader: FrameReader, data: bytes) -> list[memoryview]:
     """The same with the reader's own views, and as much at once as it takes."""
     frames: list[memoryview] = []
     while data:
+        if reader.needs:
+            reader.grant()
         space = reader.space()
         piece, data = data[: len(space)], data[len(space) :]
         space[: len(piece)] = piece
@@ -97,7 +102,9 @@ def test_part_of_a_frame_is_no_boundary() -> None:
     assert reader.at_boundary
     assert feed(reader, frame[:3], [3]) == []
     assert not reader.at_boundary
-    assert feed(reader, frame[3:99_000], [50_000]) == []
+    assert feed(reader, frame[3:4], [1]) == []
+    assert not reader.at_boundary
+    assert feed(reader, frame[4:99_000], [50_000]) == []
     assert not reader.at_boundary
     assert len(feed(reader, frame[99_000:], [50_000])) == 1
     assert reader.at_boundary
@@ -138,9 +145,75 @@ def test_a_large_frame_is_received_in_place() -> None:
     reader = FrameReader(LIMIT)
     reader.space()[:4] = struct.pack(">i", 100_000)
     reader.received(4)
+    buffer = reader.grant()
     space = reader.space()
     assert len(space) == 100_000
 
     (frame,) = reader.received(len(space))
 
-    assert frame.obj is space.obj
+    assert frame.obj is space.obj is buffer
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 16_380])
+def test_no_memory_is_taken_for_a_large_frame_before_it_is_granted(arrived: int) -> None:
+    reader = FrameReader(LIMIT)
+    frame = with_size(bytes(range(250)) * 400)
+
+    feed(reader, frame[: 4 + arrived], [4 + arrived])
+
+    assert reader.needs == 100_000
+    assert len(reader.grant()) == 100_000
+    assert reader.needs == 0
+    assert feed(reader, frame[4 + arrived :], [100_000]) == [frame[4:]]
+
+
+def test_the_frames_before_a_large_one_do_not_wait_for_its_memory() -> None:
+    reader = FrameReader(LIMIT)
+
+    assert feed(reader, with_size(b"small") + with_size(bytes(100_000))[:9], [18]) == [b"small"]
+    assert reader.needs == 100_000
+
+
+def test_the_memory_of_a_held_frame_is_gone_with_its_last_view() -> None:
+    reader = FrameReader(LIMIT)
+    frames = feed_views(reader, with_size(b"1" * 90_000))
+    memory = weakref.ref(frames[0].obj)
+    part = frames[0][5:10]
+    reader.drop_spare()
+
+    frames.clear()
+    assert memory() is not None
+    del part
+    assert memory() is None
+
+
+def test_memory_that_serves_no_more_is_let_go_of_before_more_is_asked_for() -> None:
+    reader = FrameReader(LIMIT)
+    memory = weakref.ref(feed_views(reader, with_size(bytes(90_000))).pop().obj)
+
+    feed(reader, with_size(bytes(90_001))[:4], [4])
+
+    assert reader.needs == 90_001
+    assert memory() is None
+
+
+def test_a_small_frame_is_not_received_into_the_memory_of_a_much_larger_one() -> None:
+    reader = FrameReader(LIMIT)
+    feed_views(reader, with_size(bytes(400_000)))
+
+    feed(reader, with_size(bytes(100_000))[:4], [4])
+    assert reader.needs == 0
+    feed(reader, bytes(100_000), [100_000])
+    feed(reader, with_size(bytes(99_999))[:4], [4])
+
+    assert reader.needs == 99_999
+
+
+def test_what_is_being_received_stays_when_the_spare_is_dropped() -> None:
+    reader = FrameReader(LIMIT)
+    frame = with_size(b"1" * 90_000)
+    feed(reader, frame[:50_000], [50_000])
+
+    reader.drop_spare()
+
+    assert feed(reader, frame[50_000:], [50_000]) == [frame[4:]]

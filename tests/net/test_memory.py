@@ -1,0 +1,288 @@
+"""The budget for what brokers send: who waits for whom, and who never does."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from proxy.demo.client import Connection
+from proxy.demo.cluster import embedded_cluster
+from proxy.net.memory import RESERVE_BYTES, Budget
+from proxy.wire.frames import Buffer
+from tests.net.budgets import LIMIT, MIB, Holders, budgeted, take
+from tests.net.proxied import ask, configured, running
+
+
+@pytest.fixture
+def budget() -> Budget:
+    return budgeted().budget
+
+
+@attrs.define
+class Taker:
+    """Takes in a task of its own."""
+
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    views: list[memoryview] | None = None
+
+    async def run(self, budget: Budget, size_bytes: int) -> None:
+        with self.scope:
+            self.views = await take(budget, size_bytes)
+
+
+async def started(nursery: trio.Nursery, budget: Budget, *sizes_bytes: int) -> list[Taker]:
+    """One taker a size, in that order, all as far as they come."""
+    takers = []
+    for size_bytes in sizes_bytes:
+        takers.append(Taker())
+        nursery.start_soon(takers[-1].run, budget, size_bytes)
+        await wait_all_tasks_blocked()
+    return takers
+
+
+def served(takers: Sequence[Taker]) -> list[bool]:
+    return [taker.views is not None for taker in takers]
+
+
+# --------------------------------------------------------------------------------------------------- claims
+
+
+async def test_a_claim_lasts_until_the_last_view_of_the_buffer_is_gone(budget: Budget) -> None:
+    views = await take(budget, MIB)
+    views.append(views[0][5:7].toreadonly())
+
+    del views[0]
+    assert budget.claimed_bytes == MIB
+    views.clear()
+    assert budget.claimed_bytes == 0
+
+
+async def test_who_does_not_fit_waits_for_memory_to_come_back(budget: Budget) -> None:
+    views = await take(budget, LIMIT)
+    async with trio.open_nursery() as nursery:
+        (waiter,) = await started(nursery, budget, MIB)
+        assert (served([waiter]), budget.waiting) == ([False], 1)
+
+        views.clear()
+
+    assert served([waiter]) == [True]
+    assert (budget.claimed_bytes, budget.waiting) == (MIB, 0)
+
+
+async def test_nobody_overtakes(budget: Budget) -> None:
+    first, second = await take(budget, 10 * MIB), await take(budget, 4 * MIB)
+    async with trio.open_nursery() as nursery:
+        takers = await started(nursery, budget, 12 * MIB, MIB)
+        second.clear()
+        await wait_all_tasks_blocked()
+        assert served(takers) == [False, False]
+
+        first.clear()
+
+    assert served(takers) == [True, True]
+
+
+async def test_small_frames_pass_while_all_is_used_up_and_others_wait(budget: Budget) -> None:
+    views = await take(budget, LIMIT)
+    async with trio.open_nursery() as nursery:
+        takers = await started(nursery, budget, RESERVE_BYTES + 1, RESERVE_BYTES)
+        assert served(takers) == [False, True]
+        assert budget.claimed_bytes == LIMIT
+        views.clear()
+
+
+async def test_a_frame_larger_than_the_budget_passes_alone(budget: Budget) -> None:
+    views = await take(budget, MIB)
+    async with trio.open_nursery() as nursery:
+        takers = await started(nursery, budget, LIMIT + 1, MIB)
+        assert served(takers) == [False, False]
+
+        views.clear()
+        await wait_all_tasks_blocked()
+        assert served(takers) == [True, False]
+
+        takers[0].views = None
+
+    assert served(takers[1:]) == [True]
+
+
+async def test_who_is_cancelled_while_waiting_lets_the_next_go(budget: Budget) -> None:
+    views = await take(budget, 10 * MIB)
+    async with trio.open_nursery() as nursery:
+        takers = await started(nursery, budget, 10 * MIB, MIB)
+
+        takers[0].scope.cancel()
+
+    assert served(takers) == [False, True]
+    assert budget.claimed_bytes == 11 * MIB
+    views.clear()
+    assert budget.claimed_bytes == MIB
+
+
+@pytest.mark.parametrize("cancelled_first", [True, False])
+async def test_who_is_cancelled_as_memory_comes_back_keeps_nothing(budget: Budget, cancelled_first: bool) -> None:
+    views = await take(budget, LIMIT)
+    async with trio.open_nursery() as nursery:
+        takers = await started(nursery, budget, LIMIT, LIMIT)
+        if cancelled_first:
+            takers[0].scope.cancel()
+            views.clear()
+        else:
+            views.clear()
+            takers[0].scope.cancel()
+        with trio.fail_after(5):
+            while takers[1].views is None:
+                await trio.sleep(0.001)
+                takers[0].views = None
+
+    assert budget.claimed_bytes == LIMIT
+
+
+async def test_memory_that_cannot_be_had_is_not_claimed(budget: Budget) -> None:
+    def allocate() -> Buffer:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        await budget.admit(MIB, allocate)
+
+    assert budget.claimed_bytes == 0
+
+
+async def test_the_last_view_may_be_let_go_of_in_another_thread(budget: Budget) -> None:
+    views = await take(budget, LIMIT)
+    async with trio.open_nursery() as nursery:
+        (waiter,) = await started(nursery, budget, MIB)
+        await trio.to_thread.run_sync(views.clear)
+
+    assert served([waiter]) == [True]
+
+
+async def test_waits_are_told_once_a_minute() -> None:
+    it = budgeted()
+    views = await take(it.budget, LIMIT)
+    async with trio.open_nursery() as nursery:
+        await started(nursery, it.budget, *[MIB] * 5)
+        views.clear()
+
+    (line,) = it.log.getvalue().splitlines()
+    assert f"memory-waits wanted_bytes={MIB} claimed_bytes={LIMIT} waiting=1" in line
+
+
+# --------------------------------------------------------------------------------------------- what is held
+
+
+async def test_nobody_is_asked_to_drop_anything_while_there_is_enough(budget: Budget) -> None:
+    holders = Holders(budget)
+    await holders.hold("only", 8 * MIB, 1.0)
+
+    await take(budget, 8 * MIB)
+
+    assert holders.asked == []
+
+
+async def test_what_is_held_is_dropped_oldest_first_and_no_more_than_needed(budget: Budget) -> None:
+    holders = Holders(budget)
+    for name, since_s in (("newest", 3.0), ("oldest", 1.0), ("newer", 2.0), ("new", 2.5)):
+        await holders.hold(name, 4 * MIB, since_s)
+
+    await take(budget, 6 * MIB)
+
+    assert holders.asked == ["oldest", "newer"]
+
+
+async def test_the_next_is_asked_once_the_one_before_is_done(budget: Budget) -> None:
+    holders = Holders(budget)
+    for number, name in enumerate(("a", "b", "c")):
+        await holders.hold(name, 5 * MIB, number, at_once=False)
+    async with trio.open_nursery() as nursery:
+        (waiter,) = await started(nursery, budget, 8 * MIB)
+        assert holders.asked == ["a"]
+        holders.drop("a")
+        await wait_all_tasks_blocked()
+        assert holders.asked == ["a", "b"]
+        assert served([waiter]) == [False]
+
+        holders.drop("b")
+
+    assert served([waiter]) == [True]
+    assert holders.asked == ["a", "b"]
+
+
+async def test_a_thousand_that_hold_nothing_are_passed_over(budget: Budget) -> None:
+    for number in range(1000):
+        budget.holding(number, number, partial(budget.released, number))
+    holders = Holders(budget)
+    await holders.hold("all", LIMIT, 1000.0)
+
+    await take(budget, LIMIT)
+
+    assert holders.asked == ["all"]
+
+
+async def test_who_has_released_is_not_asked(budget: Budget) -> None:
+    holders = Holders(budget)
+    await holders.hold("gone", 4 * MIB, 1.0)
+    await holders.hold("here", 12 * MIB, 2.0)
+    holders.drop("gone")
+
+    await take(budget, 8 * MIB)
+
+    assert holders.asked == ["here"]
+
+
+async def test_who_begins_to_hold_while_somebody_waits_is_asked(budget: Budget) -> None:
+    holders = Holders(budget)
+    views = await take(budget, LIMIT)
+    async with trio.open_nursery() as nursery:
+        await started(nursery, budget, MIB)
+
+        budget.holding("late", 1.0, lambda: holders.asked.append("late"))
+        await wait_all_tasks_blocked()
+
+        assert holders.asked == ["late"]
+        views.clear()
+
+
+# --------------------------------------------------------------------------------------- in the whole proxy
+
+
+async def read(client: Connection, offset: int, size_bytes: int) -> int:
+    """How many bytes of records come."""
+    said = ask({0: offset}, max_bytes=size_bytes)
+    said["topics"][0]["partitions"][0]["partition_max_bytes"] = size_bytes
+    response = await client.call("fetch", 11, said)
+    return len(response.responses[0].partitions[0].records or b"")
+
+
+async def test_clients_that_read_more_than_the_memory_are_all_served_and_parked_lanes_hold_none_of_it() -> None:
+    clients, passes = 8, 2
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1, assignment=[[1]])
+        for _ in range(10):
+            cluster.append("t", 0, [bytes(MIB)])
+        plain = configured(cluster.bootstrap)
+        config = attrs.evolve(plain, upstream=attrs.evolve(plain.upstream, memory_bytes=LIMIT))
+        async with running(cluster, config) as it:
+            stay = trio.Event()
+            done = 0
+
+            async def one() -> None:
+                nonlocal done
+                async with it.client(1) as client:
+                    for _ in range(passes):
+                        assert await read(client, 0, 9 * MIB) > 8 * MIB
+                    await client.send("fetch", 11, ask({0: 10}, max_wait=60_000))
+                    done += 1
+                    await stay.wait()
+
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(clients):
+                        nursery.start_soon(one)
+                    while done < clients:
+                        await trio.sleep(0.01)
+                    stay.set()
+            assert it.told("memory-waits")
