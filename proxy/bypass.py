@@ -49,5 +49,7 @@ class Bypass:
         return self.everything or bool(self.clients or self.topics)
 
     def __str__(self) -> str:
-        named = [f"client:{each}" for each in sorted(self.clients)] + [f"topic:{each}" for each in sorted(self.topics)]
-        return ",".join(["all"] * self.everything + named)
+        everything = ["all"] if self.everything else []
+        clients = [f"client:{each}" for each in sorted(self.clients)]
+        topics = [f"topic:{each}" for each in sorted(self.topics)]
+        return ",".join(everything + clients + topics)

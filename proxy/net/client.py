@@ -1,7 +1,7 @@
 """Serves one client connection: carries out what its relay decides."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -16,17 +16,21 @@ from proxy.errors import (
 )
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
+from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.topology import TopologyService
+from proxy.net.verify import Verifier
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
+    Delivered,
     Draining,
     Event,
     Learn,
+    Leave,
     Link,
     LinkFrame,
     LinkLost,
@@ -56,6 +60,9 @@ class Services:
     connect_timeout_s: float
     observe: Callable[[Record], None]
     log: Log
+    live: Live
+    counts: Counter[str]
+    verify_rate: float
 
 
 @attrs.define(eq=False)
@@ -84,6 +91,9 @@ class ClientConnection:
         self._services = services
         self._ready = ready
         self._relay = ClientRelay(node_id, place, random.random())
+        self._verifier = Verifier(
+            node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
+        )
         self._outbox = Outbox(client)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -124,7 +134,8 @@ class ClientConnection:
         try:
             while frames := await self._client.receive():
                 for frame in frames:
-                    self._handle(ClientFrame(frame, self._services.topology.topology))
+                    services = self._services
+                    self._handle(ClientFrame(frame, services.topology.topology, services.live.bypass))
                     await self._taken()
         except OSError:
             pass  # it went without a word
@@ -182,6 +193,11 @@ class ClientConnection:
             case OpenLink(link, client_id):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_link, link, client_id)
+            case Leave(pieces):
+                self._leave(pieces)
+            case Delivered(request, pieces, topology):
+                if self._nursery is not None and self._verifier.picks():
+                    self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
             case CloseLink(link, why):
                 services.log.warning("broker-broke-protocol", node=self._node_id, reason=why)
                 opened = self._links.pop(link, None)
@@ -193,6 +209,13 @@ class ClientConnection:
             self._outbox.put(pieces)
         except OSError:
             self._end()
+
+    def _leave(self, pieces: Sequence[bytes | memoryview]) -> None:
+        assert self._nursery is not None
+        for link in [link for link in self._links if link is not Link.PASS]:
+            self._links.pop(link).scope.cancel()
+        if pieces:
+            self._nursery.start_soon(self._close_left_sessions, pieces)
 
     def _send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
         opened = self._links.get(link)
@@ -296,8 +319,18 @@ class ClientConnection:
             await lane.frames.send(command.pieces)
             await lane.frames.receive()
             return
+        await self._close_sessions_elsewhere(command.pieces)
+
+    async def _close_sessions_elsewhere(self, pieces: Sequence[bytes | memoryview]) -> None:
         address = self._services.topology.address_of(self._node_id)
         if address is not None:
             with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
-                await frames.send(command.pieces)
+                await frames.send(pieces)
                 await frames.receive()
+
+    async def _close_left_sessions(self, pieces: Sequence[bytes | memoryview]) -> None:
+        with trio.move_on_after(_FAREWELL_S, shield=True):
+            try:
+                await self._close_sessions_elsewhere(pieces)
+            except (ProxyError, OSError) as wrong:
+                self._services.log.debug("session-not-closed", node=self._node_id, reason=wrong)

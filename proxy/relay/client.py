@@ -3,22 +3,27 @@
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, assert_never
 
 import attrs
 
+from proxy.bypass import Bypass
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
 from proxy.fetch.topology import BrokerId, Topology
+from proxy.relay.bypass import WayOut
 from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
+    Delivered,
     Draining,
     Event,
     Learn,
+    Leave,
     Link,
     LinkFrame,
     LinkLost,
@@ -62,10 +67,16 @@ class ClientRelay:
     def __init__(self, node_id: BrokerId, place: Place, jitter: float) -> None:
         self._place = place
         self._topology = Topology()
-        self._reader = Reader(node_id, place, jitter)
+        self._new_reader = partial(Reader, node_id, place, jitter)
+        self._reader = self._new_reader()
+        self._reads = False
+        """Whether the reader has been given a fetch."""
+        self._draining = False
+        self._way_out = WayOut()
         self._pipeline = Pipeline()
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
-        self._fetch_slot: Slot | None = None
+        self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
+        """The one that the reader answers."""
         self._owed: deque[_Owed] = deque()
         self._pass_is_open = False
         self._waiting: list[bytes | memoryview] | None = None
@@ -100,9 +111,9 @@ class ClientRelay:
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
-            case ClientFrame(frame, topology):
+            case ClientFrame(frame, topology, bypass):
                 self._topology = topology
-                yield from self._request(frame, now_s)
+                yield from self._request(frame, bypass, now_s)
             case LinkFrame(link, frame):
                 passed = link is Link.PASS
                 yield from self._passed_answer(frame) if passed else self._lane_answer(frame, now_s)
@@ -122,19 +133,26 @@ class ClientRelay:
             case Tick():
                 yield from self._fetched(self._reader.tick(now_s), now_s)
             case Draining():
+                self._draining = True
                 yield from self._fetched(self._reader.drain(), now_s)
             case never:
                 assert_never(never)
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def _request(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+    def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
             if key == ApiKey.FETCH and version >= _FIRST_READ_BY_US and passes(key, version):
-                self._fetches.append((fetch.read_request(header, cursor), self._pipeline.expect()))
-                yield from self._next_fetch(now_s)
+                request = fetch.read_request(header, cursor)
+                if self._way_out.takes(request, bypass, self._topology):
+                    refuse_follower(request.replica_id)
+                    yield from self._pass_answered(header, frame)
+                    yield from self._leave_reader()
+                else:
+                    self._fetches.append((request, self._pipeline.expect()))
+                    yield from self._next_fetch(now_s)
                 return
             if key == ApiKey.API_VERSIONS and not passes(key, version):
                 self._pipeline.expect().pieces = [api_versions.unsupported(header.correlation_id)]
@@ -147,10 +165,16 @@ class ClientRelay:
             answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
-        yield from self._pass_on(frame)
-        self._unanswered = not answered
         if answered:
-            self._owed.append(_Owed(header, self._pipeline.expect()))
+            yield from self._pass_answered(header, frame)
+        else:
+            yield from self._pass_on(frame)
+            self._unanswered = True
+
+    def _pass_answered(self, header: RequestHeader, frame: memoryview) -> Iterator[Command]:
+        yield from self._pass_on(frame)
+        self._unanswered = False
+        self._owed.append(_Owed(header, self._pipeline.expect()))
 
     def _pass_on(self, frame: memoryview) -> Iterator[Command]:
         framed: list[bytes | memoryview] = [_SIZE.pack(len(frame)), frame]
@@ -165,8 +189,18 @@ class ClientRelay:
     def _next_fetch(self, now_s: float) -> Iterator[Command]:
         """Look at the oldest fetch that waits, unless one is being answered."""
         while self._fetches and not self._reader.is_answering:
-            request, self._fetch_slot = self._fetches.popleft()
-            yield from self._carried_out(self._reader.fetch(request, self._topology, now_s))
+            self._fetch, self._reads = self._fetches.popleft(), True
+            yield from self._carried_out(self._reader.fetch(self._fetch[0], self._topology, now_s))
+
+    def _leave_reader(self) -> Iterator[Command]:
+        """Once the client's fetches pass for good, and no answer is owed by the reader: begin with a new one."""
+        if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_answering):
+            farewell = self.farewell()
+            self._reader, self._reads = self._new_reader(), False
+            if self._draining:
+                self._reader.drain()
+            yield from (each for each in farewell if isinstance(each, Note))
+            yield Leave([piece for each in farewell if isinstance(each, Send) for piece in each.pieces])
 
     # -------------------------------------------------------------------------------------------- answers
 
@@ -203,6 +237,7 @@ class ClientRelay:
     def _fetched(self, commands: Iterable[fetching.Command], now_s: float) -> Iterator[Command]:
         yield from self._carried_out(commands)
         yield from self._next_fetch(now_s)
+        yield from self._leave_reader()
 
     def _carried_out(self, commands: Iterable[fetching.Command]) -> Iterator[Command]:
         """The reader's commands as those of the connection."""
@@ -217,9 +252,11 @@ class ClientRelay:
                 case fetching.Note(record):
                     yield Note(record)
                 case fetching.Answered(pieces):
-                    assert self._fetch_slot is not None
-                    self._fetch_slot.pieces = pieces
+                    assert self._fetch is not None
+                    (request, slot), self._fetch = self._fetch, None
+                    slot.pieces = pieces
                     yield from self._ready()
+                    yield Delivered(request, pieces, self._topology)
                 case never:
                     assert_never(never)
 

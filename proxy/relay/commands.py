@@ -5,19 +5,22 @@ from collections.abc import Sequence
 
 import attrs
 
+from proxy.bypass import Bypass
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
 from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import Topic
+from proxy.wire.fetch import FetchRequest, Topic
 
 __all__ = [
     "ClientFrame",
     "CloseLink",
     "Command",
+    "Delivered",
     "Draining",
     "Event",
     "Learn",
+    "Leave",
     "Link",
     "LinkFrame",
     "LinkLost",
@@ -50,6 +53,8 @@ class ClientFrame:
     frame: memoryview
     topology: Topology
     """As it is known now."""
+    bypass: Bypass
+    """As it is set now."""
 
 
 @attrs.frozen
@@ -122,6 +127,27 @@ class CloseLink:
 
 
 @attrs.frozen
+class Leave:
+    """Nothing more is read for the client: close all its links but PASS, whatever they still bring.
+
+    ``LinkLost`` must not follow.
+    """
+
+    pieces: Sequence[bytes | memoryview]
+    """Frames that close its sessions at the broker, to be sent on another connection; answers do not matter."""
+
+
+@attrs.frozen
+class Delivered:
+    """What the client was read is in a ``Reply``, or in one that is about to come: for whoever verifies it."""
+
+    request: FetchRequest
+    pieces: Pieces
+    topology: Topology
+    """In which the request's topics are found."""
+
+
+@attrs.frozen
 class Reply:
     """Send this answer to the client, after those before it."""
 
@@ -140,4 +166,4 @@ class Note:
     record: Record
 
 
-Command = OpenLink | Send | CloseLink | Reply | Learn | Note
+Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
+from proxy.bypass import Bypass
 from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
@@ -85,6 +86,7 @@ class Play:
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
+        self.bypass = Bypass()
         self.relay = ClientRelay(BrokerId(1), self.place, jitter=0.0)
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
@@ -139,7 +141,7 @@ class Play:
 
     def request(self, frame: bytes) -> list[Command]:
         """Any request of the client, with its size."""
-        return self.handle(ClientFrame(memoryview(frame)[4:], self.known))
+        return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass))
 
     def answer(
         self, parts: Mapping[int, Part], *, session_id: int | None = None, error: int = 0, throttle_ms: int = 0
