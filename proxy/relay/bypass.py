@@ -30,6 +30,8 @@ class WayOut:
     _session: frozenset[Topic] = frozenset()
     """Topics of the session that the client has with the broker itself."""
     _in_a_row: int = 0
+    left_behind: int = NO_SESSION
+    """The session that the client's last fetch was in, where it had the broker grant it and passes no more."""
 
     @property
     def is_taken(self) -> bool:
@@ -42,16 +44,18 @@ class WayOut:
         An id that *topology* does not know matches no topic: the reader, to which such a fetch goes, has it learnt.
         Cost: O(1) without a bypass, else O(topics).
         """
-        if not bypass:
-            self._session, self._in_a_row = frozenset(), 0
-            return False
-        topics = frozenset(section.topic for section in request.sections)
-        if request.session_id != NO_SESSION and request.session_epoch != INITIAL_EPOCH:
-            topics |= self._session
+        topics = self._topics(request) if bypass else frozenset()
         takes = bypass.matches(request.header.client_id, _names(topics, topology))
+        self.left_behind = request.session_id if self._session and not takes else NO_SESSION
         self._session = topics if takes and request.session_epoch >= INITIAL_EPOCH else frozenset()
         self._in_a_row = self._in_a_row + 1 if takes else 0
         return takes
+
+    def _topics(self, request: FetchRequest) -> frozenset[Topic]:
+        """What it is about, named or not."""
+        named = frozenset(section.topic for section in request.sections)
+        is_within = request.session_id != NO_SESSION and request.session_epoch != INITIAL_EPOCH
+        return named | self._session if is_within else named
 
 
 def _names(topics: Iterable[Topic], topology: Topology) -> Iterator[str]:

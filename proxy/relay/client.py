@@ -36,6 +36,7 @@ from proxy.relay.commands import (
     Told,
 )
 from proxy.relay.pipeline import Pipeline, Slot
+from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire import addresses, api_versions, fetch, produce
 from proxy.wire.addresses import Place
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, passes
@@ -151,6 +152,7 @@ class ClientRelay:
                     yield from self._pass_answered(header, frame)
                     yield from self._leave_reader()
                 else:
+                    yield from self._close_left_behind(header)
                     self._fetches.append((request, self._pipeline.expect()))
                     yield from self._next_fetch(now_s)
                 return
@@ -170,6 +172,16 @@ class ClientRelay:
         else:
             yield from self._pass_on(frame)
             self._unanswered = True
+
+    def _close_left_behind(self, client: RequestHeader) -> Iterator[Command]:
+        """Close the session that the client had with the broker while it was bypassed; its answer is nobody's."""
+        session_id = self._way_out.left_behind
+        if session_id != NO_SESSION:
+            options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
+            framed = fetch.write_request(client, options, session_id, FINAL_EPOCH, {}, ())
+            yield from self._pass_on(memoryview(framed)[_SIZE.size :])
+            self._unanswered = False
+            self._owed.append(_Owed(client, Slot()))
 
     def _pass_answered(self, header: RequestHeader, frame: memoryview) -> Iterator[Command]:
         yield from self._pass_on(frame)

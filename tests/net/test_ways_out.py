@@ -80,11 +80,15 @@ async def test_a_session_of_the_clients_own_lives_while_it_is_bypassed_and_is_lo
         within = {"session_id": granted, "topics": [], "max_wait": 20, "min_bytes": 1, "max_bytes": 1 << 20}
         response = await client.call("fetch", VERSION, {**within, "session_epoch": 1})
         assert granted
+        assert it.cluster.sessions == 1
         assert (response.error_code, response.session_id) == (0, granted)
 
         set_bypass(it, "")
         response = await client.call("fetch", VERSION, {**within, "session_epoch": 2})
         assert response.error_code == 70
+        with trio.fail_after(3):
+            while it.cluster.sessions:
+                await trio.sleep(0.01)
         assert (await fetch(client, {0: 0}, session_epoch=0)).session_id == 0
 
 

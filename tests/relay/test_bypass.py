@@ -138,11 +138,15 @@ def test_a_session_is_the_clients_and_the_brokers_own_while_its_topics_match() -
 @pytest.mark.parametrize("bypass", ["", "topic:u"])
 def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: str) -> None:
     play = passing(BY_TOPIC)
+    play.broker_fetch = 11
     starts(play)
     play.handle(brokers_answer(100)[1])
 
     play.bypass = Bypass.parse(bypass)
     (lost,) = told(goes_on(play, 1))
+    closing = play._read_fetch(play.passed.pop())
+    assert (closing.session_id, closing.epoch, dict(closing.offsets)) == (7, -1, {})
+    assert of_type(Reply, play.handle(brokers_answer(101)[1])) == []
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
     play.open(Link.LANE)
     (answer,) = told(play.answer({0: IDLE}))
