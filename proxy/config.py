@@ -12,6 +12,8 @@ from typing import Any, Final, Literal, Self
 
 import attrs
 
+from proxy.bypass import Bypass
+
 __all__ = [
     "ENV_PREFIX",
     "OPTIONS",
@@ -162,6 +164,8 @@ _ADDRESSES: Final = Kind(
     _addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v))
 )
 _PORTS: Final = Kind(PortRange.parse, "FIRST-LAST, within 1-65535")
+_BYPASS: Final = Kind(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
+_SHARE: Final = Kind(_scaled({"": 1.0}, 0, 1), "0 to 1", lambda v: f"{v:g}")
 _HOST: Final = Kind(
     _plain_host,
     "a host name or IP address without a port, not 0.0.0.0 or ::",
@@ -310,6 +314,24 @@ class Config:
     upstream: UpstreamConfig
     downstream: DownstreamConfig = DownstreamConfig()
     log: LogConfig = LogConfig()
+    bypass: Bypass = attrs.field(
+        default=Bypass(),
+        metadata=_option(
+            "bypass",
+            _BYPASS,
+            "Whose fetches pass to the brokers as they came; SIGHUP has it read again.",
+            "Everybody is read for.",
+        ),
+    )
+    verify_rate: float = attrs.field(
+        default=0.0,
+        metadata=_option(
+            "verify",
+            _SHARE,
+            "Share of the answers with records that are compared with a fetch of their own at the broker.",
+            "Each costs the broker a second read.",
+        ),
+    )
     grace_s: float = attrs.field(
         default=10.0,
         metadata=_option(

@@ -49,6 +49,14 @@ class Command:
             while text not in self.output and (chunk := await self._process.stdout.receive_some()):
                 self.output += chunk.decode()
 
+    async def until_again(self, text: str) -> None:
+        """Read until it says so once more than it has."""
+        assert self._process.stdout is not None
+        seen = self.output.count(text)
+        with trio.fail_after(60):
+            while self.output.count(text) == seen and (chunk := await self._process.stdout.receive_some()):
+                self.output += chunk.decode()
+
     async def end(self) -> int:
         """Read to the end; the exit code."""
         await self.until("\0")

@@ -19,7 +19,7 @@ _TITLES: Final = {
     "upstream": "towards the brokers",
     "downstream": "towards the clients",
     "log": "logs",
-    "": "stopping",
+    "": "ways out, and stopping",
 }
 _METAVARS: Final = {
     "bootstrap-servers": "HOST:PORT,...",
@@ -29,6 +29,8 @@ _METAVARS: Final = {
     "max-frame": "SIZE",
     "log-format": "FORMAT",
     "log-level": "LEVEL",
+    "bypass": "WHOSE,...",
+    "verify": "SHARE",
 }
 
 

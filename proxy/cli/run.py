@@ -13,7 +13,8 @@ def add_to(commands: Commands) -> None:
         "run",
         help="serve clients until SIGTERM or Ctrl-C",
         description="Serve Kafka clients until SIGTERM or Ctrl-C. Clients connect to --listen as if it were the"
-        " cluster. An option is taken from its flag, else from the environment, else from the file.",
+        " cluster. An option is taken from its flag, else from the environment, else from the file. On SIGHUP they"
+        " are read again: --bypass and --log-level take effect at once.",
         usage="sidefetch run [OPTIONS]",
         allow_abbrev=False,
     )
@@ -27,5 +28,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from proxy.net.app import serve
 
-    trio.run(serve, settings.config)
+    trio.run(serve, settings.config, lambda: settings_of(arguments).config)
     return 0

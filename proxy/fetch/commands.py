@@ -35,6 +35,8 @@ class CloseLane:
 
     lane: LaneName
     why: str
+    is_fault: bool
+    """Whether the broker is to blame."""
 
 
 @attrs.frozen

@@ -52,8 +52,8 @@ class _Flight:
     correlation_id: int
     request_bytes: int
     sent_s: float
-    late_s: float
-    """When the broker must have answered."""
+    late_s: float | None
+    """When the broker must have answered; None once its answer comes."""
 
 
 @attrs.frozen
@@ -135,6 +135,11 @@ class Lane:
         if self._flight is not None:
             self._session.lost(self._flight.plan)
             self._flight = None
+
+    def answering(self) -> None:
+        """The broker's answer has begun to come, and may take its time."""
+        if self._flight is not None:
+            self._flight = attrs.evolve(self._flight, late_s=None)
 
     def put(self, key: Key, ask: KeyAsk) -> None:
         """Ask for this, too; only while nothing is under way."""

@@ -92,7 +92,7 @@ class Lanes:
                     self.patient.put(key, asks[key])
         late = [key for key in new if key in quick]
         if late and self.quick.is_asking:
-            yield CloseLane(LaneName.QUICK, "it waits, and others cannot wait for it")
+            yield CloseLane(LaneName.QUICK, "it waits, and others cannot wait for it", is_fault=False)
             self.quick.lost()
         for key in late:
             self.quick.put(key, asks[key])
@@ -102,7 +102,7 @@ class Lanes:
         self.held.drop()
         for lane in self:
             if lane.is_asking:
-                yield CloseLane(lane.name, "its client asks in another way")
+                yield CloseLane(lane.name, "its client asks in another way", is_fault=False)
                 lane.lost()
             lane.restart()
 

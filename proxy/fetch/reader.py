@@ -177,9 +177,21 @@ class Reader:
             return []
         return self._moved(self._finish(exchange, now_s), now_s)
 
-    def drop_held(self) -> None:
+    def answering(self, name: LaneName, now_s: float) -> list[Command]:
+        """The lane's answer has begun to come."""
+        self._lanes.named(name).answering()
+        return self._moved((), now_s)
+
+    def drop_held(self, now_s: float) -> list[Command]:
         """Give up what was brought and not handed out: the memory is needed. It is asked for again."""
         self._lanes.held.drop()
+        asking = self._exchange is not None and isinstance(self._stage, _Asking)
+        return self._moved(self._find_homes(now_s) if asking else (), now_s)
+
+    @property
+    def held_since_s(self) -> float | None:
+        """When the oldest was brought that is not handed out; None if there is none."""
+        return self._lanes.held.oldest_s if self._lanes.held else None
 
     def farewell(self) -> list[Command]:
         """The client has gone: close its sessions at the broker."""
@@ -205,6 +217,11 @@ class Reader:
         """Whether a fetch of the client waits for its answer: no other may be given before."""
         return self._exchange is not None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is answering, or has a lane opened: it cannot be left alone yet."""
+        return self.is_answering or any(lane.is_opening for lane in self._lanes)
+
     def is_asking(self, name: LaneName) -> bool:
         """Whether the broker owes an answer on the lane, and would not look at another request before."""
         return self._lanes.named(name).is_asking
@@ -219,7 +236,7 @@ class Reader:
     def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
         for lane in self._lanes:
             if lane.late_s is not None and now_s >= lane.late_s:
-                yield CloseLane(lane.name, f"no answer within {lane.late_s - lane.sent_s:g} s")
+                yield CloseLane(lane.name, f"no answer within {lane.late_s - lane.sent_s:g} s", is_fault=True)
                 yield from self._lost(lane, now_s)
 
     def _go_on(self, now_s: float) -> Iterator[Command]:

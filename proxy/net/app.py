@@ -17,6 +17,7 @@ from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
 from proxy.net.listeners import Listeners
+from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
@@ -37,19 +38,26 @@ def _ignore(_: Record) -> None:
 
 async def serve(
     config: Config,
+    reread: Reread,
     *,
     observe: Observe = _ignore,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve clients until SIGTERM or SIGINT; the first one drains, a second one ends at once.
 
+    On SIGHUP, what may change of the settings is taken from *reread*.
+
     Raises: ConfigError: a port cannot be listened on; SystemExit: a second signal came.
     """
     log = Log(config.log.format, config.log.level, sys.stderr)
     proxy = Proxy(config, log, observe)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with (
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
+        trio.open_signal_receiver(signal.SIGHUP) as hang_ups,
+    ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on, signals, proxy, log)
+            nursery.start_soon(reread_on, hang_ups, reread, proxy.live)
             await proxy.run(task_status=task_status)
             nursery.cancel_scope.cancel()
 
@@ -81,6 +89,13 @@ class Proxy:
         self._config = config
         self._log = log
         self._topology = TopologyService(config.upstream, log)
+        self.live = Live(config, log)
+        self._clients: set[ClientConnection] = set()
+        self._gone = trio.Event()
+        self._stopping = trio.Event()
+        self._listeners: Listeners | None = None
+        self.counts: Counter[str] = Counter()
+        """Connections, how those ended that did not end well, and what was verified."""
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -89,13 +104,10 @@ class Proxy:
             Budget(upstream.memory_bytes, log),
             observe,
             log,
+            self.live,
+            self.counts,
+            config.verify_rate,
         )
-        self._clients: set[ClientConnection] = set()
-        self._gone = trio.Event()
-        self._stopping = trio.Event()
-        self._listeners: Listeners | None = None
-        self.counts: Counter[str] = Counter()
-        """Connections, and how those ended that did not end well."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then until the clients have gone or the grace has passed.

@@ -1,8 +1,10 @@
 """Serves one client connection: carries out what its relay decides."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
 import attrs
 import trio
@@ -17,22 +19,28 @@ from proxy.errors import (
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
+from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.topology import TopologyService
+from proxy.net.verify import Verifier
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
+    Delivered,
     Draining,
     Event,
     Learn,
+    Leave,
     Link,
+    LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
+    MemoryNeeded,
     Note,
     OpenLink,
     Reply,
@@ -60,6 +68,9 @@ class Services:
     budget: Budget
     observe: Callable[[Record], None]
     log: Log
+    live: Live
+    counts: Counter[str]
+    verify_rate: float
 
 
 @attrs.define(eq=False)
@@ -88,12 +99,16 @@ class ClientConnection:
         self._services = services
         self._ready = ready
         self._relay = ClientRelay(node_id, place, random.random(), services.reading)
+        self._verifier = Verifier(
+            node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
+        )
         self._outbox = Outbox(client)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
         self._has_mail = trio.Event()
         self._timer = trio.CancelScope()
+        self._held_since_s: float | None = None
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -111,6 +126,7 @@ class ClientConnection:
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = None
+            self._services.budget.released(self)
             if self._ready is not None:
                 self._ready.close()
             with trio.move_on_after(_FAREWELL_S, shield=True):
@@ -128,7 +144,8 @@ class ClientConnection:
         try:
             while frames := await self._client.receive():
                 for frame in frames:
-                    self._handle(ClientFrame(frame, self._services.topology.topology))
+                    services = self._services
+                    self._handle(ClientFrame(frame, services.topology.topology, services.live.bypass))
                     await self._taken()
         except OSError:
             pass  # it went without a word
@@ -169,8 +186,20 @@ class ClientConnection:
         for command in self._relay.handle(event, trio.current_time()):
             self._carry_out(command)
         self._may_read.set()
+        self._tell_budget()
         deadline_s = self._relay.deadline_s
         self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
+
+    def _tell_budget(self) -> None:
+        """What waits for the client here may be had back."""
+        held_s = self._relay.held_since_s
+        if held_s == self._held_since_s:
+            return
+        self._held_since_s = held_s
+        if held_s is None:
+            self._services.budget.released(self)
+        else:
+            self._services.budget.holding(self, held_s, partial(self._deliver, MemoryNeeded()))
 
     def _carry_out(self, command: Command) -> None:
         services = self._services
@@ -186,8 +215,14 @@ class ClientConnection:
             case OpenLink(link, client_id):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_link, link, client_id)
-            case CloseLink(link, why):
-                services.log.warning("broker-broke-protocol", node=self._node_id, reason=why)
+            case Leave(pieces):
+                self._leave(pieces)
+            case Delivered(request, pieces, topology):
+                if self._nursery is not None and self._verifier.picks():
+                    self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
+            case CloseLink(link, why, is_fault):
+                tell = services.log.warning if is_fault else services.log.debug
+                tell("lane-closed", node=self._node_id, lane=link.value, reason=why)
                 opened = self._links.pop(link, None)
                 if opened is not None:
                     opened.scope.cancel()
@@ -197,6 +232,13 @@ class ClientConnection:
             self._outbox.put(pieces)
         except OSError:
             self._end()
+
+    def _leave(self, pieces: Sequence[bytes | memoryview]) -> None:
+        assert self._nursery is not None
+        for link in [link for link in self._links if link is not Link.PASS]:
+            self._links.pop(link).scope.cancel()
+        if pieces:
+            self._nursery.start_soon(self._close_left_sessions, pieces)
 
     def _send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
         opened = self._links.get(link)
@@ -237,6 +279,7 @@ class ClientConnection:
         with trio.CancelScope() as scope:
             opened = _OpenLink(frames, Outbox(frames), scope)
             self._links[link] = opened
+            frames.on_large_frame = partial(self._handle, LinkAnswering(link))
             self._handle(LinkOpened(link, ranges))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._pump_link, opened)
@@ -296,16 +339,26 @@ class ClientConnection:
                     nursery.start_soon(self._close_session, command, command.link in busy)
 
     async def _close_session(self, command: Send, busy: bool) -> None:
+        lane = self._links.get(command.link)
+        if lane is None or busy:
+            await self._close_elsewhere(command.pieces)
+            return
+        with suppress(ProxyError, OSError):
+            await lane.frames.send(command.pieces)
+            await lane.frames.receive()
+
+    async def _close_elsewhere(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Send the last fetches of sessions on a connection of their own, and wait for an answer."""
+        address = self._services.topology.address_of(self._node_id)
+        if address is None:
+            return
         try:
-            lane = self._links.get(command.link)
-            if lane is not None and not busy:
-                await lane.frames.send(command.pieces)
-                await lane.frames.receive()
-                return
-            address = self._services.topology.address_of(self._node_id)
-            if address is not None:
-                with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
-                    await frames.send(command.pieces)
-                    await frames.receive()
+            with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
+                await frames.send(pieces)
+                await frames.receive()
         except (ProxyError, OSError) as wrong:
             self._services.log.debug("session-not-closed", node=self._node_id, reason=wrong)
+
+    async def _close_left_sessions(self, pieces: Sequence[bytes | memoryview]) -> None:
+        with trio.move_on_after(_FAREWELL_S, shield=True):
+            await self._close_elsewhere(pieces)

@@ -7,7 +7,7 @@ a third of the work per call, on the path that all records take.
 import math
 import socket
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
@@ -45,6 +45,8 @@ class FrameSocket:
         _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget
+        self.on_large_frame: Callable[[], None] = _do_nothing
+        """Called when the size of a frame has come that claims memory, before it does."""
         self._turns = 0
 
     def __enter__(self) -> Self:
@@ -70,6 +72,7 @@ class FrameSocket:
         """The next frames, one or more, without their sizes; none when the peer has closed."""
         while True:
             if self._frames.needs:
+                self.on_large_frame()
                 await self._make_room()
             space = self._frames.space()
             try:
@@ -175,6 +178,10 @@ class Outbox:
                     self._pieces.appendleft(first[sent:])
                     break
                 sent -= len(first)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _keep_alive(connected: socket.socket) -> None:

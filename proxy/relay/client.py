@@ -3,10 +3,12 @@
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, assert_never
 
 import attrs
 
+from proxy.bypass import Bypass
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
 from proxy.fetch.commands import LaneName
@@ -14,17 +16,22 @@ from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
+from proxy.relay.bypass import WayOut
 from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
+    Delivered,
     Draining,
     Event,
     Learn,
+    Leave,
     Link,
+    LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
+    MemoryNeeded,
     Note,
     OpenLink,
     Reply,
@@ -33,6 +40,7 @@ from proxy.relay.commands import (
     Told,
 )
 from proxy.relay.pipeline import Pipeline, Slot
+from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire import addresses, api_versions, fetch, produce
 from proxy.wire.addresses import Place
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, passes
@@ -66,10 +74,16 @@ class ClientRelay:
     def __init__(self, node_id: BrokerId, place: Place, jitter: float, reading: Reading) -> None:
         self._place = place
         self._topology = Topology()
-        self._reader = Reader(node_id, place, jitter, reading)
+        self._new_reader = partial(Reader, node_id, place, jitter, reading)
+        self._reader = self._new_reader()
+        self._reads = False
+        """Whether the reader has been given a fetch."""
+        self._draining = False
+        self._way_out = WayOut()
         self._pipeline = Pipeline()
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
-        self._fetch_slot: Slot | None = None
+        self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
+        """The one that the reader answers."""
         self._owed: deque[_Owed] = deque()
         self._pass_is_open = False
         self._waiting: list[bytes | memoryview] | None = None
@@ -97,9 +111,10 @@ class ClientRelay:
         """
         return list(self._handle(event, now_s))
 
-    def drop_held(self) -> None:
-        """Give up what was brought and not handed out: its memory is needed."""
-        self._reader.drop_held()
+    @property
+    def held_since_s(self) -> float | None:
+        """When the oldest was brought that is not handed out; None if there is none."""
+        return self._reader.held_since_s
 
     def farewell(self) -> list[Command]:
         """The client has gone. A frame for a lane may be sent on any connection to the broker."""
@@ -107,9 +122,9 @@ class ClientRelay:
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
-            case ClientFrame(frame, topology):
+            case ClientFrame(frame, topology, bypass):
                 self._topology = topology
-                yield from self._request(frame, now_s)
+                yield from self._request(frame, bypass, now_s)
             case LinkFrame(link, frame):
                 passed = link is Link.PASS
                 yield from self._passed_answer(frame) if passed else self._lane_answer(link, frame, now_s)
@@ -118,6 +133,9 @@ class ClientRelay:
                     yield from self._pass_opened()
                 else:
                     yield from self._fetched(self._reader.opened(_NAMES[link], ranges, now_s), now_s)
+            case LinkAnswering(link):
+                if link is not Link.PASS:
+                    yield from self._fetched(self._reader.answering(_NAMES[link], now_s), now_s)
             case LinkLost(link):
                 if link is Link.PASS:
                     self._pass_lost()
@@ -128,20 +146,30 @@ class ClientRelay:
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
             case Tick():
                 yield from self._fetched(self._reader.tick(now_s), now_s)
+            case MemoryNeeded():
+                yield from self._fetched(self._reader.drop_held(now_s), now_s)
             case Draining():
+                self._draining = True
                 yield from self._fetched(self._reader.drain(now_s), now_s)
             case never:
                 assert_never(never)
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def _request(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+    def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
             if key == ApiKey.FETCH and version >= _FIRST_READ_BY_US and passes(key, version):
-                self._fetches.append((fetch.read_request(header, cursor), self._pipeline.expect()))
-                yield from self._next_fetch(now_s)
+                request = fetch.read_request(header, cursor)
+                if self._way_out.takes(request, bypass, self._topology):
+                    refuse_follower(request.replica_id)
+                    yield from self._pass_answered(header, frame)
+                    yield from self._leave_reader(now_s)
+                else:
+                    yield from self._close_left_behind(header)
+                    self._fetches.append((request, self._pipeline.expect()))
+                    yield from self._next_fetch(now_s)
                 return
             if key == ApiKey.API_VERSIONS and not passes(key, version):
                 self._pipeline.expect().pieces = [api_versions.unsupported(header.correlation_id)]
@@ -154,10 +182,26 @@ class ClientRelay:
             answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
-        yield from self._pass_on(frame)
-        self._unanswered = not answered
         if answered:
-            self._owed.append(_Owed(header, self._pipeline.expect()))
+            yield from self._pass_answered(header, frame)
+        else:
+            yield from self._pass_on(frame)
+            self._unanswered = True
+
+    def _close_left_behind(self, client: RequestHeader) -> Iterator[Command]:
+        """Close the session that the client had with the broker while it was bypassed; its answer is nobody's."""
+        session_id = self._way_out.left_behind
+        if session_id != NO_SESSION:
+            options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
+            framed = fetch.write_request(client, options, session_id, FINAL_EPOCH, {}, ())
+            yield from self._pass_on(memoryview(framed)[_SIZE.size :])
+            self._unanswered = False
+            self._owed.append(_Owed(client, Slot()))
+
+    def _pass_answered(self, header: RequestHeader, frame: memoryview) -> Iterator[Command]:
+        yield from self._pass_on(frame)
+        self._unanswered = False
+        self._owed.append(_Owed(header, self._pipeline.expect()))
 
     def _pass_on(self, frame: memoryview) -> Iterator[Command]:
         framed: list[bytes | memoryview] = [_SIZE.pack(len(frame)), frame]
@@ -172,8 +216,18 @@ class ClientRelay:
     def _next_fetch(self, now_s: float) -> Iterator[Command]:
         """Look at the oldest fetch that waits, unless one is being answered."""
         while self._fetches and not self._reader.is_answering:
-            request, self._fetch_slot = self._fetches.popleft()
-            yield from self._carried_out(self._reader.fetch(request, self._topology, now_s))
+            self._fetch, self._reads = self._fetches.popleft(), True
+            yield from self._carried_out(self._reader.fetch(self._fetch[0], self._topology, now_s))
+
+    def _leave_reader(self, now_s: float) -> Iterator[Command]:
+        """Once the client's fetches pass for good, and no answer is owed by the reader: begin with a new one."""
+        if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_busy):
+            farewell = self.farewell()
+            self._reader, self._reads = self._new_reader(), False
+            if self._draining:
+                self._reader.drain(now_s)
+            yield from (each for each in farewell if isinstance(each, Note))
+            yield Leave([piece for each in farewell if isinstance(each, Send) for piece in each.pieces])
 
     # -------------------------------------------------------------------------------------------- answers
 
@@ -203,13 +257,14 @@ class ClientRelay:
         try:
             commands = self._reader.received(_NAMES[link], frame, now_s)
         except BrokerProtocolError as wrong:
-            yield CloseLink(link, str(wrong))
+            yield CloseLink(link, str(wrong), is_fault=True)
             commands = self._reader.lost(_NAMES[link], now_s)
         yield from self._fetched(commands, now_s)
 
     def _fetched(self, commands: Iterable[fetching.Command], now_s: float) -> Iterator[Command]:
         yield from self._carried_out(commands)
         yield from self._next_fetch(now_s)
+        yield from self._leave_reader(now_s)
 
     def _carried_out(self, commands: Iterable[fetching.Command]) -> Iterator[Command]:
         """The reader's commands as those of the connection."""
@@ -217,8 +272,8 @@ class ClientRelay:
             match command:
                 case fetching.OpenLane(lane, client_id):
                     yield OpenLink(_LINKS[lane], client_id)
-                case fetching.CloseLane(lane, why):
-                    yield CloseLink(_LINKS[lane], why)
+                case fetching.CloseLane(lane, why, is_fault):
+                    yield CloseLink(_LINKS[lane], why, is_fault)
                 case fetching.Ask(lane, frame):
                     yield Send(_LINKS[lane], [frame])
                 case fetching.Learn(topics):
@@ -226,9 +281,11 @@ class ClientRelay:
                 case fetching.Note(record):
                     yield Note(record)
                 case fetching.Answered(pieces):
-                    assert self._fetch_slot is not None
-                    self._fetch_slot.pieces = pieces
+                    assert self._fetch is not None
+                    (request, slot), self._fetch = self._fetch, None
+                    slot.pieces = pieces
                     yield from self._ready()
+                    yield Delivered(request, pieces, self._topology)
                 case never:
                     assert_never(never)
 

@@ -5,23 +5,28 @@ from collections.abc import Sequence
 
 import attrs
 
+from proxy.bypass import Bypass
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
 from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import Topic
+from proxy.wire.fetch import FetchRequest, Topic
 
 __all__ = [
     "ClientFrame",
     "CloseLink",
     "Command",
+    "Delivered",
     "Draining",
     "Event",
     "Learn",
+    "Leave",
     "Link",
+    "LinkAnswering",
     "LinkFrame",
     "LinkLost",
     "LinkOpened",
+    "MemoryNeeded",
     "Note",
     "OpenLink",
     "Reply",
@@ -52,6 +57,8 @@ class ClientFrame:
     frame: memoryview
     topology: Topology
     """As it is known now."""
+    bypass: Bypass
+    """As it is set now."""
 
 
 @attrs.frozen
@@ -67,6 +74,13 @@ class LinkFrame:
 
     link: Link
     frame: memoryview
+
+
+@attrs.frozen
+class LinkAnswering:
+    """A large answer has begun to come; how long the rest takes is not the broker's doing."""
+
+    link: Link
 
 
 @attrs.frozen
@@ -89,11 +103,16 @@ class Tick:
 
 
 @attrs.frozen
+class MemoryNeeded:
+    """What was brought and not handed out must be given up."""
+
+
+@attrs.frozen
 class Draining:
     """Sidefetch stops: no fetch may wait for long any more."""
 
 
-Event = ClientFrame | LinkOpened | LinkFrame | LinkLost | Told | Tick | Draining
+Event = ClientFrame | LinkOpened | LinkAnswering | LinkFrame | LinkLost | Told | Tick | MemoryNeeded | Draining
 
 # ------------------------------------------------------------------------------------------------ commands
 
@@ -117,10 +136,33 @@ class Send:
 
 @attrs.frozen
 class CloseLink:
-    """The broker broke the protocol there."""
+    """Hang up on the broker there; ``LinkLost`` must not follow."""
 
     link: Link
     why: str
+    is_fault: bool
+    """Whether the broker is to blame."""
+
+
+@attrs.frozen
+class Leave:
+    """Nothing more is read for the client: close all its links but PASS, whatever they still bring.
+
+    ``LinkLost`` must not follow.
+    """
+
+    pieces: Sequence[bytes | memoryview]
+    """Frames that close its sessions at the broker, to be sent on another connection; answers do not matter."""
+
+
+@attrs.frozen
+class Delivered:
+    """What the client was read is in a ``Reply``, or in one that is about to come: for whoever verifies it."""
+
+    request: FetchRequest
+    pieces: Pieces
+    topology: Topology
+    """In which the request's topics are found."""
 
 
 @attrs.frozen
@@ -142,4 +184,4 @@ class Note:
     record: Record
 
 
-Command = OpenLink | Send | CloseLink | Reply | Learn | Note
+Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note

@@ -1,7 +1,8 @@
 """Answers that carry brokers' addresses, and those addresses replaced.
 
 Metadata and FindCoordinator carry them in every version, DescribeCluster too; Produce from v10 on and both
-share-group APIs name the new leaders' endpoints (KIP-951). Fetch does so as well, from v16: see ``fetch``.
+share-group APIs name the new leaders' endpoints (KIP-951), and so does Fetch from v16 on. A fetch that Sidefetch
+reads gets its answer from ``fetch``; here is what becomes of an answer that passes.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ from kio.static.primitive import i32
 
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
+from proxy.wire.fetch import Endpoint, replace_endpoints
 from proxy.wire.primitives import Cursor, write_string, write_uvarint
 
 __all__ = ["Place", "rewrite"]
@@ -31,11 +33,13 @@ def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list
 
     Brokers without a place are left out; a coordinator without one is told to be unavailable. Node ids below 0,
     which stand for none, keep what they have.
-    Cost:   Metadata: O(brokers); the others decode the whole answer.
+    Cost:   Metadata: O(brokers); Fetch: O(partitions), no copy of records; the others decode the whole answer.
     Raises: MalformedFrame: the bytes are no such answer.
     """
     if api_key == ApiKey.METADATA:
         return _metadata(version, frame, place)
+    if api_key == ApiKey.FETCH:
+        return replace_endpoints(version, frame, lambda each: _endpoint(each, place))
     correlation_id, body = messages.read_response(messages.response_type(api_key, version), frame)
     if api_key == ApiKey.FIND_COORDINATOR:
         replaced = _find_coordinator(body, place)
@@ -48,6 +52,11 @@ def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list
     else:
         return [_I32.pack(len(frame)), frame]
     return [messages.response_frame(correlation_id, replaced)]
+
+
+def _endpoint(each: Endpoint, place: Place) -> Endpoint | None:
+    at = place(each.node_id, each.host, each.port)
+    return None if at is None else each._replace(host=at[0], port=at[1])
 
 
 def _placed(node: Any, at: tuple[str, int]) -> Any:

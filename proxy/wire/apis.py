@@ -70,6 +70,7 @@ _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
 CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
     {
         ApiKey.PRODUCE: 10,
+        ApiKey.FETCH: 16,
         ApiKey.METADATA: 0,
         ApiKey.FIND_COORDINATOR: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
@@ -77,7 +78,7 @@ CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
         ApiKey.SHARE_ACKNOWLEDGE: 1,
     }
 )
-"""The first version whose answers carry brokers' addresses. Fetch has its own way, in ``fetch``."""
+"""The first version whose answers carry brokers' addresses."""
 
 
 def passes(api_key: int, version: int) -> bool:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,11 +17,11 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Command, str]]:
+async def serving(*more: str) -> AsyncIterator[tuple[Command, str]]:
     """Sidefetch in front of a cluster, and where it listens."""
     port = free_port_range(4)
     bootstrap = f"127.0.0.1:{port}"
-    options = ("--listen", bootstrap, "--broker-ports", f"{port + 1}-{port + 3}", "--grace", "60s")
+    options = ("--listen", bootstrap, "--broker-ports", f"{port + 1}-{port + 3}", "--grace", "60s", *more)
     async with (
         embedded_cluster() as cluster,
         started("run", "--bootstrap-servers", cluster.bootstrap, *options) as sidefetch,
@@ -71,3 +72,52 @@ async def test_a_port_that_is_taken_is_named() -> None:
     assert code == 2
     assert len(another.lines) == 1
     assert bootstrap in another.lines[0]
+
+
+async def is_bypassed(bootstrap: str) -> bool:
+    """Whether a client that asks for a session is granted one: Sidefetch grants none, brokers do."""
+    async with connect(bootstrap) as client:
+        asked = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_epoch": 0}
+        part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+        response = await client.call(
+            "fetch", 11, {**asked, "topics": [{"topic": "not-there", "partitions": [part]}]}
+        )
+        return bool(response.session_id)
+
+
+async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "sidefetch.toml"
+    file.write_text('bypass = "client:another"')
+
+    async with serving("--config", str(file)) as (sidefetch, bootstrap):
+
+        async def hang_up(text: str, until: str) -> str:
+            before = len(sidefetch.lines)
+            file.write_text(text)
+            sidefetch.signal(signal.SIGHUP)
+            await sidefetch.until_again(until)
+            return "\n".join(sidefetch.lines[before:])
+
+        assert not await is_bypassed(bootstrap)
+        told = await hang_up('bypass = "client:sidefetch-demo"\n[log]\nlevel = "debug"', "settings-read")
+        assert "changed=log-level,bypass" in told
+        assert await is_bypassed(bootstrap)
+        for wrong in ('bypass = "everybody"', "bypass = [", 'bypass = ""\nbypas = ""'):
+            assert file.name in await hang_up(wrong, "settings-refused")
+            assert await is_bypassed(bootstrap)
+        told = await hang_up('bypass = ""\nverify = 1\n[log]\nformat = "json"', "restart-needed")
+        assert "options=log-format,verify" in told
+        assert not await is_bypassed(bootstrap)
+        file.write_text('bypass = "all"\n[log]\nlevel = "error"')
+        sidefetch.signal(signal.SIGHUP)
+        with trio.fail_after(10):
+            while not await is_bypassed(bootstrap):
+                await trio.sleep(0.05)
+        file.unlink()
+        sidefetch.signal(signal.SIGHUP)
+        await sidefetch.until_again("No such file")
+        sidefetch.signal(signal.SIGTERM)
+        assert await sidefetch.end() == 0
+
+    assert "stopping" not in sidefetch.output
+    assert "Traceback" not in sidefetch.output

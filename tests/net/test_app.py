@@ -161,7 +161,7 @@ async def test_what_a_closed_lane_still_brings_is_not_taken_for_the_next_ones(
         monkeypatch.setattr(FrameSocket, "receive", receive_nonsense_once)
         for _ in range(2):  # the lane waits already, and not for nonsense
             assert errors_of(await fetch(client, {0: 0})) == [0]
-        assert len(it.told("broker-broke-protocol")) == 1
+        assert len(it.told("lane-closed")) == 1
 
 
 async def test_brokers_of_different_versions_in_one_cluster_are_each_spoken_to_in_their_own() -> None:

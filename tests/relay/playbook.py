@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
+from proxy.bypass import Bypass
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
@@ -91,6 +92,7 @@ class Play:
         self.known = known or topology()
         reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5)
         self.relay = ClientRelay(BrokerId(1), self.place, 0.0, reading)
+        self.bypass = Bypass()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
         self.passed: list[bytes] = []
@@ -154,7 +156,7 @@ class Play:
 
     def request(self, frame: bytes) -> list[Command]:
         """Any request of the client, with its size."""
-        return self.handle(ClientFrame(memoryview(frame)[4:], self.known))
+        return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass))
 
     def answer(
         self,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.relay.commands import CloseLink, Draining, Link, OpenLink
+from proxy.relay.commands import CloseLink, Draining, Link, MemoryNeeded, OpenLink
 from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
 
 IDLE = Part()
@@ -323,7 +323,7 @@ def test_it_is_dropped_when(how: str) -> None:
         case "the connection is lost":
             play.lose(Link.PATIENT)
         case _:
-            play.relay.drop_held()
+            play.handle(MemoryNeeded())
 
     play.fetch(offsets(3))
     play.open(Link.PATIENT)

@@ -16,7 +16,6 @@ from kio.static.primitive import i16, i32
 from proxy.wire import messages
 from proxy.wire.addresses import rewrite
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, passes
-from proxy.wire.fetch import MAX_VERSION
 from tests.wire.entities import item_type, made
 
 REAL_HOST = "broker.internal"
@@ -38,7 +37,7 @@ def nodes(kind: Any, *ids: int) -> tuple[Any, ...]:
 
 @cache
 def answers() -> list[tuple[int, int]]:
-    """Every key and version whose answer carries addresses and may pass, but for Fetch."""
+    """Every key and version whose answer carries addresses and may pass."""
     return [
         (key, version)
         for key, first in CARRIES_ADDRESSES.items()
@@ -96,8 +95,7 @@ def test_every_answer_that_can_carry_a_brokers_address_is_rewritten_or_does_not_
         if (key, path) not in _NOT_OF_BROKERS and passes(key, version)
     }
 
-    fetch = {(ApiKey.FETCH, version) for version in range(16, MAX_VERSION + 1)}
-    assert carrying == set(answers()) | fetch
+    assert carrying == set(answers())
 
 
 def test_what_is_taken_for_no_brokers_host_is_there() -> None:

@@ -42,6 +42,7 @@ from proxy.wire.fetch.responses import (
     PartitionReply,
     ResponseLayout,
     read_response,
+    replace_endpoints,
     response_layout,
 )
 from proxy.wire.fetch.types import FETCH, IDS_VERSION, MAX_VERSION, UNKNOWN, Ask, Key, Topic, TopicId
@@ -65,6 +66,7 @@ __all__ = [
     "TopicId",
     "read_request",
     "read_response",
+    "replace_endpoints",
     "request_layout",
     "response_layout",
     "write_request",

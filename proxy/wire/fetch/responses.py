@@ -1,7 +1,7 @@
 """Fetch answers: read as a broker sent them, and the pieces that an answer to a client is put together from."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -12,6 +12,8 @@ from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Topic, read_topic, writ
 from proxy.wire.primitives import Cursor, write_string, write_tags
 
 _I32: Final = struct.Struct(">i")
+_BEFORE_TOPICS: Final = 4 + 2 + 4
+"""Throttle time, error, session id."""
 
 
 class PartitionReply(NamedTuple):
@@ -188,6 +190,31 @@ def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
                 endpoints = _read_endpoints(field)
     cursor.done()
     return FetchResponse(correlation_id, throttle_ms, error, session_id, topics, endpoints)
+
+
+def replace_endpoints(
+    version: int, frame: memoryview, replace: Callable[[Endpoint], Endpoint | None]
+) -> list[bytes | memoryview]:
+    """An answer of v16 or later with its size, in pieces, each endpoint replaced, or left out for None.
+
+    Cost:   O(partitions in the answer); records are views.
+    Raises: MalformedFrame: as ``read_response``.
+    """
+    layout = response_layout(version)
+    cursor = Cursor(frame)
+    cursor.i32()
+    cursor.skip_tags()
+    cursor.take(_BEFORE_TOPICS)
+    for _ in range(cursor.count(flexible=True, item_bytes=3)):
+        _read_topic_replies(layout, cursor)
+    topics = frame[: cursor.at]
+    told: list[Endpoint] = []
+    for tag, field in cursor.tags():
+        if tag == 0:
+            told += _read_endpoints(field)
+    cursor.done()
+    end = layout.end([each for each in map(replace, told) if each is not None])
+    return [_I32.pack(len(topics) + len(end)), topics, end]
 
 
 def _read_topic_replies(layout: ResponseLayout, cursor: Cursor) -> tuple[Topic, tuple[PartitionReply, ...]]:

@@ -1,0 +1,163 @@
+"""Bypass and verification over sockets, in front of an embedded cluster."""
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from proxy.bypass import Bypass
+from proxy.demo.client import Connection
+from proxy.demo.cluster import embedded_cluster
+from proxy.fetch.verify import samples
+from proxy.net import verify as net_verify
+from tests.net.proxied import Proxied, ask, configured, proxied, running
+
+VERSION = 11
+
+
+async def fetch(client: Connection, offsets: dict[int, int], **options: Any) -> Any:
+    return await client.call("fetch", VERSION, ask(offsets, **options))
+
+
+def records_of(response: Any) -> bytes:
+    return b"".join(part.records or b"" for topic in response.responses for part in topic.partitions)
+
+
+def set_bypass(it: Proxied, text: str) -> None:
+    """As after SIGHUP."""
+    it.proxy.live.apply(attrs.evolve(it.config, bypass=Bypass.parse(text)))
+
+
+# -------------------------------------------------------------------------------------------------- bypass
+
+
+@pytest.mark.parametrize("bypass", ["all", "client:sidefetch-demo", "topic:t"])
+async def test_who_is_bypassed_is_answered_by_the_broker_alone(bypass: str) -> None:
+    async with proxied() as it, it.client(1) as client:
+        it.cluster.append("t", 0, [b"first"])
+        set_bypass(it, bypass)
+        for _ in range(4):
+            response = await fetch(client, {0: 0, 1: 0})
+            assert b"first" in records_of(response)
+            assert [part.partition_index for part in response.responses[0].partitions] == [0, 1]
+            await client.call("metadata", 5, {})
+
+    assert it.fetches == []
+
+
+async def test_bypass_is_turned_on_and_off_in_the_midst_of_reading() -> None:
+    async with proxied() as it, it.client(1) as client:
+        offset = 0
+
+        async def read_on() -> None:
+            nonlocal offset
+            it.cluster.append("t", 0, [b"record %d" % offset])
+            response = await fetch(client, {0: offset}, max_wait=2_000)
+            assert records_of(response).count(b"record ") == 1
+            assert b"record %d" % offset in records_of(response)
+            offset += 1
+
+        for _ in range(2):
+            for _ in range(4):
+                await read_on()
+            assert it.cluster.sessions == 1
+            set_bypass(it, "all")
+            seen = len(it.fetches)
+            for _ in range(4):
+                await read_on()
+            with trio.fail_after(3):
+                while it.cluster.sessions:
+                    await trio.sleep(0.01)
+            assert len(it.fetches) == seen
+            set_bypass(it, "")
+
+
+async def test_a_session_of_the_clients_own_lives_while_it_is_bypassed_and_is_lost_with_it() -> None:
+    async with proxied() as it, it.client(1) as client:
+        set_bypass(it, "topic:t")
+        granted = (await fetch(client, {0: 0}, session_epoch=0)).session_id
+        within = {"session_id": granted, "topics": [], "max_wait": 20, "min_bytes": 1, "max_bytes": 1 << 20}
+        response = await client.call("fetch", VERSION, {**within, "session_epoch": 1})
+        assert granted
+        assert it.cluster.sessions == 1
+        assert (response.error_code, response.session_id) == (0, granted)
+
+        set_bypass(it, "")
+        response = await client.call("fetch", VERSION, {**within, "session_epoch": 2})
+        assert response.error_code == 70
+        with trio.fail_after(3):
+            while it.cluster.sessions:
+                await trio.sleep(0.01)
+        assert (await fetch(client, {0: 0}, session_epoch=0)).session_id == 0
+
+
+# -------------------------------------------------------------------------------------------- verification
+
+
+async def test_what_is_read_is_compared_and_found_equal() -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
+        async with running(cluster, config) as it, it.client(1) as client:
+            for offset in range(5):
+                for partition in (0, 1):
+                    cluster.append("t", partition, [b"%d-%d" % (partition, offset)])
+                await fetch(client, {0: offset, 1: offset, 2: 0})
+                await counted(it, "verified", 2 * (offset + 1))
+            await fetch(client, {0: 5, 1: 5, 2: 0})
+
+        assert it.proxy.counts["verified"] == 10
+        assert it.proxy.counts["verify_differences"] == it.proxy.counts["verify_failed"] == 0
+        assert it.told("verify-difference") == it.told("verify-failed") == []
+
+
+async def counted(it: Proxied, name: str, count: int) -> None:
+    with trio.fail_after(3):
+        while it.proxy.counts[name] < count:
+            await trio.sleep(0.01)
+
+
+async def test_a_difference_is_counted_and_told_without_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_records(*args: Any) -> Any:
+        return [attrs.evolve(each, records=b"\0" * len(each.records)) for each in samples(*args)]
+
+    monkeypatch.setattr(net_verify, "samples", other_records)
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1, assignment=[[1]])
+        cluster.append("t", 0, [b"secret"] * 3)
+        config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
+        async with running(cluster, config) as it, it.client(1) as client:
+            size = len(records_of(await fetch(client, {0: 0})))
+            await counted(it, "verify_differences", 1)
+
+        (line,) = it.told("verify-difference")
+        for part in ("topic=t", "partition=0", "offset=0", f"delivered_bytes={size}", f"direct_bytes={size}"):
+            assert part in line
+        assert "secret" not in it.log.getvalue()
+
+
+async def test_a_broker_that_has_gone_is_no_difference_and_nobody_waits_for_it() -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1, assignment=[[1]])
+        config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
+        async with running(cluster, config) as it, it.client(1) as client:
+            await fetch(client, {0: 0})
+            cluster.append("t", 0, [b"record"])
+            it.proxy._topology.saw(1, "127.0.0.1", 1)
+            for _ in range(3):
+                assert b"record" in records_of(await fetch(client, {0: 0}))
+            await counted(it, "verify_failed", 1)
+
+        assert it.proxy.counts["verified"] == it.proxy.counts["verify_differences"] == 0
+        assert it.told("verify-failed")
+
+
+async def test_nothing_is_compared_unless_it_is_asked_for() -> None:
+    async with proxied() as it, it.client(1) as client:
+        it.cluster.append("t", 0, [b"record"])
+        for _ in range(3):
+            await fetch(client, {0: 0})
+        await trio.sleep(0.05)
+
+    assert not [name for name in it.proxy.counts if name.startswith("verif")]

@@ -1,0 +1,283 @@
+"""Fetches that pass to the broker as they came, and what becomes of the client's reader."""
+
+import struct
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.static.primitive import i16, i32
+
+from proxy.bypass import Bypass
+from proxy.errors import ClientProtocolError
+from proxy.fetch.topology import Topology
+from proxy.relay.commands import Command, Delivered, Draining, Leave, Link, LinkFrame, Note, OpenLink, Reply
+from proxy.trace import SessionRecord
+from proxy.wire import messages
+from tests.relay.playbook import TOPIC_ID, Part, Play, learnt, of_type, parts_of, told
+from tests.wire.entities import item_type, made
+
+IDLE = Part()
+ALL = Bypass.parse("all")
+BY_TOPIC = Bypass.parse("topic:t")
+
+
+def passing(bypass: Bypass = ALL) -> Play:
+    play = Play()
+    play.bypass = bypass
+    play.open(Link.PASS)
+    return play
+
+
+def brokers_answer(correlation_id: int, *, version: int = 11, **options: Any) -> tuple[bytes, LinkFrame]:
+    """With its size, and as it comes."""
+    kind: Any = load_response_schema(i16(1), i16(version))
+    frame = messages.response_frame(correlation_id, made(kind, **options))
+    return frame, LinkFrame(Link.PASS, memoryview(frame)[4:])
+
+
+def correlation_ids(frames: list[bytes]) -> list[int]:
+    return [int.from_bytes(frame[8:12]) for frame in frames]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("bypass", ["all", "client:the-client", "topic:t", "client:other,topic:t"])
+def test_a_fetch_that_matches_and_its_answer_pass_byte_for_byte(version: int, bypass: str) -> None:
+    play = passing(Bypass.parse(bypass))
+    kind: Any = load_request_schema(i16(1), i16(version))
+    name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
+    topics = (made(item_type(kind, "topics"), **name),)
+    request = messages.request_frame(5, "the-client", made(kind, topics=topics))
+    answer, came = brokers_answer(5, version=version)
+
+    play.request(request)
+    (reply,) = of_type(Reply, play.handle(came))
+
+    assert play.asked == []
+    assert play.passed == [request]
+    assert b"".join(reply.pieces) == answer
+
+
+@pytest.mark.parametrize("bypass", ["client:another", "topic:u", "client:t", "topic:the-client"])
+def test_a_fetch_that_does_not_match_is_read_for(bypass: str) -> None:
+    play = Play()
+    play.bypass = Bypass.parse(bypass)
+
+    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(Link.PATIENT, "the-client")]
+
+
+def test_it_opens_the_pass_through_link_like_any_request() -> None:
+    play = Play()
+    play.bypass = ALL
+
+    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(Link.PASS, None)]
+    play.open(Link.PASS)
+
+    assert correlation_ids(play.passed) == [1]
+
+
+@pytest.mark.parametrize("version", range(16, 19))
+def test_brokers_addresses_are_replaced_in_the_answer(version: int) -> None:
+    play = passing()
+    kind: Any = load_response_schema(i16(1), i16(version))
+    end = made(item_type(kind, "node_endpoints"), node_id=i32(2), host="broker.internal", port=i32(19002))
+    play.fetch({0: 3}, version=version, correlation_id=5)
+
+    commands = play.handle(brokers_answer(5, version=version, node_endpoints=(end,))[1])
+
+    (answer,) = told(commands, version=version)
+    assert [(each.host, each.port) for each in answer.node_endpoints] == [("127.0.0.1", 9095)]
+
+
+def test_a_followers_fetch_does_not_pass() -> None:
+    with pytest.raises(ClientProtocolError, match="replica id 3"):
+        passing().fetch({0: 0}, version=11, replica_id=i32(3))
+
+
+def test_an_id_that_is_not_known_yet_is_learnt_by_reading_and_passes_then() -> None:
+    play = passing(BY_TOPIC)
+    known, play.known = play.known, Topology()
+
+    commands = play.fetch({0: 0}, version=13)
+    commands += play.open(Link.PATIENT)
+    assert learnt(commands) == [frozenset({TOPIC_ID.bytes})]
+    play.tell(known)
+    play.answer({0: IDLE})
+    play.fetch({0: 0}, version=13, correlation_id=2)
+
+    assert correlation_ids(play.passed) == [2]
+    assert len(play.asked) == 1
+
+
+# ------------------------------------------------------------------------------------- the client's session
+
+
+def starts(play: Play) -> None:
+    """The client asks for a session."""
+    play.fetch({0: 0}, correlation_id=100, session_id=i32(0), session_epoch=i32(0))
+
+
+def goes_on(play: Play, epoch: int) -> list[Command]:
+    """It fetches within session 7, in which nothing has changed."""
+    kind: Any = load_request_schema(i16(1), i16(11))
+    body = made(kind, session_id=i32(7), session_epoch=i32(epoch))
+    return play.request(messages.request_frame(100 + epoch, "the-client", body))
+
+
+def test_a_session_is_the_clients_and_the_brokers_own_while_its_topics_match() -> None:
+    play = passing(BY_TOPIC)
+
+    starts(play)
+    goes_on(play, 1)
+    goes_on(play, 2)
+    goes_on(play, -1)
+
+    assert correlation_ids(play.passed) == [100, 101, 102, 99]
+    assert play.asked == []
+
+
+@pytest.mark.parametrize("bypass", ["", "topic:u"])
+def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: str) -> None:
+    play = passing(BY_TOPIC)
+    play.broker_fetch = 11
+    starts(play)
+    play.handle(brokers_answer(100)[1])
+
+    play.bypass = Bypass.parse(bypass)
+    (lost,) = told(goes_on(play, 1))
+    closing = play._read_fetch(Link.PASS, play.passed.pop())
+    assert (closing.session_id, closing.epoch, dict(closing.offsets)) == (7, -1, {})
+    assert of_type(Reply, play.handle(brokers_answer(101)[1])) == []
+    play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
+    play.open(Link.PATIENT)
+    (answer,) = told(play.answer({0: IDLE}))
+
+    assert lost.error_code == 70
+    assert answer.session_id == 0
+    assert correlation_ids(play.passed) == [100]
+
+
+def test_what_follows_a_session_that_was_left_is_not_taken_for_a_part_of_it() -> None:
+    play = passing(BY_TOPIC)
+    starts(play)
+    play.handle(brokers_answer(100)[1])
+    play.bypass = Bypass()
+    goes_on(play, 1)
+
+    play.bypass = BY_TOPIC
+    (lost,) = told(goes_on(play, 2))
+
+    assert lost.error_code == 70
+
+
+# ------------------------------------------------------------------------------------ in the midst of reading
+
+
+def test_a_fetch_in_the_readers_hands_is_finished_there_and_answers_keep_their_order() -> None:
+    play = Play()
+    play.established(0)
+    play.open(Link.PASS)
+    play.fetch({0: 0}, correlation_id=1)
+    play.bypass = ALL
+    play.fetch({0: 0}, correlation_id=2)
+
+    assert of_type(Reply, play.handle(brokers_answer(2)[1])) == []
+    replies = of_type(Reply, play.answer({}))
+
+    assert correlation_ids(play.passed) == [2]
+    assert [b"".join(reply.pieces)[4:8] for reply in replies] == [struct.pack(">i", n) for n in (1, 2)]
+
+
+def left(play: Play, fetches: int = 3) -> list[Any]:
+    """So many fetches that pass; what comes of the last of them."""
+    commands: list[Any] = []
+    for number in range(fetches):
+        commands = play.fetch({0: 0}, correlation_id=50 + number)
+        commands += play.handle(brokers_answer(50 + number)[1])
+    return commands
+
+
+def read_before() -> Play:
+    play = Play()
+    play.established(0)
+    play.open(Link.PASS)
+    play.bypass = ALL
+    return play
+
+
+def test_the_session_of_a_client_that_has_left_is_closed_and_its_lane_too() -> None:
+    play = read_before()
+    assert of_type(Leave, left(play, 2)) == []
+
+    commands = play.fetch({0: 0}, correlation_id=9)
+
+    (leave,) = of_type(Leave, commands)
+    closing = play._read_fetch(Link.PASS, b"".join(leave.pieces))
+    assert (closing.session_id, closing.epoch) == (7, -1)
+    assert [note.record for note in of_type(Note, commands)] == [SessionRecord(1, 7, "closed", 1)]
+    assert play.relay.farewell() == []
+    play.handle(brokers_answer(9)[1])
+    assert of_type(Leave, left(play)) == []
+
+
+def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
+    play = Play()
+    play.established(0)
+    play.open(Link.PASS)
+    play.fetch({0: 0}, correlation_id=1)
+    play.bypass = ALL
+    assert of_type(Leave, left(play)) == []
+
+    commands = play.answer({})
+
+    assert [type(each) for each in commands if isinstance(each, Reply | Leave)] == [Reply] * 4 + [Leave]
+
+
+def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> None:
+    play = read_before()
+    left(play)
+    play.bypass = Bypass()
+    play.asked.clear()
+
+    assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(Link.PATIENT, "the-client")]
+    play.open(Link.PATIENT)
+    (answer,) = told(play.answer({0: Part(high_watermark=8)}))
+
+    assert [(asked.session_id, asked.epoch, dict(asked.offsets)) for asked in play.asked] == [(0, -1, {0: 5})]
+    assert parts_of(answer) == {0: (0, 8)}
+
+
+def test_fetches_that_pass_now_and_then_cost_the_others_no_session() -> None:
+    play = read_before()
+    for _ in range(3):
+        left(play, 2)
+        play.bypass = Bypass()
+        play.fetch({0: 0})
+        assert of_type(Leave, play.answer({})) == []
+        play.bypass = ALL
+
+    assert [asked.epoch for asked in play.asked] == [1, 2, 3]
+
+
+def test_who_comes_back_while_draining_does_not_wait_for_long() -> None:
+    play = read_before()
+    play.handle(Draining())
+    left(play)
+    play.bypass = Bypass()
+
+    play.fetch({0: 0})
+    play.open(Link.PATIENT)
+
+    assert play.asked[-1].max_wait_ms == 100
+
+
+def test_what_was_read_is_told_with_its_request_and_what_passed_is_not() -> None:
+    play = Play()
+    play.established(0)
+    play.fetch({0: 4})
+    (delivered,) = of_type(Delivered, play.answer({0: Part(records=b"R")}))
+    play.open(Link.PASS)
+    play.bypass = ALL
+
+    assert delivered.request.version == 11
+    assert b"R" in b"".join(delivered.pieces)
+    assert of_type(Delivered, left(play)) == []
