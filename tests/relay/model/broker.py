@@ -42,6 +42,8 @@ class Look(State):
     log: Log | None = None
     found_nothing: bool = False
     """Whether there was nothing to read, as against nothing that had room."""
+    is_followers: bool = False
+    """Whether it is no leader's word: asked without an epoch, a follower answers all the same (KIP-392)."""
 
 
 @attrs.define(eq=False)
@@ -53,6 +55,8 @@ class Flight:
     sent_at: int
     """On the count of all events."""
     sent_s: float
+    meant: Topology
+    """What was known of the cluster on our side when it was sent."""
     due_s: float = 0.0
     context: Context | None = None
     """None as long as the broker has not looked at it."""
@@ -68,7 +72,7 @@ class Flight:
     delivered_at: int | None = None
     delivered_s: float = 0.0
     known: Topology = attrs.field(factory=Topology)
-    """What was known of the cluster on our side when the answer came."""
+    """The same when the answer came."""
 
     @property
     def is_under_way(self) -> bool:
@@ -134,11 +138,11 @@ class ModelBroker:
 
     # ------------------------------------------------------------------------------------------ its fetches
 
-    def take(self, frame: bytes, link: Link, at: int, now_s: float) -> Flight:
+    def take(self, frame: bytes, link: Link, at: int, now_s: float, known: Topology) -> Flight:
         """A frame, with its size, is on its way."""
         header, cursor = read_request_header(memoryview(frame)[4:])
         assert header.api_version == self.version
-        flight = Flight(read_request(header, cursor), link, at, now_s)
+        flight = Flight(read_request(header, cursor), link, at, now_s, known)
         said = session_request(flight.request)
         session = self.sessions._slots.get(said.session_id) if said.epoch > 0 else None
         remembered = {} if session is None else {key: entry.ask for key, entry in session.entries.items()}
@@ -221,6 +225,7 @@ class ModelBroker:
                 records=records,
                 log=log,
                 found_nothing=ask.offset >= bound,
+                is_followers=not log.is_led_here,
             )
         return found | missing
 

@@ -140,7 +140,9 @@ def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
 def _is_current(world: "World", exchange: Exchange, batch: Stored) -> bool:
     """Whether it was read for this exchange, or was held and nothing has happened to it since."""
     readings = [
-        (flight, key) for flight, key in world.broker.sent.get(batch, []) if flight.delivered_at is not None
+        (flight, key)
+        for flight, key in world.broker.sent.get(batch, [])
+        if flight.delivered_at is not None and not flight.looks[key].is_followers
     ]
     if any(flight.sent_at > exchange.sent_at for flight, _ in readings):
         return True
@@ -174,16 +176,30 @@ def _check_nothing_new(world: "World", exchange: Exchange, each: Said) -> None:
         return
     assert any(
         _says_nothing_new(world, exchange, each, flight) for flight in world.broker.flights if not flight.is_lost
-    ), f"nobody says that there is nothing new in {each.name} at {each.ask.offset}"
+    ), f"nobody says that there is nothing new in {each.name} at {each.ask.offset}:{_seen(world, exchange)}"
+
+
+def _seen(world: "World", exchange: Exchange) -> str:
+    """The exchange and the latest fetches, for whoever has to find out why."""
+    lines = [f"exchange of {exchange.sent_at}, {exchange.begun_s:g} s, {exchange.options}; now {world.now_s:g} s"]
+    for flight in world.broker.flights[-5:]:
+        state = "lost" if flight.is_lost else f"delivered at {flight.delivered_at}, {flight.delivered_s:g} s"
+        asks = {
+            str(key[0])[-2:] + f"-{key[1]}": (ask.offset, ask.leader_epoch) for key, ask in flight.covers.items()
+        }
+        lines.append(f"{flight.link.value} of {flight.sent_at}, {flight.sent_s:g} s, {asks}, {state}")
+    return "\n".join(["", *lines])
 
 
 def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Flight) -> bool:
-    key = _covering(world, each, flight, exchange.options.isolation)
+    known = world.known if flight.delivered_at is None else flight.meant
+    key = _covering(known, each, flight, exchange.options.isolation)
     if key is None:
         return False
     if flight.delivered_at is not None:
         look = flight.looks.get(key)
-        return flight.sent_at > exchange.sent_at and look is not None and not look.error and look.found_nothing
+        is_since = flight.sent_at > exchange.sent_at
+        return is_since and look is not None and not look.error and look.found_nothing and not look.is_followers
     if world.is_draining:
         return True
     limits = world.limits
@@ -191,9 +207,9 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     return bool(limits.patience_s) and flight.request.options.min_bytes <= 1 and is_in_time
 
 
-def _covering(world: "World", each: Said, flight: Flight, isolation: int) -> Key | None:
+def _covering(known: Topology, each: Said, flight: Flight, isolation: int) -> Key | None:
     """What a fetch calls the partition that the client was told of, if it asks for exactly the same of it."""
-    info = world.known.topic(each.name[0])
+    info = known.topic(each.name[0])
     if info is None or flight.request.options.isolation != isolation:
         return None
     by_id = flight.request.version >= 13 and info.topic_id is not None

@@ -265,7 +265,7 @@ class World:
                 assert self.wires[link].is_open
                 assert not any(flight.link is link for flight in self.under_way()), "two fetches on one lane"
                 assert int.from_bytes(frame[:4]) == len(frame) - 4, "a lane takes one fetch at a time"
-                judge.was_sent(self, self.broker.take(frame, link, self.at, self.now_s))
+                judge.was_sent(self, self.broker.take(frame, link, self.at, self.now_s, self.known))
             case CloseLink(link):
                 assert self.limits.ask_timeout_s is not None, "this broker never breaks the protocol"
                 self._drop(link, seen=True)
@@ -297,7 +297,7 @@ class World:
         """The client goes, and every session that was heard of is closed."""
         for command in self.relay.farewell():
             if isinstance(command, Send):
-                flight = self.broker.take(b"".join(command.pieces), command.link, self.at, self.now_s)
+                flight = self.broker.take(b"".join(command.pieces), command.link, self.at, self.now_s, self.known)
                 self.broker.open(flight, self.now_s)
                 self.broker.look(flight, self.now_s)
         left = set(self.broker.sessions._slots._held) & self.broker.heard
