@@ -6,9 +6,9 @@ from uuid import UUID
 
 from proxy.fetch.topology import Topology
 from proxy.session.downstream import Key
-from proxy.wire.fetch import UNKNOWN, FetchResponse, TopicId
+from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
 from tests.relay.model import filters
-from tests.relay.model.broker import Flight
+from tests.relay.model.broker import Flight, Look
 from tests.relay.model.client import Exchange, Name, Said
 from tests.relay.model.logs import Stored, whole_batches
 
@@ -129,7 +129,9 @@ def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
     bound = each.reply.last_stable_offset if isolation else each.reply.high_watermark
     assert last.last < bound, "records behind the end that is told"
     for batch in batches:
-        assert _is_current(world, exchange, batch), f"{each.name} at {batch.base}: from an earlier reading"
+        assert _is_current(world, exchange, each.ask, batch), (
+            f"{each.name} at {batch.base}: from an earlier reading"
+        )
     if isolation and not any(batch in log.removed for batch in batches):
         committed = [batch for batch in batches if log.is_committed(batch)]
         aborted = each.reply.aborted or ()
@@ -137,30 +139,36 @@ def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
         assert filters.librdkafka(batches, aborted) == committed
 
 
-def _is_current(world: "World", exchange: Exchange, batch: Stored) -> bool:
+def _is_current(world: "World", exchange: Exchange, ask: Ask, batch: Stored) -> bool:
     """Whether it was read for this exchange, or was held and nothing has happened to it since."""
     readings = [
         (flight, key)
         for flight, key in world.broker.sent.get(batch, [])
-        if flight.delivered_at is not None and not flight.looks[key].is_followers
+        if flight.delivered_at is not None and not _is_mistaken(flight.looks[key], ask)
     ]
-    if any(flight.sent_at > exchange.sent_at for flight, _ in readings):
-        return True
+    if not world.limits.patience_s:
+        return any(flight.sent_at > exchange.sent_at for flight, _ in readings)
     return any(_holds(world, exchange, flight, key) for flight, key in readings)
 
 
 def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool:
     name = world.broker.name_of(key[0], flight.known)
-    if name is None or flight.delivered_at is None or not world.limits.patience_s:
+    if name is None or flight.delivered_at is None:
         return False
     failed_at, _ = world.broker.failures.get((name, key[1]), (0, 0.0))
+    is_young = world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
     return (
-        flight.delivered_at > failed_at
+        (is_young or flight.delivered_at > exchange.sent_at)
+        and flight.delivered_at > failed_at
         and flight.delivered_at > world.wires[flight.link].lost_at
-        and world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
         and flight.request.options.isolation == exchange.options.isolation
         and _identity(flight.known, name, key[1]) == _identity(world.known, name, key[1])
     )
+
+
+def _is_mistaken(look: Look, ask: Ask) -> bool:
+    """Whether it is a follower's word, though the client did not say that it knows the epoch."""
+    return look.is_followers and ask.epoch == UNKNOWN
 
 
 def _identity(known: Topology, topic: str, partition: int) -> object:
@@ -196,15 +204,18 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     key = _covering(known, each, flight, exchange.options.isolation)
     if key is None:
         return False
-    if flight.delivered_at is not None:
-        look = flight.looks.get(key)
-        is_since = flight.sent_at > exchange.sent_at
-        return is_since and look is not None and not look.error and look.found_nothing and not look.is_followers
-    if world.is_draining:
-        return True
     limits = world.limits
-    is_in_time = world.now_s - flight.sent_s <= limits.patience_s + _PARK_GRACE_S + _SLACK_S
-    return bool(limits.patience_s) and flight.request.options.min_bytes <= 1 and is_in_time
+    until_s = world.now_s if flight.delivered_at is None else flight.delivered_s
+    is_in_time = until_s - flight.sent_s <= limits.patience_s + _PARK_GRACE_S + _SLACK_S
+    was_parked = bool(limits.patience_s) and flight.request.options.min_bytes <= 1 and is_in_time
+    if flight.delivered_at is None:
+        return was_parked or world.is_draining
+    # Who was parked when the exchange began, and has been answered since, has been read since.
+    is_since = flight.sent_at > exchange.sent_at or (was_parked and flight.delivered_at > exchange.sent_at)
+    look = flight.looks.get(key)
+    if not is_since or look is None or _is_mistaken(look, each.ask):
+        return False
+    return not look.error and look.found_nothing
 
 
 def _covering(known: Topology, each: Said, flight: Flight, isolation: int) -> Key | None:

@@ -304,4 +304,4 @@ class Reading(RuleBasedStateMachine):
 
 
 TestReading = Reading.TestCase
-TestReading.settings = steps(50, runs=300)
+TestReading.settings = steps(50, runs=200)
