@@ -1,0 +1,324 @@
+"""A broker under a virtual clock: long polls, sessions by the real broker half, and every way to disappoint.
+
+A fetch is read when it arrives, and again whenever something may have changed, until it has what it asked for or
+its time is up. What it was for and what it found is kept, to judge by it what a client is told.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from proxy.errors import ErrorCode
+from proxy.fetch.topology import Topology
+from proxy.relay.commands import Link
+from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
+from proxy.session.epochs import NO_SESSION, SessionId
+from proxy.wire.fetch import FetchRequest, PartitionReply, TopicId, read_request, response_layout
+from proxy.wire.fetch import Topic as WireTopic
+from proxy.wire.fetch.requests import request_layout
+from proxy.wire.headers import read_request_header
+from tests.relay.model.logs import Kind, Log, Stored, Topic
+
+__all__ = ["Flight", "Look", "ModelBroker"]
+
+_REFUSALS: Final = (
+    ErrorCode.fetch_session_id_not_found,
+    ErrorCode.invalid_fetch_session_epoch,
+    ErrorCode.fetch_session_topic_id_error,
+)
+
+
+@attrs.frozen
+class Look(State):
+    """What reading one partition brought."""
+
+    last_stable: int = -1
+    aborted: tuple[tuple[int, int], ...] | None = None
+    records: bytes = b""
+    log: Log | None = None
+    found_nothing: bool = False
+    """Whether there was nothing to read, as against nothing that had room."""
+    is_followers: bool = False
+    """Whether it is no leader's word: asked without an epoch, a follower answers all the same (KIP-392)."""
+
+
+@attrs.define(eq=False)
+class Flight:
+    """A fetch that was sent to the broker."""
+
+    request: FetchRequest
+    link: Link
+    sent_at: int
+    """On the count of all events."""
+    sent_s: float
+    meant: Topology
+    """What was known of the cluster on our side when it was sent."""
+    due_s: float = 0.0
+    context: Context | None = None
+    """None as long as the broker has not looked at it."""
+    covers: Mapping[Key, Ask] = attrs.field(factory=dict)
+    """What it asks for, session and all."""
+    looks: Mapping[Key, Look] = attrs.field(factory=dict)
+    """What was found; empty until it is answered, and when it was throttled."""
+    answer: bytes | None = None
+    session_id: SessionId = NO_SESSION
+    """As the answer says."""
+    is_throttled: bool = False
+    is_lost: bool = False
+    delivered_at: int | None = None
+    delivered_s: float = 0.0
+    known: Topology = attrs.field(factory=Topology)
+    """The same when the answer came."""
+
+    @property
+    def is_under_way(self) -> bool:
+        return not self.is_lost and self.delivered_at is None
+
+
+class ModelBroker:
+    """Node 1 of a cluster of two; serves Fetch up to *version*."""
+
+    def __init__(self, version: int, partitions: Mapping[str, int], slots: int) -> None:
+        ids = count(1)
+        self.version = version
+        self.sessions = SessionCache(slots, lambda: next(ids))
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[UUID, str] = {}
+        self.past: dict[tuple[str, int], list[Log]] = {}
+        """Every incarnation of a partition, oldest first."""
+        self.flights: list[Flight] = []
+        """All that were ever sent and not forgotten, oldest first."""
+        self.sent: dict[Stored, list[tuple[Flight, Key]]] = {}
+        """In which answers a batch went out whole."""
+        self.failures: dict[tuple[str, int], tuple[int, float]] = {}
+        """When an error was last told of a partition: on the count of all events, and in seconds."""
+        self.by_bytes: dict[bytes, Stored] = {}
+        self.throttle_ms = 0
+        """What the next answers say; 0 for no throttling."""
+        self.accidents = self.refusals = 0
+        self.heard: set[SessionId] = set()
+        """Sessions that were granted in an answer that arrived."""
+        self._ids = count(1)
+        self._values = count()
+        for name, number in partitions.items():
+            self.create(name, number)
+
+    # ------------------------------------------------------------------------------------------- its topics
+
+    def create(self, name: str, partitions: int) -> None:
+        """A topic, or a new one in place of one with the same name."""
+        old = self.topics.get(name)
+        if old is not None:
+            del self.names[old.topic_id]
+        topic_id = UUID(int=next(self._ids))
+        self.names[topic_id] = name
+        self.topics[name] = Topic(name, topic_id, [Log(name, topic_id, index) for index in range(partitions)])
+        for log in self.topics[name].logs:
+            self.past.setdefault(log.key, []).append(log)
+
+    def log(self, key: tuple[str, int]) -> Log:
+        return self.topics[key[0]].logs[key[1]]
+
+    def logs(self) -> Iterable[Log]:
+        return (log for topic in self.topics.values() for log in topic.logs)
+
+    def append(self, log: Log, kind: Kind, records: int, producer: int = -1) -> None:
+        """A batch of so many records, no two of which are alike."""
+        stored = log.append(kind, [b"%06d" % next(self._values) for _ in range(records)], producer)
+        self.by_bytes[stored.data] = stored
+
+    def evict(self) -> None:
+        """All sessions, for others' sake."""
+        for session_id in list(self.sessions._slots._held):
+            self.accidents += self.sessions.evict(session_id)
+
+    # ------------------------------------------------------------------------------------------ its fetches
+
+    def take(self, frame: bytes, link: Link, at: int, now_s: float, known: Topology) -> Flight:
+        """A frame, with its size, is on its way."""
+        header, cursor = read_request_header(memoryview(frame)[4:])
+        assert header.api_version == self.version
+        flight = Flight(read_request(header, cursor), link, at, now_s, known)
+        said = session_request(flight.request)
+        session = self.sessions._slots.get(said.session_id) if said.epoch > 0 else None
+        remembered = {} if session is None else {key: entry.ask for key, entry in session.entries.items()}
+        flight.covers = {key: ask for key, ask in {**remembered, **said.asks}.items() if key not in said.forget}
+        self.flights.append(flight)
+        return flight
+
+    def open(self, flight: Flight, now_s: float) -> None:
+        """Look at a request for the first time."""
+        request = flight.request
+        flight.context = context = self.sessions.open(session_request(request), now_s)
+        flight.due_s = now_s + request.options.max_wait_ms / 1000
+        if not context.error:
+            flight.covers = dict(context.partitions())
+        self.refusals += context.error in _REFUSALS
+
+    def look(self, flight: Flight, now_s: float) -> bool:
+        """Read what it asks for, and answer it if that is enough; whether it was."""
+        context, options = flight.context, flight.request.options
+        assert context is not None
+        if context.error:
+            self._answer(flight, context.answer({}, now_s), {})
+            return True
+        looks = self._read(flight, context)
+        size = sum(len(look.records) for look in looks.values())
+        failed = any(look.error for look in looks.values())
+        if size < options.min_bytes and looks and not failed and now_s < flight.due_s:
+            return False
+        if self.throttle_ms:
+            flight.is_throttled = True
+            self._answer(flight, context.throttled(), {})
+            return True
+        evictions = self.sessions.evictions
+        answer = context.answer(looks, now_s)
+        self.accidents += self.sessions.evictions - evictions
+        self.refusals += answer.error in _REFUSALS
+        self._answer(flight, answer, looks)
+        return True
+
+    def delivered(self, flight: Flight, at: int, now_s: float, known: Topology) -> None:
+        flight.delivered_at, flight.delivered_s, flight.known = at, now_s, known
+        self.heard.add(flight.session_id)
+        for key, look in flight.looks.items():
+            if look.error:
+                name = self.name_of(key[0], known)
+                if name is not None:
+                    self.failures[name, key[1]] = (at, now_s)
+
+    def name_of(self, topic: str | UUID, known: Topology) -> str | None:
+        if isinstance(topic, str):
+            return topic
+        info = known.topic(TopicId(topic.bytes))
+        return self.names.get(topic) or (info.name if info is not None else None)
+
+    def _read(self, flight: Flight, context: Context) -> dict[Key, Look]:
+        found: dict[Key, Look] = {}
+        missing: dict[Key, Look] = {}
+        options = flight.request.options
+        room = options.max_bytes
+        is_first = True
+        for key, ask in context.partitions():
+            log = self._locate(key, context.topic_names)
+            if not isinstance(log, Log):
+                missing[key] = Look(-1, -1, error=log)
+                continue
+            refusal = self._refusal(log, key, ask)
+            if refusal:
+                found[key] = Look(-1, -1, error=refusal)
+                continue
+            bound = log.bound(options.isolation)
+            records = log.read(ask.offset, bound, min(ask.max_bytes, room), at_least_one=is_first)
+            is_first &= not records
+            room = max(room - len(records), 0)
+            found[key] = Look(
+                log.high_watermark,
+                log.start,
+                has_records=bool(records),
+                last_stable=log.last_stable,
+                aborted=log.aborted(ask.offset, bound) if options.isolation else None,
+                records=records,
+                log=log,
+                found_nothing=ask.offset >= bound,
+                is_followers=not log.is_led_here,
+            )
+        return found | missing
+
+    def _locate(self, key: Key, names: dict[UUID, str]) -> Log | ErrorCode:
+        topic, index = key
+        if isinstance(topic, UUID):
+            name = names.get(topic) or self.names.get(topic)
+            if name is None:
+                return ErrorCode.unknown_topic_id
+            names[topic] = name
+        else:
+            name = topic
+        found = self.topics.get(name)
+        if found is None or not 0 <= index < len(found.logs):
+            return ErrorCode.unknown_topic_or_partition
+        return found.logs[index]
+
+    def _refusal(self, log: Log, key: Key, ask: Ask) -> int:
+        if isinstance(key[0], UUID) and key[0] != log.topic_id:
+            return ErrorCode.inconsistent_topic_id
+        if log.error:
+            return log.error
+        if 0 <= ask.leader_epoch < log.epoch:
+            return ErrorCode.fenced_leader_epoch
+        if ask.leader_epoch > log.epoch:
+            return ErrorCode.unknown_leader_epoch
+        if not log.is_led_here and self.version < 11:
+            return ErrorCode.not_leader_or_follower
+        return ErrorCode.none if log.start <= ask.offset <= log.end else ErrorCode.offset_out_of_range
+
+    def _answer(self, flight: Flight, answer: Answer, looks: Mapping[Key, Look]) -> None:
+        flight.looks = looks
+        flight.session_id = answer.session_id
+        for key in answer.keys:
+            at = 0
+            look = looks[key]
+            while (stored := _batch_at(look, at, self.by_bytes)) is not None:
+                self.sent.setdefault(stored, []).append((flight, key))
+                at += len(stored.data)
+        throttle_ms = self.throttle_ms if flight.is_throttled else 0
+        flight.answer = _written(flight.request, answer, looks, throttle_ms)
+
+
+def session_request(request: FetchRequest) -> SessionRequest:
+    """What a fetch says to the session."""
+    layout = request_layout(request.version)
+    asks: dict[Key, Ask] = {}
+    for section in request.sections:
+        for fields in layout.entry.iter_unpack(section.entries):
+            ask = layout.ask(fields)
+            asks[_heard(section.topic), fields[0]] = Ask(
+                ask.offset, ask.max_bytes, ask.epoch, ask.last_fetched_epoch
+            )
+    forgotten: list[Key] = [(_heard(key.topic), key.partition) for key in request.forgotten]
+    session_id = SessionId(request.session_id)
+    return SessionRequest(session_id, request.session_epoch, asks, forgotten, layout.by_id)
+
+
+def _heard(topic: WireTopic) -> str | UUID:
+    return UUID(bytes=topic) if isinstance(topic, bytes) else topic
+
+
+def _batch_at(look: Look, at: int, known: Mapping[bytes, Stored]) -> Stored | None:
+    size = 12 + int.from_bytes(look.records[at + 8 : at + 12])
+    return known.get(look.records[at : at + size])
+
+
+def _written(request: FetchRequest, answer: Answer, looks: Mapping[Key, Look], throttle_ms: int) -> bytes:
+    layout = response_layout(request.version)
+    topics: list[tuple[str | UUID, list[PartitionReply]]] = []
+    for key in answer.keys:
+        if not topics or topics[-1][0] != key[0]:
+            topics.append((key[0], []))
+        look = looks[key]
+        topics[-1][1].append(
+            PartitionReply(
+                key[1],
+                look.error,
+                look.high_watermark,
+                look.last_stable,
+                look.log_start,
+                look.aborted,
+                records=look.records,
+            )
+        )
+    front = layout.header(request.header.correlation_id, throttle_ms, answer.error, len(topics))
+    if request.version >= 7:
+        at = 10 + layout.flexible
+        front = front[:at] + struct.pack(">i", answer.session_id) + front[at + 4 :]
+    parts: list[bytes | memoryview] = [front]
+    for topic, replies in topics:
+        parts.append(layout.topic(TopicId(topic.bytes) if isinstance(topic, UUID) else topic, len(replies)))
+        for reply in replies:
+            parts += layout.partition(reply)
+        parts.append(layout.topic_end)
+    return b"".join([*parts, layout.end(())])

@@ -1,0 +1,162 @@
+"""A client that fetches partitions in its own order and does with the answers what it likes."""
+
+from typing import Final
+
+import attrs
+
+from proxy.errors import ErrorCode
+from proxy.wire.fetch import (
+    FETCH,
+    IDS_VERSION,
+    UNKNOWN,
+    Ask,
+    FetchOptions,
+    FetchResponse,
+    Key,
+    PartitionReply,
+    TopicId,
+    read_response,
+    write_request,
+)
+from proxy.wire.headers import RequestHeader
+from tests.relay.model.broker import ModelBroker
+from tests.relay.model.logs import whole_batches
+
+__all__ = ["Exchange", "ModelClient", "Position", "Said"]
+
+_EPOCHS_VERSION: Final = 9
+_SESSIONS_VERSION: Final = 7
+
+Name = tuple[str, int]
+"""Topic and partition."""
+
+
+@attrs.define
+class Position:
+    """Where the client is in a partition."""
+
+    offset: int
+    max_bytes: int = 1 << 20
+    epoch: int = UNKNOWN
+    """The leader epoch that it knows; -1 if it knows none."""
+
+
+@attrs.define(eq=False)
+class Exchange:
+    """A fetch of the client."""
+
+    correlation_id: int
+    options: FetchOptions
+    asks: dict[Name, Ask]
+    """In the client's order."""
+    ids: dict[str, TopicId]
+    heeds: int
+    """Which of the partitions answered it takes in: a bit for each, in its order."""
+    sent_at: int
+    """On the count of all events."""
+    begun_s: float
+    """When it was sent, or the one before it was answered."""
+    bounds: dict[Name, tuple[int, int]]
+    """(generation, offset up to which there were records) of each partition when it was sent."""
+    delays_s: float = 0.0
+    """How long things had been held up by then."""
+
+
+@attrs.frozen
+class Said:
+    """A partition of an answer."""
+
+    name: Name
+    ask: Ask
+    reply: PartitionReply
+
+
+class ModelClient:
+    """Speaks Fetch *version*, without sessions. Positions are kept per partition, in the order of asking."""
+
+    def __init__(self, version: int, isolation: int, *, knows_epochs: bool, broker: ModelBroker) -> None:
+        self.version = version
+        self.isolation = isolation
+        self.positions: dict[Name, Position] = {}
+        self.waiting: list[Exchange] = []
+        """Exchanges without an answer, oldest first."""
+        self.answered_s = 0.0
+        self._ids: dict[str, TopicId] = {}
+        self._epochs: dict[Name, int] = {}
+        self._knows_epochs = knows_epochs and version >= _EPOCHS_VERSION
+        self._broker = broker
+        self._correlation_id = 0
+        self.refresh()
+
+    @property
+    def by_id(self) -> bool:
+        return self.version >= IDS_VERSION
+
+    def refresh(self) -> None:
+        """Ask for metadata; a topic with a new id is read from its start."""
+        for topic in self._broker.topics.values():
+            topic_id = TopicId(topic.topic_id.bytes)
+            is_new = self._ids.get(topic.name, topic_id) != topic_id
+            self._ids[topic.name] = topic_id
+            for log in topic.logs:
+                self._epochs[log.key] = log.epoch if self._knows_epochs else UNKNOWN
+                position = self.positions.get(log.key)
+                if position is not None:
+                    position.epoch = self._epochs[log.key]
+                    if is_new and self.by_id:
+                        position.offset = log.start
+
+    def assign(self, name: Name, offset: int, max_bytes: int) -> None:
+        """Ask for a partition from now on, last of all."""
+        self.positions.pop(name, None)
+        self.positions[name] = Position(offset, max_bytes, self._epochs[name])
+
+    def fetch(self, options: FetchOptions, heeds: int, at: int, now_s: float) -> bytes:
+        """The next fetch, as a frame with its size."""
+        self._correlation_id += 1
+        asks = {name: Ask(each.offset, each.max_bytes, each.epoch) for name, each in self.positions.items()}
+        logs = {name: self._broker.log(name) for name in asks}
+        bounds = {name: (log.generation, log.bound(self.isolation)) for name, log in logs.items()}
+        self.waiting.append(
+            Exchange(self._correlation_id, options, asks, dict(self._ids), heeds, at, now_s, bounds)
+        )
+        header = RequestHeader(FETCH, self.version, self._correlation_id, "the-client")
+        keyed = {Key(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()}
+        return write_request(header, options, 0, UNKNOWN, keyed, ())
+
+    def hear(self, frame: bytes, now_s: float) -> tuple[Exchange, FetchResponse, list[Said]]:
+        """Take an answer apart, and see that it is one to the oldest fetch, with every partition in its place."""
+        assert int.from_bytes(frame[:4]) == len(frame) - 4
+        assert self.waiting, "an answer to nothing"
+        response = read_response(self.version, frame[4:])
+        exchange = self.waiting.pop(0)
+        assert response.correlation_id == exchange.correlation_id
+        assert response.error == ErrorCode.none
+        self.answered_s = now_s
+        if self.waiting:
+            self.waiting[0].begun_s = now_s
+        replies = [(topic, reply) for topic, part in response.topics for reply in part]
+        if not replies and response.throttle_ms and self.version >= _SESSIONS_VERSION + 1:
+            return exchange, response, []
+        names = {topic_id: name for name, topic_id in exchange.ids.items()} if self.by_id else {}
+        told = [(names[topic] if isinstance(topic, bytes) else topic, reply.partition) for topic, reply in replies]
+        assert told == list(exchange.asks), "partitions are missing, or not in the client's order"
+        said = [Said(name, exchange.asks[name], reply) for name, (_, reply) in zip(told, replies, strict=True)]
+        return exchange, response, said
+
+    def heed(self, exchange: Exchange, said: list[Said]) -> None:
+        """Go on from what was answered, or discard it."""
+        look_again = False
+        for index, each in enumerate(said):
+            position = self.positions.get(each.name)
+            if position is None or position.offset != each.ask.offset or not exchange.heeds >> index & 1:
+                continue
+            if each.reply.error == ErrorCode.offset_out_of_range:
+                position.offset = self._broker.log(each.name).start
+            elif each.reply.error:
+                look_again = True
+            else:
+                for data in whole_batches(each.reply.records)[0]:
+                    position.offset = self._broker.by_bytes[data].last + 1
+        if look_again:
+            self.refresh()

@@ -1,0 +1,231 @@
+"""What must hold of every answer, and of every moment without one, whatever the broker and the client do."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from proxy.fetch.topology import Topology
+from proxy.session.downstream import Key
+from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
+from tests.relay.model import filters
+from tests.relay.model.broker import Flight, Look
+from tests.relay.model.client import Exchange, Name, Said
+from tests.relay.model.logs import Stored, whole_batches
+
+if TYPE_CHECKING:
+    from tests.relay.model.world import World
+
+__all__ = ["nothing_stalls", "was_answered", "was_sent"]
+
+_PARK_GRACE_S: Final = 2.0
+"""How long a parked request may be overdue."""
+_SLACK_S: Final = 0.05
+"""For what is rounded to milliseconds."""
+_AGE_SLACK_S: Final = 0.5
+_HOLD_S: Final = 0.25
+"""How long a client is held whose broker is gone."""
+_BACK_OFF_S: Final = 10.0
+"""How long a partition that had an error may have to wait to be asked for again."""
+
+
+# ------------------------------------------------------------------------------------------ while it waits
+
+
+def was_sent(world: "World", flight: Flight) -> None:
+    """A fetch goes to the broker: for a client that is there."""
+    silent_s = world.now_s - world.client.answered_s
+    asks = flight.request.session_epoch != UNKNOWN or flight.request.sections
+    if asks and not world.client.waiting and world.limits.patience_s:
+        assert silent_s <= 2 * world.limits.patience_s + _SLACK_S, "read for a client that is silent"
+
+
+def nothing_stalls(world: "World") -> None:
+    """All has happened that can happen now: the oldest exchange must not be due."""
+    if not world.client.waiting:
+        return
+    exchange = world.client.waiting[0]
+    options, limits = exchange.options, world.limits
+    waited_s = world.now_s - exchange.begun_s
+    max_wait_s = options.max_wait_ms / 1000
+    if world.was_well_since(exchange.sent_at):
+        ready = [name for name in exchange.asks if _could_be_had(world, exchange, name)]
+        assert options.min_bytes > 1 or not ready, f"no answer, though there are records in {ready}"
+        assert waited_s <= max_wait_s + _SLACK_S, "a client waits longer than it said"
+    if limits.ask_timeout_s is not None:
+        delays_s = world.delays_s - exchange.delays_s
+        longest_s = max_wait_s + limits.patience_s + _PARK_GRACE_S + limits.ask_timeout_s + _HOLD_S + delays_s
+        assert waited_s <= longest_s + _SLACK_S, "a client waits for ever"
+
+
+def _could_be_had(world: "World", exchange: Exchange, name: Name) -> bool:
+    """Whether there have been records since the exchange began that a broker would give without ado."""
+    ask, log = exchange.asks[name], world.broker.log(name)
+    generation, bound = exchange.bounds[name]
+    topic_id = TopicId(log.topic_id.bytes)
+    info = world.known.topic(name[0])
+    leader = info.leaders.get(name[1]) if info is not None else None
+    _, failed_s = world.broker.failures.get(name, (0, float("-inf")))
+    is_same = log.generation == generation and log.start <= ask.offset < bound
+    is_known = (
+        info is not None
+        and info.topic_id == topic_id
+        and leader == (1, log.epoch)
+        and (exchange.ids[name[0]] == topic_id or not world.client.by_id)
+        and ask.epoch in (UNKNOWN, log.epoch)
+    )
+    return is_same and is_known and not log.error and world.now_s - failed_s > _BACK_OFF_S
+
+
+# -------------------------------------------------------------------------------------- when it is answered
+
+
+def was_answered(world: "World", exchange: Exchange, response: FetchResponse, said: list[Said]) -> None:
+    for each in said:
+        if each.reply.error:
+            assert not len(each.reply.records)
+            continue
+        _check_watermark(world, each)
+        if len(each.reply.records):
+            _check_records(world, exchange, each)
+        elif not response.throttle_ms:
+            _check_nothing_new(world, exchange, each)
+    is_empty = not any(each.reply.error or len(each.reply.records) for each in said)
+    if is_empty and not response.throttle_ms and world.was_well_since(exchange.sent_at):
+        withheld = [each.name for each in said if _could_be_had(world, exchange, each.name)]
+        assert not withheld, f"an empty answer, though there are records in {withheld}"
+
+
+def _check_watermark(world: "World", each: Said) -> None:
+    """It is one that there was, and it does not go back but to a later generation's."""
+    shown = each.reply.high_watermark
+    before, generations = world.shown.get(each.name, (-1, {0}))
+    possible = {
+        generation
+        for log in world.broker.past[each.name]
+        for generation, watermark in log.watermarks
+        if watermark == shown
+        and any(generation > earlier or (generation == earlier and shown >= before) for earlier in generations)
+    }
+    assert possible, f"the high watermark of {each.name} went from {before} to {shown}"
+    world.shown[each.name] = (shown, possible)
+
+
+def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
+    """The log's own batches from the one with the offset on, none missing and none from another time."""
+    whole, cut = whole_batches(each.reply.records)
+    assert whole, "a batch that is cut before its end"
+    batches = [world.broker.by_bytes[data] for data in whole]
+    first, last = batches[0], batches[-1]
+    log = first.log
+    assert all(batch.log is log for batch in batches)
+    assert log.key == each.name, "records of another partition"
+    assert not world.client.by_id or log.topic_id.bytes == exchange.ids[log.topic], "records of another topic"
+    assert first.base <= each.ask.offset <= first.last, f"{each.name} was asked for at {each.ask.offset}"
+    assert all(one.last + 1 == next_.base for one, next_ in pairwise(batches))
+    assert log.coexisted(batches), "records from before and after a truncation"
+    if cut:
+        assert any(batch.base == last.last + 1 and batch.data.startswith(cut) for batch in log.added)
+    isolation = exchange.options.isolation
+    bound = each.reply.last_stable_offset if isolation else each.reply.high_watermark
+    assert last.last < bound, "records behind the end that is told"
+    for batch in batches:
+        assert _is_current(world, exchange, each.ask, batch), (
+            f"{each.name} at {batch.base}: from an earlier reading"
+        )
+    if isolation and not any(batch in log.removed for batch in batches):
+        committed = [batch for batch in batches if log.is_committed(batch)]
+        aborted = each.reply.aborted or ()
+        assert filters.java(batches, aborted) == committed
+        assert filters.librdkafka(batches, aborted) == committed
+
+
+def _is_current(world: "World", exchange: Exchange, ask: Ask, batch: Stored) -> bool:
+    """Whether it was read for this exchange, or was held and nothing has happened to it since."""
+    readings = [
+        (flight, key)
+        for flight, key in world.broker.sent.get(batch, [])
+        if flight.delivered_at is not None and not _is_mistaken(flight.looks[key], ask)
+    ]
+    if not world.limits.patience_s:
+        return any(flight.sent_at > exchange.sent_at for flight, _ in readings)
+    return any(_holds(world, exchange, flight, key) for flight, key in readings)
+
+
+def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool:
+    name = world.broker.name_of(key[0], flight.known)
+    if name is None or flight.delivered_at is None:
+        return False
+    failed_at, _ = world.broker.failures.get((name, key[1]), (0, 0.0))
+    is_young = world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
+    return (
+        (is_young or flight.delivered_at > exchange.sent_at)
+        and flight.delivered_at > failed_at
+        and flight.delivered_at > world.wires[flight.link].lost_at
+        and flight.request.options.isolation == exchange.options.isolation
+        and _identity(flight.known, name, key[1]) == _identity(world.known, name, key[1])
+    )
+
+
+def _is_mistaken(look: Look, ask: Ask) -> bool:
+    """Whether it is a follower's word, though the client did not say that it knows the epoch."""
+    return look.is_followers and ask.epoch == UNKNOWN
+
+
+def _identity(known: Topology, topic: str, partition: int) -> object:
+    info = known.topic(topic)
+    return None if info is None else (info.topic_id, info.leaders.get(partition))
+
+
+def _check_nothing_new(world: "World", exchange: Exchange, each: Said) -> None:
+    """The broker says so: in an answer since, or by being silent about exactly this."""
+    reply = each.reply
+    bound = reply.last_stable_offset if exchange.options.isolation else reply.high_watermark
+    if each.ask.offset < bound:
+        return
+    assert any(
+        _says_nothing_new(world, exchange, each, flight) for flight in world.broker.flights if not flight.is_lost
+    ), f"nobody says that there is nothing new in {each.name} at {each.ask.offset}:{_seen(world, exchange)}"
+
+
+def _seen(world: "World", exchange: Exchange) -> str:
+    """The exchange and the latest fetches, for whoever has to find out why."""
+    lines = [f"exchange of {exchange.sent_at}, {exchange.begun_s:g} s, {exchange.options}; now {world.now_s:g} s"]
+    for flight in world.broker.flights[-5:]:
+        state = "lost" if flight.is_lost else f"delivered at {flight.delivered_at}, {flight.delivered_s:g} s"
+        asks = {
+            str(key[0])[-2:] + f"-{key[1]}": (ask.offset, ask.leader_epoch) for key, ask in flight.covers.items()
+        }
+        lines.append(f"{flight.link.value} of {flight.sent_at}, {flight.sent_s:g} s, {asks}, {state}")
+    return "\n".join(["", *lines])
+
+
+def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Flight) -> bool:
+    known = world.known if flight.delivered_at is None else flight.meant
+    key = _covering(known, each, flight, exchange.options.isolation)
+    if key is None:
+        return False
+    limits = world.limits
+    until_s = world.now_s if flight.delivered_at is None else flight.delivered_s
+    is_in_time = until_s - flight.sent_s <= limits.patience_s + _PARK_GRACE_S + _SLACK_S
+    was_parked = bool(limits.patience_s) and flight.request.options.min_bytes <= 1 and is_in_time
+    if flight.delivered_at is None:
+        return was_parked or world.is_draining
+    # Who was parked when the exchange began, and has been answered since, has been read since.
+    is_since = flight.sent_at > exchange.sent_at or (was_parked and flight.delivered_at > exchange.sent_at)
+    look = flight.looks.get(key)
+    if not is_since or look is None or _is_mistaken(look, each.ask):
+        return False
+    return not look.error and look.found_nothing
+
+
+def _covering(known: Topology, each: Said, flight: Flight, isolation: int) -> Key | None:
+    """What a fetch calls the partition that the client was told of, if it asks for exactly the same of it."""
+    info = known.topic(each.name[0])
+    if info is None or flight.request.options.isolation != isolation:
+        return None
+    by_id = flight.request.version >= 13 and info.topic_id is not None
+    key: Key = (UUID(bytes=info.topic_id) if by_id and info.topic_id else each.name[0], each.name[1])
+    ask = flight.covers.get(key)
+    if ask is None or ask.offset != each.ask.offset:
+        return None
+    return key if each.ask.epoch in (UNKNOWN, ask.leader_epoch) else None

@@ -1,0 +1,198 @@
+"""Partitions as a broker holds them: batches, the transactions in them, and how far a consumer may read."""
+
+import struct
+from collections.abc import Sequence
+from itertools import count
+from typing import Final, Literal
+from uuid import UUID
+
+import attrs
+from crc32c import crc32c
+
+from proxy.demo.batches import Record, encode_batch, split
+
+__all__ = ["Kind", "Log", "Stored", "Topic", "Transaction", "whole_batches"]
+
+Kind = Literal["plain", "transactional", "commit", "abort"]
+
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_HEADER_BYTES: Final = 61
+_lifetimes = count(1)
+
+
+@attrs.frozen(eq=False)
+class Stored:
+    """A batch in one log. No two have the same bytes."""
+
+    data: bytes
+    base: int
+    last: int
+    kind: Kind
+    producer: int
+    log: "Log"
+
+
+@attrs.frozen
+class Transaction:
+    """A producer's transaction: from its first record to its marker."""
+
+    producer: int
+    first: int
+    last: int | None
+    """The marker's offset; None while it is open."""
+    aborted: bool = False
+
+
+@attrs.define(eq=False)
+class Log:
+    """One partition of one incarnation of a topic."""
+
+    topic: str
+    topic_id: UUID
+    index: int
+    epoch: int = 0
+    is_led_here: bool = True
+    error: int = 0
+    """What reading it brings as long as it is broken; 0 while it is well."""
+    start: int = 0
+    end: int = 0
+    high_watermark: int = 0
+    generation: int = attrs.field(factory=lambda: next(_lifetimes))
+    """Changes, upwards, when offsets start to mean something else: on truncation, and in a new incarnation."""
+    batches: list[Stored] = attrs.field(factory=list)
+    removed: dict[Stored, int] = attrs.field(factory=dict)
+    """Batches cut off by truncation: the first generation without them."""
+    added: dict[Stored, int] = attrs.field(factory=dict)
+    """Batches: the first generation with them."""
+    watermarks: list[tuple[int, int]] = attrs.field(factory=list)
+    """Every (generation, high watermark) that there has been."""
+
+    def __attrs_post_init__(self) -> None:
+        self._mark()
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.index
+
+    def append(self, kind: Kind, values: Sequence[bytes], producer: int = -1) -> Stored:
+        """A batch with records of these values, or a marker, which has one for its coordinator's epoch."""
+        if kind in ("commit", "abort"):
+            marker = Record(struct.pack(">hi", 0, int(values[0])), struct.pack(">hh", 0, kind == "commit"))
+            data = _with_attributes(encode_batch([marker], producer_id=producer), _TRANSACTIONAL | _CONTROL)
+        else:
+            data = encode_batch([Record(value) for value in values], producer_id=producer)
+            if kind == "transactional":
+                data = _with_attributes(data, _TRANSACTIONAL)
+        (batch,) = split(data)
+        placed = batch.placed(self.end, self.epoch)
+        stored = Stored(placed.data, placed.base_offset, placed.last_offset, kind, producer, self)
+        self.batches.append(stored)
+        self.added[stored] = self.generation
+        self.end = stored.last + 1
+        return stored
+
+    def replicate(self) -> None:
+        """Followers have all of it."""
+        self.high_watermark = self.end
+        self._mark()
+
+    def truncate(self, offset: int) -> None:
+        """An unclean election: what stands behind the batch before *offset* is gone, in a new epoch."""
+        self.epoch += 1
+        self.generation = next(_lifetimes)
+        while self.batches and self.batches[-1].last >= max(offset, self.start):
+            self.removed[self.batches.pop()] = self.generation
+        self.end = self.batches[-1].last + 1 if self.batches else self.start
+        self.high_watermark = min(self.high_watermark, self.end)
+        self._mark()
+
+    def delete_before(self, offset: int) -> None:
+        """Retention: whole batches are deleted."""
+        while self.batches and self.batches[0].last < min(offset, self.high_watermark):
+            self.start = self.batches.pop(0).last + 1
+
+    def transactions(self) -> list[Transaction]:
+        """In the order of their ends, the open ones last."""
+        opened: dict[int, int] = {}
+        ended = []
+        for batch in self.batches:
+            if batch.kind == "transactional":
+                opened.setdefault(batch.producer, batch.base)
+            elif batch.kind in ("commit", "abort") and batch.producer in opened:
+                first = opened.pop(batch.producer)
+                ended.append(Transaction(batch.producer, first, batch.last, batch.kind == "abort"))
+        return ended + [Transaction(producer, first, None) for producer, first in opened.items()]
+
+    @property
+    def last_stable(self) -> int:
+        """Before every transaction that is open, or whose marker is not replicated."""
+        unstable = [
+            each.first for each in self.transactions() if each.last is None or each.last >= self.high_watermark
+        ]
+        return min([self.high_watermark, *unstable])
+
+    def bound(self, isolation: int) -> int:
+        """The offset before which a consumer may read."""
+        return self.last_stable if isolation else self.high_watermark
+
+    def read(self, offset: int, bound: int, max_bytes: int, *, at_least_one: bool) -> bytes:
+        """Batches from the one that holds *offset*, at most *max_bytes*; the last may be cut, the first not."""
+        whole = [batch.data for batch in self.batches if batch.last >= offset and batch.base < bound]
+        if not whole or (len(whole[0]) > max_bytes and not at_least_one):
+            return b""
+        return b"".join(whole)[: max(max_bytes, len(whole[0]))]
+
+    def aborted(self, offset: int, bound: int) -> tuple[tuple[int, int], ...]:
+        """(producer, first offset) of the aborted transactions that concern records from *offset* to *bound*."""
+        return tuple(
+            (each.producer, each.first)
+            for each in self.transactions()
+            if each.aborted and each.last is not None and each.last >= offset and each.first < bound
+        )
+
+    def is_committed(self, stored: Stored) -> bool:
+        if stored.kind == "plain":
+            return True
+        return stored.kind == "transactional" and any(
+            each.producer == stored.producer
+            and not each.aborted
+            and each.last is not None
+            and each.first <= stored.base < each.last
+            for each in self.transactions()
+        )
+
+    def coexisted(self, batches: Sequence[Stored]) -> bool:
+        """Whether all of these were in the log at the same time."""
+        born = max(self.added[each] for each in batches)
+        return all(born < self.removed.get(each, born + 1) for each in batches)
+
+    def _mark(self) -> None:
+        self.watermarks.append((self.generation, self.high_watermark))
+
+
+@attrs.define(eq=False)
+class Topic:
+    """One incarnation of a topic."""
+
+    name: str
+    topic_id: UUID
+    logs: list[Log]
+
+
+def whole_batches(records: bytes | memoryview) -> tuple[list[bytes], bytes]:
+    """The complete batches at the front of *records*, and what is left of one that was cut."""
+    rest = bytes(records)
+    whole = []
+    while len(rest) >= _HEADER_BYTES:
+        size = 12 + int.from_bytes(rest[8:12])
+        if size > len(rest):
+            break
+        whole.append(rest[:size])
+        rest = rest[size:]
+    return whole, rest
+
+
+def _with_attributes(data: bytes, attributes: int) -> bytes:
+    checked = struct.pack(">h", attributes) + data[23:]
+    return data[:17] + struct.pack(">I", crc32c(checked)) + checked

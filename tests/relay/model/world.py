@@ -1,0 +1,325 @@
+"""A client connection's relay between a model client and a model broker, under a clock that tests move.
+
+Nothing takes time unless a test makes it: links open, answers arrive and topologies are told at once, until they
+are held up.
+"""
+
+from types import SimpleNamespace
+from typing import Any, Final
+
+import attrs
+
+from proxy.fetch.topology import BrokerId, Topology
+from proxy.relay import client as relay_client
+from proxy.relay.client import ClientRelay
+from proxy.relay.commands import (
+    ClientFrame,
+    CloseLink,
+    Command,
+    Draining,
+    Event,
+    Learn,
+    Link,
+    LinkFrame,
+    LinkLost,
+    LinkOpened,
+    Note,
+    OpenLink,
+    Reply,
+    Send,
+    Tick,
+    Told,
+)
+from proxy.wire.apis import VersionRange
+from proxy.wire.fetch import FETCH, FetchOptions
+from tests.relay.model import judge
+from tests.relay.model.broker import Flight, ModelBroker
+from tests.relay.model.client import ModelClient
+
+__all__ = ["LANES", "Wire", "World"]
+
+LANES: Final[list[Link]] = [link for link in Link if link is not Link.PASS]
+_HERE: Final = BrokerId(1)
+_ELSEWHERE: Final = BrokerId(2)
+_BURST: Final = 200
+"""More events than this without any time passing are a loop."""
+
+
+@attrs.frozen
+class Limits:
+    """How long the relay may take, in seconds."""
+
+    patience_s: float
+    ask_timeout_s: float | None
+    """None where it waits for the broker whatever happens."""
+
+
+def build_relay() -> tuple[ClientRelay, Limits]:
+    """A relay with a patience of 10 s, where it has one."""
+    try:
+        from proxy.fetch.reading import Reading  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return ClientRelay(_HERE, _place, 0.0), Limits(0.0, None)
+    reading = Reading(patience_s=10.0, fetch_buffer_bytes=8 * 1024 * 1024, ask_timeout_s=5.0)
+    relay: Any = relay_client.ClientRelay
+    return relay(_HERE, _place, 0.0, reading), Limits(10.0, 5.0)
+
+
+def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG001
+    return "127.0.0.1", 9093 + node_id
+
+
+@attrs.define(eq=False)
+class Wire:
+    """One of the relay's connections to the broker."""
+
+    is_opening: bool = False
+    is_open: bool = False
+    is_late: bool = False
+    """The broker's answers do not arrive."""
+    is_deaf: bool = False
+    """The broker does not look at what is sent."""
+    muted_until_s: float = 0.0
+    """The broker looks at nothing before: it has throttled this connection."""
+    lost_at: int = 0
+    """When the last one was lost, on the count of all events."""
+
+
+class World:
+    def __init__(self, broker: ModelBroker, client: ModelClient) -> None:
+        self.now_s = 1000.0
+        self.at = 0
+        """Counts events."""
+        self.broker, self.client = broker, client
+        self.relay, self.limits = build_relay()
+        self.wires: dict[Link, Wire] = {link: Wire() for link in LANES}
+        self.known = Topology()
+        """What the relay was told last."""
+        self.learning = 0
+        """How many topologies it waits for."""
+        self.is_metadata_late = self.is_metadata_stale = self.is_opening_slow = False
+        self.is_draining = False
+        self.heals_s = float("-inf")
+        self.trouble_at = 0
+        """When something was last out of order that a client may notice."""
+        self.delays_s = 0.0
+        """How long answers may have been held up by what the relay does not answer for, all together."""
+        self.shown: dict[tuple[str, int], tuple[int, set[int]]] = {}
+        """The last high watermark that the client saw of each partition, and the generations that it may be of."""
+        self.ghosts: list[Flight] = []
+        """Requests that were lost on their way, and may arrive yet."""
+        self.refreshed: Topology = self._cluster(Topology())
+
+    # ----------------------------------------------------------------------------------- what tests may do
+
+    def fetch(self, options: FetchOptions, heeds: int) -> None:
+        frame = self.client.fetch(options, heeds, self.at, self.now_s)
+        self.client.waiting[-1].delays_s = self.delays_s
+        self.handle(ClientFrame(memoryview(frame)[4:], self.known))
+        self.settle()
+
+    def drain(self) -> None:
+        self.is_draining = True
+        self.handle(Draining())
+        self.settle()
+
+    def lose(self, link: Link, *, seen: bool) -> None:
+        """The connection breaks; *seen*: after the broker has looked at what was under way."""
+        wire = self.wires[link]
+        if not (wire.is_open or wire.is_opening):
+            return
+        self.trouble()
+        self._drop(link, seen=seen)
+        wire.lost_at = self.at + 1
+        self.handle(LinkLost(link))
+        self.settle()
+
+    def haunt(self) -> None:
+        """What was lost on its way arrives, and nobody waits for an answer."""
+        for flight in self.ghosts:
+            self.broker.accidents += 1
+            self.broker.open(flight, self.now_s)
+            self.broker.look(flight, flight.due_s)
+        self.ghosts.clear()
+
+    def trouble(self, lasts_s: float = 0.0) -> None:
+        """Something is out of order, and all will be well in so many seconds."""
+        self.trouble_at = self.at
+        self.heals_s = max(self.heals_s, self.now_s + lasts_s)
+
+    def tell(self) -> None:
+        """Another connection has had the topology refreshed."""
+        self.refreshed = self._cluster(self.refreshed)
+        self.known = self.refreshed
+        self.handle(Told(self.known))
+        self.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            due = [until_s, self.heals_s, *self._due()]
+            step_s = min(each for each in due if each > self.now_s) - self.now_s
+            if self.is_metadata_late or self.is_opening_slow:
+                self.delays_s += step_s
+            if not self.is_well:
+                self.trouble()
+            was_s, self.now_s = self.now_s, self.now_s + step_s
+            if was_s < self.heals_s <= self.now_s:
+                self.heal()
+            self.settle()
+            judge.nothing_stalls(self)
+
+    def heal(self) -> None:
+        """All connections are well again, and all that was held up goes on."""
+        for wire in self.wires.values():
+            wire.is_late = wire.is_deaf = False
+        self.is_metadata_late = self.is_metadata_stale = self.is_opening_slow = False
+        self.broker.throttle_ms = 0
+        self.trouble()
+        self.settle()
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is held up now."""
+        wires = any(wire.is_late or wire.is_deaf or self.now_s < wire.muted_until_s for wire in self.wires.values())
+        metadata = self.is_metadata_late or self.is_metadata_stale
+        return not (wires or metadata or self.is_opening_slow or self.broker.throttle_ms or self.is_draining)
+
+    def was_well_since(self, at: int) -> bool:
+        return self.is_well and self.trouble_at < at
+
+    # ---------------------------------------------------------------------------------- what happens by itself
+
+    def settle(self) -> None:
+        """Let everything happen that can happen now."""
+        for _ in range(_BURST):
+            if not self._happens():
+                return
+        raise AssertionError("events without end, and no time passes")
+
+    def _happens(self) -> bool:
+        if self.learning and not self.is_metadata_late:
+            self.learning -= 1
+            if not self.is_metadata_stale:
+                self.refreshed = self._cluster(self.refreshed)
+            self.known = self.refreshed
+            self.handle(Told(self.known))
+            return True
+        for link, wire in self.wires.items():
+            if wire.is_opening and not self.is_opening_slow:
+                wire.is_opening, wire.is_open = False, True
+                self.handle(LinkOpened(link, {FETCH: VersionRange(0, self.broker.version)}))
+                return True
+        for flight in self.under_way():
+            if self._moves(flight):
+                return True
+        if self.relay.deadline_s is not None and self.relay.deadline_s <= self.now_s:
+            self.handle(Tick())
+            return True
+        return False
+
+    def _moves(self, flight: Flight) -> bool:
+        """Whether a request has come further, as far as its answer."""
+        wire = self.wires[flight.link]
+        if flight.context is None:
+            if wire.is_deaf or self.now_s < wire.muted_until_s:
+                return False
+            self.broker.open(flight, self.now_s)
+        if flight.answer is None and self.broker.look(flight, self.now_s) and flight.is_throttled:
+            self.trouble()
+            self.delays_s += self.broker.throttle_ms / 1000
+            wire.muted_until_s = self.now_s + self.broker.throttle_ms / 1000
+            self.broker.throttle_ms = 0
+        if flight.answer is None or wire.is_late:
+            return False
+        self.broker.delivered(flight, self.at, self.now_s, self.known)
+        self.handle(LinkFrame(flight.link, memoryview(flight.answer)))
+        return True
+
+    def under_way(self) -> list[Flight]:
+        return [flight for flight in self.broker.flights if flight.is_under_way]
+
+    def _due(self) -> list[float]:
+        due = [flight.due_s for flight in self.under_way()]
+        due += [wire.muted_until_s for wire in self.wires.values()]
+        if self.relay.deadline_s is not None:
+            due.append(self.relay.deadline_s)
+        return due
+
+    # ---------------------------------------------------------------------------------------- the relay
+
+    def handle(self, event: Event) -> None:
+        self.at += 1
+        for command in self.relay.handle(event, self.now_s):
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case OpenLink(link):
+                wire = self.wires[link]
+                assert not wire.is_open, "a link is opened that is open"
+                assert not wire.is_opening, "a link is opened twice"
+                self.wires[link] = Wire(is_opening=True, lost_at=wire.lost_at)
+            case Send(link, pieces):
+                frame = b"".join(pieces)
+                assert self.wires[link].is_open
+                assert not any(flight.link is link for flight in self.under_way()), "two fetches on one lane"
+                assert int.from_bytes(frame[:4]) == len(frame) - 4, "a lane takes one fetch at a time"
+                judge.was_sent(self, self.broker.take(frame, link, self.at, self.now_s, self.known))
+            case CloseLink(link):
+                assert self.limits.ask_timeout_s is not None, "this broker never breaks the protocol"
+                self._drop(link, seen=True)
+            case Reply(pieces):
+                exchange, response, said = self.client.hear(b"".join(pieces), self.now_s)
+                judge.was_answered(self, exchange, response, said)
+                self.client.heed(exchange, said)
+            case Learn():
+                self.learning += 1
+            case Note():
+                pass
+
+    def _drop(self, link: Link, *, seen: bool) -> None:
+        wire = self.wires[link]
+        wire.is_open = wire.is_opening = False
+        for flight in self.under_way():
+            if flight.link is not link:
+                continue
+            flight.is_lost = True
+            if flight.context is not None or (seen and not wire.is_deaf):
+                if flight.context is None:
+                    self.broker.open(flight, self.now_s)
+                if flight.answer is None:
+                    self.broker.look(flight, flight.due_s + self.now_s)
+            else:
+                self.ghosts.append(flight)
+
+    def farewell(self) -> None:
+        """The client goes, and every session that was heard of is closed."""
+        for command in self.relay.farewell():
+            if isinstance(command, Send):
+                flight = self.broker.take(b"".join(command.pieces), command.link, self.at, self.now_s, self.known)
+                self.broker.open(flight, self.now_s)
+                self.broker.look(flight, self.now_s)
+        left = set(self.broker.sessions._slots._held) & self.broker.heard
+        assert not left, f"sessions {left} were left at the broker"
+
+    def _cluster(self, before: Topology) -> Topology:
+        """The topology as the cluster tells it now."""
+        brokers = [SimpleNamespace(node_id=n, host="broker.internal", port=19000 + n, rack=None) for n in (1, 2)]
+        topics = [
+            SimpleNamespace(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error_code=0,
+                partitions=[
+                    SimpleNamespace(
+                        partition_index=log.index,
+                        leader_id=_HERE if log.is_led_here else _ELSEWHERE,
+                        leader_epoch=log.epoch,
+                    )
+                    for log in topic.logs
+                ],
+            )
+            for topic in self.broker.topics.values()
+        ]
+        return before.refreshed(SimpleNamespace(cluster_id="cluster", brokers=brokers, topics=topics))
