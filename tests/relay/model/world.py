@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 
+from proxy.bypass import Bypass
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay import client as relay_client
 from proxy.relay.client import ClientRelay
@@ -115,7 +116,7 @@ class World:
     def fetch(self, options: FetchOptions, heeds: int) -> None:
         frame = self.client.fetch(options, heeds, self.at, self.now_s)
         self.client.waiting[-1].delays_s = self.delays_s
-        self.handle(ClientFrame(memoryview(frame)[4:], self.known))
+        self.handle(ClientFrame(memoryview(frame)[4:], self.known, Bypass()))
         self.settle()
 
     def drain(self) -> None:
