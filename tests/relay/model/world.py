@@ -5,13 +5,13 @@ are held up.
 """
 
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
-from proxy.relay import client as relay_client
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
@@ -56,14 +56,9 @@ class Limits:
 
 
 def build_relay() -> tuple[ClientRelay, Limits]:
-    """A relay with a patience of 10 s, where it has one."""
-    try:
-        from proxy.fetch.reading import Reading  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return ClientRelay(_HERE, _place, 0.0), Limits(0.0, None)
+    """A relay with a patience of 10 s."""
     reading = Reading(patience_s=10.0, fetch_buffer_bytes=8 * 1024 * 1024, ask_timeout_s=5.0)
-    relay: Any = relay_client.ClientRelay
-    return relay(_HERE, _place, 0.0, reading), Limits(10.0, 5.0)
+    return ClientRelay(_HERE, _place, 0.0, reading), Limits(10.0, 5.0)
 
 
 def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG001
