@@ -11,11 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.bench import idle, throughput
+from tests.bench import idle, patience_idle, throughput
 from tests.bench.frame import Table, as_json, render
 from tests.bench.stage import KAFKA, brokers, haproxy_path
 
-_CASES: Final = {"idle": idle.run, "throughput": throughput.run}
+_CASES: Final = {
+    "idle": idle.run,
+    "throughput": throughput.run,
+    "patience-idle": patience_idle.run,
+}
 _ROOT: Final = Path(__file__).parents[2]
 
 

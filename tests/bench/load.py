@@ -1,0 +1,218 @@
+"""Consumers that stay, records that trickle, and what both cost the broker: for the cases about patience."""
+
+import contextlib
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+from confluent_kafka import Producer
+
+from tests.bench.frame import Figure, percentile
+from tests.bench.machine import cpu_seconds
+from tests.bench.reader import Job
+from tests.bench.stage import NODE, address_of
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.metrics import broker_counts
+from tests.processes import Process
+from tests.sidefetch import Sidefetch
+
+__all__ = [
+    "BROKER_CPU",
+    "BYTES",
+    "FETCHES",
+    "OWN_CPU",
+    "P50",
+    "P99",
+    "Cost",
+    "Crowd",
+    "Heard",
+    "Side",
+    "Writer",
+    "cost_of",
+    "followers",
+    "librdkafka",
+    "sides",
+]
+
+FETCHES: Final = Figure("fetches at the broker", "/s")
+BYTES: Final = Figure("bytes at the broker, both ways", "B/s")
+BROKER_CPU: Final = Figure("CPU of the broker", "ms/s")
+OWN_CPU: Final = Figure("CPU of Sidefetch", "ms/s")
+P50: Final = Figure("delivery, p50", "ms")
+P99: Final = Figure("delivery, p99", "ms")
+
+_READY_S: Final = 90
+T = TypeVar("T")
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@attrs.frozen
+class Side:
+    """A way to the broker: where a client begins, where ``NODE`` is for it."""
+
+    name: str
+    bootstrap: str
+    address: str
+    sidefetch_pid: int | None = None
+
+
+@contextlib.contextmanager
+def sides(cluster: KafkaCluster) -> Iterator[list[Side]]:
+    """Direct, and through a Sidefetch with default options."""
+    with Sidefetch(cluster.bootstrap) as sidefetch:
+        yield [
+            Side("direct", cluster.bootstrap, cluster.brokers[NODE].address),
+            Side("Sidefetch", sidefetch.bootstrap, address_of(NODE, sidefetch.bootstrap), sidefetch.process.pid),
+        ]
+
+
+@attrs.frozen
+class Cost:
+    """Of ``NODE``, and of Sidefetch where that takes part, a second."""
+
+    fetches: float
+    bytes: float
+    broker_cpu_ms: float
+    own_cpu_ms: float | None = None
+
+    def above(self, idle: "Cost") -> dict[Figure, float]:
+        """With the CPU that the broker uses for itself taken off."""
+        own = {} if self.own_cpu_ms is None else {OWN_CPU: self.own_cpu_ms}
+        return {
+            FETCHES: self.fetches,
+            BYTES: self.bytes,
+            BROKER_CPU: max(self.broker_cpu_ms - idle.broker_cpu_ms, 0.0),
+            **own,
+        }
+
+
+def cost_of(work: Callable[[], T], cluster: KafkaCluster, side: Side | None = None) -> tuple[T, Cost]:
+    """Do *work* and tell what it returned and what it cost.
+
+    Asking the broker takes a second, in which clients go on, so what it counts has its own time.
+    """
+    pids = [cluster.pid(NODE), *([side.sidefetch_pid] if side and side.sidefetch_pid else [])]
+    before, counted_from = broker_counts(cluster)[NODE], time.monotonic()
+    cpu_before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
+    result = work()
+    cpu, took_s = [cpu_seconds(pid) for pid in pids], time.monotonic() - began
+    after, counted_s = broker_counts(cluster)[NODE], time.monotonic() - counted_from
+    broker_ms, *own_ms = (1000 * (to - since) / took_s for since, to in zip(cpu_before, cpu, strict=True))
+    return result, Cost(
+        (after.consumer_fetches - before.consumer_fetches) / counted_s,
+        (after.client_bytes - before.client_bytes) / counted_s,
+        broker_ms,
+        *own_ms,
+    )
+
+
+@attrs.frozen
+class Heard:
+    """What consumers have read since they were ready."""
+
+    records: int
+    arrivals: Sequence[tuple[int, int]]
+    """When a record, or the first of its batch, was made and when it came, in microseconds since 1970."""
+
+    def since(self, made_us: int) -> "Heard":
+        """Without what was made before; only where each record has its arrival."""
+        arrivals = [(made, came) for made, came in self.arrivals if made >= made_us]
+        return Heard(len(arrivals), arrivals)
+
+    def delivery(self) -> dict[Figure, float]:
+        delays = [(came - made) / 1000 for made, came in self.arrivals]
+        return {P50: statistics.median(delays), P99: percentile(delays, 99)}
+
+
+class Crowd:
+    """Consumers in a process of their own, while in context, which begins when all are served."""
+
+    def __init__(self, program: str, spec: Mapping[str, Any]) -> None:
+        self._program, self._spec = program, spec
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Crowd":
+        with self._stack as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sidefetch-crowd-"))
+            command = [sys.executable, "-m", f"tests.bench.{self._program}"]
+            log = Path(folder) / f"{self._program}.log"
+            self._process = stack.enter_context(Process(command, log=log, piped=True))
+            self._say(json.dumps(self._spec))
+            self._hear("ready")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def finish(self) -> Heard:
+        """Tell them to leave; may be called once."""
+        self._say("")
+        heard = json.loads(self._hear("{"))
+        return Heard(heard["records"], [(made, came) for made, came in heard["arrivals"]])
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # why it has ended is told when it is listened to
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _hear(self, beginning: str) -> str:
+        alarm = threading.Timer(_READY_S, self._process.send, [9])
+        alarm.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            alarm.cancel()
+        assert line.startswith(beginning), f"the {self._program} said {line[:80]!r}\n{self._process.log_text()}"
+        return line
+
+
+def followers(jobs: Sequence[Job]) -> Crowd:
+    return Crowd("follower", {"jobs": [dataclasses.asdict(job) for job in jobs]})
+
+
+def librdkafka(side: Side, topics: Mapping[str, int], **group: object) -> Crowd:
+    """One consumer of all partitions; with ``group``, ``stable`` and ``leaves_every_s`` a group that rebalances."""
+    return Crowd("librdkafka", {"bootstrap": side.bootstrap, "topics": topics, **group})
+
+
+class Writer:
+    """Writes records at once, with timestamps in microseconds: milliseconds would blur what takes a few of them."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "acks": "1", "linger.ms": 0, "log_level": 3}
+        )
+
+    def warm_up(self, topics: Mapping[str, int]) -> None:
+        """Learn where they are by a record in each: the first would be late otherwise."""
+        for topic in topics:
+            self.write(topic, 0)
+        self.flush()
+
+    def write(self, topic: str, partition: int, *, size: int = 100) -> None:
+        self._producer.produce(topic, bytes(size), partition=partition, timestamp=time.time_ns() // 1000)
+        self._producer.poll(0)
+
+    def write_evenly(self, places: Sequence[Place], *, per_s: float, seconds: float, size: int) -> int:
+        """To *places* in turn; return how many."""
+        count = round(per_s * seconds)
+        began = time.monotonic()
+        for number in range(count):
+            if (wait_s := began + number / per_s - time.monotonic()) > 0:
+                time.sleep(wait_s)
+            self.write(*places[number % len(places)], size=size)
+        self.flush()
+        return count
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0, "records not acknowledged in 30 s"
