@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import statistics
 import sys
 import tempfile
 import threading
@@ -37,6 +36,7 @@ __all__ = [
     "Side",
     "Writer",
     "cost_of",
+    "delivery",
     "followers",
     "librdkafka",
     "sides",
@@ -77,20 +77,27 @@ def sides(cluster: KafkaCluster) -> Iterator[list[Side]]:
 
 @attrs.frozen
 class Cost:
-    """Of ``NODE``, and of Sidefetch where that takes part, a second."""
+    """What something cost ``NODE``, and Sidefetch where that takes part."""
 
-    fetches: float
-    bytes: float
-    broker_cpu_ms: float
-    own_cpu_ms: float | None = None
+    seconds: float
+    broker_cpu_s: float
+    own_cpu_s: float | None
+    counted_s: float
+    """Of fetches and bytes: a second or two longer."""
+    fetches: int
+    bytes: int
 
-    def above(self, idle: "Cost") -> dict[Figure, float]:
-        """With the CPU that the broker uses for itself taken off."""
-        own = {} if self.own_cpu_ms is None else {OWN_CPU: self.own_cpu_ms}
+    def own_share(self, idle: "Cost") -> float:
+        """The broker's CPU, in seconds, without what it uses for itself."""
+        return max(self.broker_cpu_s - idle.broker_cpu_s / idle.seconds * self.seconds, 0.0)
+
+    def a_second(self, idle: "Cost") -> dict[Figure, float]:
+        """All of it, without what the broker uses for itself."""
+        own = {} if self.own_cpu_s is None else {OWN_CPU: 1000 * self.own_cpu_s / self.seconds}
         return {
-            FETCHES: self.fetches,
-            BYTES: self.bytes,
-            BROKER_CPU: max(self.broker_cpu_ms - idle.broker_cpu_ms, 0.0),
+            FETCHES: self.fetches / self.counted_s,
+            BYTES: self.bytes / self.counted_s,
+            BROKER_CPU: 1000 * self.own_share(idle) / self.seconds,
             **own,
         }
 
@@ -100,18 +107,21 @@ def cost_of(work: Callable[[], T], cluster: KafkaCluster, side: Side | None = No
 
     Asking the broker takes a second, in which clients go on, so what it counts has its own time.
     """
-    pids = [cluster.pid(NODE), *([side.sidefetch_pid] if side and side.sidefetch_pid else [])]
+    own_pid = side.sidefetch_pid if side else None
+    pids = [cluster.pid(NODE), *([own_pid] if own_pid else [])]
     before, counted_from = broker_counts(cluster)[NODE], time.monotonic()
     cpu_before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
     result = work()
-    cpu, took_s = [cpu_seconds(pid) for pid in pids], time.monotonic() - began
+    cpu, seconds = [cpu_seconds(pid) for pid in pids], time.monotonic() - began
     after, counted_s = broker_counts(cluster)[NODE], time.monotonic() - counted_from
-    broker_ms, *own_ms = (1000 * (to - since) / took_s for since, to in zip(cpu_before, cpu, strict=True))
+    broker_s, *own_s = (to - since for since, to in zip(cpu_before, cpu, strict=True))
     return result, Cost(
-        (after.consumer_fetches - before.consumer_fetches) / counted_s,
-        (after.client_bytes - before.client_bytes) / counted_s,
-        broker_ms,
-        *own_ms,
+        seconds=seconds,
+        broker_cpu_s=broker_s,
+        own_cpu_s=own_s[0] if own_s else None,
+        counted_s=counted_s,
+        fetches=after.consumer_fetches - before.consumer_fetches,
+        bytes=after.client_bytes - before.client_bytes,
     )
 
 
@@ -124,13 +134,16 @@ class Heard:
     """When a record, or the first of its batch, was made and when it came, in microseconds since 1970."""
 
     def since(self, made_us: int) -> "Heard":
-        """Without what was made before; only where each record has its arrival."""
-        arrivals = [(made, came) for made, came in self.arrivals if made >= made_us]
-        return Heard(len(arrivals), arrivals)
+        """Without what was made before."""
+        lately = [(made, came) for made, came in self.arrivals if made >= made_us]
+        return Heard(self.records - (len(self.arrivals) - len(lately)), lately)
 
     def delivery(self) -> dict[Figure, float]:
-        delays = [(came - made) / 1000 for made, came in self.arrivals]
-        return {P50: statistics.median(delays), P99: percentile(delays, 99)}
+        return delivery([(came - made) / 1000 for made, came in self.arrivals])
+
+
+def delivery(delays_ms: Sequence[float]) -> dict[Figure, float]:
+    return {P50: percentile(delays_ms, 50), P99: percentile(delays_ms, 99)}
 
 
 class Crowd:
@@ -190,7 +203,7 @@ class Writer:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap, "acks": "1", "linger.ms": 0, "log_level": 3}
+            {"bootstrap.servers": cluster.bootstrap, "acks": "1", "linger.ms": 0, "log_level": 0}
         )
 
     def warm_up(self, topics: Mapping[str, int]) -> None:
