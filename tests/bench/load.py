@@ -109,11 +109,11 @@ def cost_of(work: Callable[[], T], cluster: KafkaCluster, side: Side | None = No
     """
     own_pid = side.sidefetch_pid if side else None
     pids = [cluster.pid(NODE), *([own_pid] if own_pid else [])]
-    before, counted_from = broker_counts(cluster)[NODE], time.monotonic()
+    before, counted_from = broker_counts(cluster, [NODE])[NODE], time.monotonic()
     cpu_before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
     result = work()
     cpu, seconds = [cpu_seconds(pid) for pid in pids], time.monotonic() - began
-    after, counted_s = broker_counts(cluster)[NODE], time.monotonic() - counted_from
+    after, counted_s = broker_counts(cluster, [NODE])[NODE], time.monotonic() - counted_from
     broker_s, *own_s = (to - since for since, to in zip(cpu_before, cpu, strict=True))
     return result, Cost(
         seconds=seconds,

@@ -60,7 +60,7 @@ def _at(
 ) -> list[Table]:
     def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
         def once() -> Mapping[Figure, float]:
-            without = broker_counts(cluster)[NODE].sessions
+            without = broker_counts(cluster, [NODE])[NODE].sessions
             with followers([Job(side.address, topics)]) as consumer:
                 if side.sidefetch_pid is not None:
                     _wait_for_session(cluster, without)
@@ -89,5 +89,5 @@ def _at(
 def _wait_for_session(cluster: KafkaCluster, without: int) -> None:
     """Return when the broker has one more than *without*, or has had time enough: then figures tell of its lack."""
     deadline = time.monotonic() + _SESSION_S
-    while broker_counts(cluster)[NODE].sessions <= without and time.monotonic() < deadline:
+    while broker_counts(cluster, [NODE])[NODE].sessions <= without and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -31,9 +31,10 @@ __all__ = ["run"]
 
 _MOST: Final = 1.2
 """Times direct, of delivery, fetches and CPU of the broker."""
-_GROUP_TOPIC: Final = "patience-group"
-_DRAIN_TOPIC: Final = "patience-drain"
-_DRAIN_PASSES: Final = 3
+_TOPIC: Final = "patience-moving"
+_DRAIN_FETCH_BYTES: Final = 128 * 1024
+"""So that a pass takes a hundred fetches or so, and asking weighs more than copying."""
+_DRAIN_PASSES: Final = 5
 _DRAIN_FETCHES: Final = Figure("fetches at the broker", "a pass")
 _DRAIN_CPU: Final = Figure("CPU of the broker", "ms a pass")
 _LIMITED: Final = (P50, P99, FETCHES, BROKER_CPU, _DRAIN_FETCHES, _DRAIN_CPU)
@@ -57,25 +58,28 @@ class _Scene:
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     """Delivery from a record's writing to its arrival, fetches and CPU of the broker: none worse than direct."""
     partitions, consumers = (1_000, 20) if quick else (5_000, 200)
-    seconds, rounds = (6.0, 1) if quick else (10.0, 2)
+    seconds, rounds = (5.0, 1) if quick else (10.0, 2)
     topics = idle_topics(cluster, partitions)
-    create_topics(cluster, {_GROUP_TOPIC: 100, _DRAIN_TOPIC: 100})
-    fill(cluster, _DRAIN_TOPIC, 100, megabytes=64 if quick else 128)
+    create_topics(cluster, {_TOPIC: 100})
+    to_drain = dict(itertools.islice(topics.items(), 10))
+    for topic in to_drain:
+        fill(cluster, topic, 100, megabytes=1)
     writer = Writer(cluster)
-    writer.warm_up({**topics, _GROUP_TOPIC: 100})
+    writer.warm_up({**topics, _TOPIC: 100})
     with sides(cluster) as both:
         scenes = _scenes(topics, consumers)
         tell("warming up")  # the brokers' JVMs compile what they use
-        for scene, side in itertools.product((scenes[0], scenes[-1]), both):
-            with scene.consumers(side):
+        for scene, side in itertools.product(scenes[:2], both):
+            with scene.consumers(side) as crowd:
                 writer.write_evenly(scene.places, per_s=scene.per_s, seconds=_WARM_UP_S, size=scene.size)
+                crowd.finish()
         time.sleep(_SETTLE_S)
         _, alone = cost_of(lambda: time.sleep(seconds), cluster)
         cases = {
             scene.name: {side.name: _way(scene, side, cluster, writer, seconds, alone) for side in both}
             for scene in scenes
         }
-        cases["a drain with max wait 0"] = {side.name: _draining(side, cluster, alone) for side in both}
+        cases["a drain with max wait 0"] = {side.name: _draining(side, to_drain, cluster, alone) for side in both}
         return [
             table
             for name, ways in cases.items()
@@ -86,9 +90,15 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
 def _scenes(topics: Mapping[str, int], consumers: int) -> list[_Scene]:
     everywhere = [(topic, each) for each in range(100) for topic in topics]
     busy = everywhere[::101]  # 100 would be the same topic each time
-    few = dict(itertools.islice(topics.items(), 1))
     return [
         _Scene("a trickle", lambda side: followers([Job(side.address, topics)]), everywhere, 50),
+        _Scene(
+            "a group that rebalances",
+            lambda side: librdkafka(side, {_TOPIC: 100}, group="patience-group", stable=3, leaves_every_s=2.0),
+            [(_TOPIC, each) for each in range(100)],
+            50,
+            tail_s=4.0,
+        ),
         _Scene("1 % busy", lambda side: followers([Job(side.address, topics)]), busy, 500, size=1024),
         _Scene(
             f"{consumers} consumers",
@@ -98,19 +108,10 @@ def _scenes(topics: Mapping[str, int], consumers: int) -> list[_Scene]:
         ),
         _Scene(
             "min bytes of 1 MiB",
-            lambda side: followers([Job(side.address, few, min_bytes=1 << 20)]),
-            [(topic, each) for topic in few for each in (3, 30, 60, 90)],
+            lambda side: followers([Job(side.address, {_TOPIC: 100}, min_bytes=1 << 20)]),
+            [(_TOPIC, each) for each in (3, 30, 60, 90)],
             256,
             size=16 * 1024,
-        ),
-        _Scene(
-            "a group that rebalances",
-            lambda side: librdkafka(
-                side, {_GROUP_TOPIC: 100}, group="patience-group", stable=3, leaves_every_s=2.0
-            ),
-            [(_GROUP_TOPIC, each) for each in range(100)],
-            50,
-            tail_s=6.0,
         ),
     ]
 
@@ -147,15 +148,16 @@ def _way(
     return once
 
 
-def _draining(side: Side, cluster: KafkaCluster, alone: Cost) -> Callable[[], Mapping[Figure, float]]:
+def _draining(
+    side: Side, topics: Mapping[str, int], cluster: KafkaCluster, alone: Cost
+) -> Callable[[], Mapping[Figure, float]]:
     """From the beginning to the end by short fetches that do not wait; delivery counts from the beginning."""
     job = Job(
         side.address,
-        {_DRAIN_TOPIC: 100},
+        topics,
         passes=_DRAIN_PASSES,
         max_wait_ms=0,
-        max_bytes=1 << 20,
-        partition_bytes=64 * 1024,
+        max_bytes=_DRAIN_FETCH_BYTES,
     )
 
     def once() -> Mapping[Figure, float]:

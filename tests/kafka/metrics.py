@@ -33,8 +33,8 @@ class BrokerCounts:
     """Both ways, of all requests that came in by the listener for clients, since the broker started."""
 
 
-def broker_counts(cluster: KafkaCluster) -> dict[int, BrokerCounts]:
-    """Ask every running broker; a second for all.
+def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[int, BrokerCounts]:
+    """Ask these brokers, without any every running one; a second for all.
 
     Source: Kafka's monitoring documentation; the cache's figures are per shard since 3.8 and summed here.
     """
@@ -48,13 +48,14 @@ def broker_counts(cluster: KafkaCluster) -> dict[int, BrokerCounts]:
     )
     return {
         node: BrokerCounts(fetches, sessions, partitions, evictions, up + down)
-        for node, (fetches, sessions, partitions, evictions, up, down) in _ask(cluster, asked).items()
+        for node, (fetches, sessions, partitions, evictions, up, down) in _ask(
+            cluster, node_ids or cluster.running, asked
+        ).items()
     }
 
 
-def _ask(cluster: KafkaCluster, asked: Sequence[str]) -> dict[int, list[int]]:
+def _ask(cluster: KafkaCluster, nodes: Sequence[int], asked: Sequence[str]) -> dict[int, list[int]]:
     """By node id, for each ``PATTERN|ATTRIBUTE`` the sum over all beans that match."""
-    nodes = cluster.running
     command = java_command(_PROGRAM, cluster.version)
     urls = [cluster.jmx_url(node) for node in nodes]
     done = subprocess.run([*command, *urls, "--", *asked], capture_output=True, text=True, timeout=60, check=False)
