@@ -38,6 +38,7 @@ __all__ = [
     "cost_of",
     "delivery",
     "followers",
+    "idle_cpu",
     "librdkafka",
     "sides",
 ]
@@ -50,6 +51,7 @@ P50: Final = Figure("delivery, p50", "ms")
 P99: Final = Figure("delivery, p99", "ms")
 
 _READY_S: Final = 90
+_IDLE_WINDOWS: Final = 4
 T = TypeVar("T")
 Place = tuple[str, int]
 """Topic and partition."""
@@ -87,11 +89,11 @@ class Cost:
     fetches: int
     bytes: int
 
-    def own_share(self, idle: "Cost") -> float:
-        """The broker's CPU, in seconds, without what it uses for itself."""
-        return max(self.broker_cpu_s - idle.broker_cpu_s / idle.seconds * self.seconds, 0.0)
+    def own_share(self, idle: float) -> float:
+        """The broker's CPU, in seconds, without what it uses for itself: *idle* is that, in seconds a second."""
+        return max(self.broker_cpu_s - idle * self.seconds, 0.0)
 
-    def a_second(self, idle: "Cost") -> dict[Figure, float]:
+    def a_second(self, idle: float) -> dict[Figure, float]:
         """All of it, without what the broker uses for itself."""
         own = {} if self.own_cpu_s is None else {OWN_CPU: 1000 * self.own_cpu_s / self.seconds}
         return {
@@ -123,6 +125,17 @@ def cost_of(work: Callable[[], T], cluster: KafkaCluster, side: Side | None = No
         fetches=after.consumer_fetches - before.consumer_fetches,
         bytes=after.client_bytes - before.client_bytes,
     )
+
+
+def idle_cpu(cluster: KafkaCluster, seconds: float) -> float:
+    """CPU that ``NODE`` uses while nobody is there, in seconds a second: the least of several windows."""
+    pid = cluster.pid(NODE)
+    found = []
+    for _ in range(_IDLE_WINDOWS):
+        before, began = cpu_seconds(pid), time.monotonic()
+        time.sleep(seconds / _IDLE_WINDOWS)
+        found.append((cpu_seconds(pid) - before) / (time.monotonic() - began))
+    return min(found)
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.bench.frame import Expectation, Figure, Table, measure_all
-from tests.bench.load import BROKER_CPU, BYTES, FETCHES, Cost, Side, cost_of, followers, sides
+from tests.bench.load import BROKER_CPU, BYTES, FETCHES, Side, cost_of, followers, idle_cpu, sides
 from tests.bench.reader import Job
 from tests.bench.stage import NODE, idle_topics, read
 from tests.kafka.cluster import KafkaCluster
@@ -36,9 +36,8 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             topics = idle_topics(cluster, sizes[-1])
             read(Job(side.address, topics, fetches=_WARM_UP_FETCHES, max_wait_ms=20))
         time.sleep(_SETTLE_S)
-        _, alone = cost_of(lambda: time.sleep(seconds / 2), cluster)
-        idle_ms = 1000 * alone.broker_cpu_s / alone.seconds
-        baseline = Table("patience idle: CPU of the broker, nobody there", "ms/s", {"idle": [idle_ms]})
+        alone = idle_cpu(cluster, seconds)
+        baseline = Table("patience idle: CPU of the broker, nobody there", "ms/s", {"idle": [1000 * alone]})
         return [
             baseline,
             *(
@@ -55,7 +54,7 @@ def _at(
     both: list[Side],
     cluster: KafkaCluster,
     seconds: float,
-    alone: Cost,
+    alone: float,
     tell: Callable[[str], None],
 ) -> list[Table]:
     def way(side: Side) -> Callable[[], Mapping[Figure, float]]:

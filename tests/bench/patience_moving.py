@@ -13,13 +13,13 @@ from tests.bench.load import (
     FETCHES,
     P50,
     P99,
-    Cost,
     Crowd,
     Side,
     Writer,
     cost_of,
     delivery,
     followers,
+    idle_cpu,
     librdkafka,
     sides,
 )
@@ -69,12 +69,12 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
     with sides(cluster) as both:
         scenes = _scenes(topics, consumers)
         tell("warming up")  # the brokers' JVMs compile what they use
-        for scene, side in itertools.product(scenes[:2], both):
-            with scene.consumers(side) as crowd:
+        for scene in scenes[:2]:
+            with scene.consumers(both[0]) as crowd:
                 writer.write_evenly(scene.places, per_s=scene.per_s, seconds=_WARM_UP_S, size=scene.size)
                 crowd.finish()
         time.sleep(_SETTLE_S)
-        _, alone = cost_of(lambda: time.sleep(seconds), cluster)
+        alone = idle_cpu(cluster, seconds)
         cases = {
             scene.name: {side.name: _way(scene, side, cluster, writer, seconds, alone) for side in both}
             for scene in scenes
@@ -94,7 +94,7 @@ def _scenes(topics: Mapping[str, int], consumers: int) -> list[_Scene]:
         _Scene("a trickle", lambda side: followers([Job(side.address, topics)]), everywhere, 50),
         _Scene(
             "a group that rebalances",
-            lambda side: librdkafka(side, {_TOPIC: 100}, group="patience-group", stable=3, leaves_every_s=2.0),
+            lambda side: librdkafka(side, {_TOPIC: 100}, group="patience-group", stable=3, leaves_every_s=1.0),
             [(_TOPIC, each) for each in range(100)],
             50,
             tail_s=4.0,
@@ -129,7 +129,7 @@ def _shares(address: str, topics: Mapping[str, int], consumers: int) -> list[Job
 
 
 def _way(
-    scene: _Scene, side: Side, cluster: KafkaCluster, writer: Writer, seconds: float, alone: Cost
+    scene: _Scene, side: Side, cluster: KafkaCluster, writer: Writer, seconds: float, alone: float
 ) -> Callable[[], Mapping[Figure, float]]:
     def once() -> Mapping[Figure, float]:
         with scene.consumers(side) as crowd:
@@ -149,7 +149,7 @@ def _way(
 
 
 def _draining(
-    side: Side, topics: Mapping[str, int], cluster: KafkaCluster, alone: Cost
+    side: Side, topics: Mapping[str, int], cluster: KafkaCluster, alone: float
 ) -> Callable[[], Mapping[Figure, float]]:
     """From the beginning to the end by short fetches that do not wait; delivery counts from the beginning."""
     job = Job(
