@@ -411,9 +411,10 @@ class Reader:
 
     def _sent(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Command:
         request, most = exchange.request, self._reading.fetch_buffer_bytes
+        lane.is_parked = not self._is_plain(now_s)
         options = attrs.evolve(
             request.options,
-            min_bytes=min(exchange.min_bytes, most) if self._is_plain(now_s) else 1,
+            min_bytes=1 if lane.is_parked else min(exchange.min_bytes, most),
             max_bytes=min(request.options.max_bytes, most),
         )
         timeout_s = self._reading.ask_timeout_s
@@ -435,7 +436,7 @@ class Reader:
         """Whether "nothing new" of what the lane asks for would be the broker's word."""
         if not lane.asks or lane.answered_in == self._number:
             return True
-        if not lane.is_asking or self._is_plain(now_s):
+        if not (lane.is_asking and lane.is_parked):
             return False
         return lane.asked_in < self._number or now_s >= lane.sent_s + _SURE_S
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.relay.commands import CloseLink, Draining, Link, MemoryNeeded, OpenLink
+from proxy.relay.commands import CloseLink, Draining, Link, LinkAnswering, MemoryNeeded, OpenLink
 from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
 
 IDLE = Part()
@@ -172,6 +172,38 @@ def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting
     play.fetch(offsets(3))
     assert told(play.wait(0.09)) == []
     assert len(told(play.wait(0.02))) == 1
+
+
+def test_silence_is_not_told_while_a_large_answer_is_on_its_way() -> None:
+    play = parked()
+    play.fetch(offsets(3))
+    play.handle(LinkAnswering(Link.PATIENT))
+
+    assert told(play.wait(60)) == []
+    (answer,) = told(play.answer({1: Part(0, 101, b"large")}))
+    assert records_of(answer) == {1: b"large"}
+
+
+def test_what_wants_more_than_there_is_waits_no_longer_than_it_said_though_another_lane_waits_on() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50), min_bytes=1000)
+    play.open(Link.QUICK)
+    play.answer({2: Part(0, 100, b"few")}, link=Link.QUICK)
+    assert (play.asked[-1].min_bytes, play.asked[-1].max_wait_ms) == (1000, 500)
+
+    (answer,) = told([*play.wait(0.5), *play.answer({2: Part(0, 100, b"few")}, link=Link.QUICK)])
+    assert records_of(answer) == {2: b"few"}
+
+
+def test_a_watermark_is_learnt_of_what_has_left_the_lane_too_since_a_session_tells_it_once() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50))
+    play.open(Link.QUICK)
+    play.answer({2: Part(0, 105)})
+    play.wait(0.05)
+    answer = told(play.answer({}, link=Link.QUICK)) + told(play.wait(0.5))
+
+    assert parts_of(answer[0])[2] == (0, 105)
 
 
 # ----------------------------------------------------------------------------------------------- the quick lane
