@@ -411,10 +411,11 @@ class Reader:
 
     def _sent(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Command:
         request, most = exchange.request, self._reading.fetch_buffer_bytes
-        lane.is_parked = not self._is_plain(now_s)
+        plain = self._is_plain(now_s)
+        lane.is_parked = wait_s > 0 and not plain
         options = attrs.evolve(
             request.options,
-            min_bytes=1 if lane.is_parked else min(exchange.min_bytes, most),
+            min_bytes=min(exchange.min_bytes, most) if plain else 1,
             max_bytes=min(request.options.max_bytes, most),
         )
         timeout_s = self._reading.ask_timeout_s

@@ -123,6 +123,14 @@ def test_a_client_that_does_not_wait_gets_the_brokers_word_first_and_its_silence
     assert len(play.asked) == 2
 
 
+def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait() -> None:
+    play = unparked()
+    play.fetch(offsets(3), max_wait_ms=0)
+
+    assert told(play.wait(4)) == []
+    assert len(told(play.answer({}))) == 1
+
+
 def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
     play = unparked()
     play.fetch(offsets(3), max_wait_ms=60)
