@@ -118,6 +118,15 @@ class Process:
         """Send a signal to the child only."""
         self._child.send_signal(signal_number)
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the child do nothing at all, while in context."""
+        self.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.send(signal.SIGCONT)
+
     def wait(self, timeout_s: float) -> int:
         """Return the exit code; raises ``subprocess.TimeoutExpired``, and the child runs on."""
         return self._child.wait(timeout_s)

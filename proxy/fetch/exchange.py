@@ -44,8 +44,11 @@ class Exchange:
     """It waits no longer than this, whatever the client says."""
     news: dict[Topic, list[PartitionReply]] = attrs.field(factory=dict)
     """What is spliced into the answer, by the client's topics."""
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: dict[int, Endpoint] = attrs.field(factory=dict)
+    """By node id: Java's client fails at an answer that tells of a node twice."""
     throttle_ms: int = 0
+    paused_ms: int = 0
+    """How long it was throttled that was waited for here; the client is told, and need not wait again."""
     attempts: int = 0
     """How often brokers were asked in vain."""
 
@@ -81,7 +84,7 @@ class Exchange:
     def answer(self, sheet: Sheet, place: Place) -> Pieces:
         """The whole answer: the sheet with the news spliced in."""
         topics = sheet.answer(self.news)
-        return self._framed(ErrorCode.none, sheet.sections, topics, _placed(self.endpoints, place))
+        return self._framed(ErrorCode.none, sheet.sections, topics, _placed(self.endpoints.values(), place))
 
     def refusal(self, error: int) -> Pieces:
         """An answer that is an error as a whole, as a broker makes it.
@@ -114,7 +117,7 @@ class Exchange:
 
     def _framed(self, error: int, topics: int, body: Pieces, endpoints: Iterable[Endpoint]) -> Pieces:
         layout = response_layout(self.version)
-        front = layout.header(self.request.header.correlation_id, self.throttle_ms, error, topics)
+        front = layout.header(self.request.header.correlation_id, self.throttle_ms + self.paused_ms, error, topics)
         end = layout.end(endpoints)
         size = len(front) + sum(map(len, body)) + len(end)
         return [_SIZE.pack(size) + front, *body, end]

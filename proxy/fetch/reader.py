@@ -348,7 +348,7 @@ class Reader:
         if lane is self._lanes.patient and self._lanes.quick.asks and asking is not None:
             self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
-            asking.endpoints += response.endpoints
+            asking.endpoints |= {each.node_id: each for each in response.endpoints}
         stale = self._tables.take_in(lane, landed, asking, now_s)
         if stale:
             yield Learn(stale)
@@ -358,6 +358,7 @@ class Reader:
             # Clients that know throttling take an answer without partitions.
             yield from self._answered(self._throttled(exchange, now_s).empty())
         else:
+            exchange.paused_ms += round((self._throttled_until_s - now_s) * 1000)
             self._stage = _Pausing(self._throttled_until_s)
 
     def _refused(self, exchange: Exchange, outcome: Refused, now_s: float) -> Iterator[Command]:

@@ -16,7 +16,9 @@ offsets                                           {partition: [earliest, latest]
 ================================================  ==============================================================
 
 A reader says ``{"committed": {partition: offset}}`` after each commit, and ``{"heard": "..."}`` of an error that it
-overcomes. With a ``count`` of null (Python programs only) it reads until the next line comes, whatever it is.
+overcomes. With a ``count`` of null (Python programs only) it reads until the next line comes, whatever it is. It
+may be told a ``client_id``, ``wait_ms``, ``chunk_bytes`` and ``max_bytes`` (of a partition, and altogether), and
+an ``isolation`` of ``read_committed`` (all but kafka-python).
 
 ``conversation`` is the tests' side; ``talk`` is what the Python programs share. They fetch in chunks of
 ``chunk_bytes`` a partition, so that 1,000 records take many fetches, and check every checksum.

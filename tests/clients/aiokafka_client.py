@@ -7,7 +7,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from tests.clients.talk import CHUNK_BYTES, Command, Talk, from_text, serve
+from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Command, Talk, from_text, serve
 
 
 def _consumer(request: dict[str, Any], *topics: str, **more: Any) -> Any:
@@ -17,7 +17,9 @@ def _consumer(request: dict[str, Any], *topics: str, **more: Any) -> Any:
         client_id=request.get("client_id", "aiokafka"),
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        max_partition_fetch_bytes=CHUNK_BYTES,
+        isolation_level=request.get("isolation", "read_uncommitted"),
+        max_partition_fetch_bytes=request.get("chunk_bytes", CHUNK_BYTES),
+        fetch_max_bytes=request.get("max_bytes", MAX_BYTES),
         fetch_max_wait_ms=request.get("wait_ms", 500),
         **more,
     )

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -168,6 +168,13 @@ class Client:
         """End the program as a crash would: it commits nothing and leaves no group."""
         if self._process is not None:
             self._process.kill()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the program do nothing at all, while in context; its connections stay."""
+        assert self._process is not None, "not in context"
+        with self._process.stopped():
+            yield
 
     def restart(self) -> None:
         """Start the program anew, with nothing left of the old one."""

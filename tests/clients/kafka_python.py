@@ -7,7 +7,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import CommitFailedError
 
-from tests.clients.talk import CHUNK_BYTES, Talk, from_text, serve
+from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
 
 def _consumer(request: dict[str, Any], **more: object) -> Any:
@@ -16,7 +16,8 @@ def _consumer(request: dict[str, Any], **more: object) -> Any:
         client_id=request.get("client_id", "kafka-python"),
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        max_partition_fetch_bytes=CHUNK_BYTES,
+        max_partition_fetch_bytes=request.get("chunk_bytes", CHUNK_BYTES),
+        fetch_max_bytes=request.get("max_bytes", MAX_BYTES),
         fetch_max_wait_ms=request.get("wait_ms", 500),
         **more,
     )

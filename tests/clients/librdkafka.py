@@ -6,10 +6,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.clients.talk import CHUNK_BYTES, Talk, from_text, serve
+from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
 
 def _consumer(request: dict[str, Any]) -> Consumer:
+    max_bytes = request.get("max_bytes", MAX_BYTES)
     return Consumer(
         {
             "bootstrap.servers": request["bootstrap"],
@@ -17,7 +18,11 @@ def _consumer(request: dict[str, Any]) -> Consumer:
             "group.id": request.get("group", "unused"),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "max.partition.fetch.bytes": CHUNK_BYTES,
+            "isolation.level": request.get("isolation", "read_committed"),
+            "max.partition.fetch.bytes": request.get("chunk_bytes", CHUNK_BYTES),
+            "fetch.max.bytes": max_bytes,
+            # It refuses to ask for less at once than it would send.
+            "message.max.bytes": min(max_bytes, 1_000_000),
             "fetch.wait.max.ms": request.get("wait_ms", 500),
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 500,

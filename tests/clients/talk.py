@@ -9,10 +9,13 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["CHUNK_BYTES", "Command", "Talk", "from_text", "serve", "to_text"]
+__all__ = ["CHUNK_BYTES", "MAX_BYTES", "Command", "Talk", "from_text", "serve", "to_text"]
 
 CHUNK_BYTES = 16_384
 """What a client asks for of a partition at once."""
+
+MAX_BYTES = 50 * 1024**2
+"""What it asks for altogether."""
 
 Header = tuple[str, bytes | None]
 

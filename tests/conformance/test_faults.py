@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.clients.conversation import Client, Task
+from tests.conformance.judging import assert_repeats_only_what_was_not_committed, have_all, produce_until
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record, by_partition
@@ -121,22 +122,18 @@ def test_a_group_that_rebalances_and_crashes_loses_nothing_and_repeats_only_what
         tasks = [first.begin("group", way, topic, group=group, count=None)]
         tasks[0].wait_for(600)
         tasks.append(second.begin("group", way, topic, group=group, count=None))
-        produced += _produce_until(operator, topic, produced, tasks[1], 100)
+        produced += produce_until(operator, topic, produced, tasks[1], 100)
         tasks[0].stop()
-        produced += _produce_until(operator, topic, produced, tasks[1], len(tasks[1].records) + 300)
+        produced += produce_until(operator, topic, produced, tasks[1], len(tasks[1].records) + 300)
         second.kill()
         tasks[1].take_what_is_there()
         tasks.append(third.begin("group", way, topic, group=group, count=None))
-        produced += _produce_until(operator, topic, produced, tasks[2], 300)
-        eventually(lambda: _has_all(tasks, produced), "all records read by someone")
+        produced += produce_until(operator, topic, produced, tasks[2], 300)
+        eventually(lambda: have_all(tasks, produced), "all records read by someone")
         tasks[2].stop()
 
-    assert _has_all(tasks, produced)
-    for number, earlier in enumerate(tasks):
-        repeated = {record for task in tasks[number + 1 :] for record in task.records} & set(earlier.records)
-        assert all(record.offset >= earlier.committed.get(record.partition, 0) for record in repeated)
-    for task in tasks:
-        assert all(_ascend(records) for records in by_partition(task.records).values())
+    assert have_all(tasks, produced)
+    assert_repeats_only_what_was_not_committed(tasks)
 
 
 def test_a_group_outlives_its_coordinator(reader: Client, way: str, fragile: KafkaCluster, operator: Admin) -> None:
@@ -149,13 +146,13 @@ def test_a_group_outlives_its_coordinator(reader: Client, way: str, fragile: Kaf
     reading.wait_for(300)
     fragile.kill(coordinator)
     produced += operator.produce_known(topic, 300, 3, first=300)
-    eventually(lambda: _has_all([reading], produced), "all records read", timeout_s=60)
+    eventually(lambda: have_all([reading], produced), "all records read", timeout_s=60)
     fragile.restart(coordinator)
     operator.wait_in_sync(topic)
     reading.stop()
     again = reader.begin("group", way, topic, group=group, count=None)
     more = operator.produce_known(topic, 30, 3, first=600)
-    eventually(lambda: _has_all([again], more), "what came later", timeout_s=60)
+    eventually(lambda: have_all([again], more), "what came later", timeout_s=60)
     again.stop()
 
     assert set(reading.records) == set(produced)
@@ -189,30 +186,6 @@ def test_a_crowd_of_sessions_at_a_broker_with_few_slots_reads_everything_once(
         assert {
             partition: [each.offset for each in got] for partition, got in by_partition(records).items()
         } == expected
-
-
-def _produce_until(operator: Admin, topic: str, before: list[Record], task: Task, count: int) -> list[Record]:
-    """Produce by sixties to the six partitions until *task* has *count* records: it may have to join first."""
-    produced: list[Record] = []
-
-    def enough() -> bool:
-        produced.extend(operator.produce_known(topic, 60, 6, first=len(before) + len(produced)))
-        task.poll()
-        return len(task.records) >= count
-
-    eventually(enough, f"{count} records at one member", timeout_s=60)
-    return produced
-
-
-def _has_all(tasks: list[Task], produced: list[Record]) -> bool:
-    for task in tasks:
-        task.poll()
-    return {record for task in tasks for record in task.records} >= set(produced)
-
-
-def _ascend(records: list[Record]) -> bool:
-    offsets = [record.offset for record in records]
-    return offsets == sorted(set(offsets))
 
 
 def _member_of_the_crowd(way: str, topic: str, number: int) -> Consumer:

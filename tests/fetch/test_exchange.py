@@ -97,7 +97,7 @@ def test_errors_are_told_as_the_clients_version_knows_them(version: int) -> None
 @EVERY_VERSION
 def test_new_leaders_endpoints_are_told_where_the_client_can_reach_them(version: int) -> None:
     made = exchange(version)
-    made.endpoints = tuple(Endpoint(node_id, "real", 9092, "a") for node_id in (1, 9, 2))
+    made.endpoints = {node_id: Endpoint(node_id, "real", 9092, "a") for node_id in (1, 9, 2)}
 
     pieces = made.answer(sheet_of(made), place)
 

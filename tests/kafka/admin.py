@@ -104,6 +104,10 @@ class Admin:
             f"{topic}-{partition} led by {node_id}",
         )
 
+    def restore_leaders(self) -> None:
+        """Give every partition back to the first of its replicas, where that is in sync."""
+        self._expect_ok(ask(self._running()[0], ElectLeadersRequest(election_type=i8(0), topic_partitions=None)))
+
     def coordinator(self, group: str) -> int:
         """Node id of the broker that coordinates *group*, which need not exist."""
 

@@ -166,6 +166,13 @@ class KafkaCluster:
         self._start(node_id)
         self.wait_for(set(self._processes))
 
+    @contextlib.contextmanager
+    def stalled(self, node_id: int) -> Iterator[None]:
+        """Let a broker do nothing at all, while in context, its connections up; then wait until it serves again."""
+        with self._processes[node_id].stopped():
+            yield
+        self.wait_for(set(self._processes))
+
     def pid(self, node_id: int) -> int:
         """The process id of a running broker."""
         return self._processes[node_id].pid

@@ -166,8 +166,12 @@ class Play:
         session_id: int | None = None,
         error: int = 0,
         throttle_ms: int = 0,
+        leaders: Iterable[int] = (),
     ) -> list[Command]:
-        """The broker's answer to the fetch that the lane sent last; within its session, unless told another."""
+        """The broker's answer to the fetch that the lane sent last; within its session, unless told another.
+
+        *leaders*: the nodes whose addresses it tells.
+        """
         if session_id is None:
             asked = self._last[link]
             session_id = asked.session_id if asked.epoch > 0 else 0
@@ -180,6 +184,7 @@ class Play:
             throttle_time=i32Timedelta.parse(timedelta(milliseconds=throttle_ms)),
             responses=topics,
             **({"error_code": ErrorCode(error), "session_id": i32(session_id)} if self.broker_fetch >= 7 else {}),
+            **({"node_endpoints": tuple(_endpoints(kind, leaders))} if self.broker_fetch >= 16 else {}),
         )
         frame = messages.response_frame(self._correlation_ids[link], body)
         return self.handle(LinkFrame(link, memoryview(frame)[4:]))
@@ -258,6 +263,12 @@ def _parts(topic_type: Any, parts: Mapping[int, Part]) -> Iterable[Any]:
             records=part.records,
             **{name: value for name, value in offsets.items() if name in names},
         )
+
+
+def _endpoints(kind: Any, leaders: Iterable[int]) -> Iterable[Any]:
+    endpoint_type = item_type(kind, "node_endpoints")
+    for node_id in leaders:
+        yield made(endpoint_type, node_id=i32(node_id), host="broker.internal", port=i32(19000 + node_id))
 
 
 def _aborted_type(kind: Any) -> Any:

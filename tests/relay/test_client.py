@@ -285,6 +285,7 @@ def test_what_was_held_back_is_asked_again_for_a_client_that_knows_no_throttling
     assert [asked.epoch for asked in play.asked] == [1, 2]
     (answer,) = told(play.answer({}), version=7)
     assert parts_of(answer) == {0: (0, 100)}
+    assert answer.throttle_time.total_seconds() == 0.3
 
 
 def test_a_client_that_knows_throttling_is_told() -> None:

@@ -238,6 +238,20 @@ def test_what_the_waiting_fetch_brings_of_a_partition_that_left_it_is_not_used()
     assert records_of(answer) == {2: b"fifty"}
 
 
+def test_a_new_leader_that_is_told_of_twice_is_told_once_since_javas_client_takes_no_more() -> None:
+    play = Play(topology(3), patience_s=10)
+    play.established(0, 1, 2, version=16)
+    play.fetch(offsets(3, p2=50), version=16)
+    play.open(Link.QUICK)
+
+    moved = Part(error=6, high_watermark=-1)
+    assert told(play.answer({1: moved}, leaders=(2,))) == []
+    (answer,) = told(play.answer({1: moved, 2: moved}, leaders=(2,)), version=16)
+
+    assert [part.error_code for part in answer.responses[0].partitions] == [0, 6, 6]
+    assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(2, 9095)]
+
+
 def test_who_seeks_while_both_lanes_wait_does_not_wait_for_either() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50), max_wait_ms=30_000)

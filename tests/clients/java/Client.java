@@ -30,6 +30,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public final class Client {
     private static final int CHUNK_BYTES = 16384;
+    private static final int MAX_BYTES = 50 * 1024 * 1024;
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
@@ -83,7 +84,9 @@ public final class Client {
         var properties = properties(request);
         properties.put("auto.offset.reset", "earliest");
         properties.put("enable.auto.commit", "false");
-        properties.put("max.partition.fetch.bytes", CHUNK_BYTES);
+        properties.put("isolation.level", request.path("isolation").asText("read_uncommitted"));
+        properties.put("max.partition.fetch.bytes", request.path("chunk_bytes").asInt(CHUNK_BYTES));
+        properties.put("fetch.max.bytes", request.path("max_bytes").asInt(MAX_BYTES));
         properties.put("fetch.max.wait.ms", request.path("wait_ms").asInt(500));
         properties.put("session.timeout.ms", 6000);
         properties.put("heartbeat.interval.ms", 500);

@@ -6,6 +6,7 @@ const readline = require("node:readline");
 const { CompressionTypes, Kafka, logLevel } = require("kafkajs");
 
 const CHUNK_BYTES = 16384;
+const MAX_BYTES = 50 * 1024 * 1024;
 
 const toText = (data) => (data === null || data === undefined ? null : Buffer.from(data).toString("base64"));
 const fromText = (text) => (text === null ? null : Buffer.from(text, "base64"));
@@ -35,7 +36,9 @@ function tell(partition, message) {
 async function consume(request, group, commits) {
   const consumer = connect(request).consumer({
     groupId: group,
-    maxBytesPerPartition: CHUNK_BYTES,
+    readUncommitted: request.isolation === "read_uncommitted",
+    maxBytesPerPartition: request.chunk_bytes || CHUNK_BYTES,
+    maxBytes: request.max_bytes || MAX_BYTES,
     maxWaitTimeInMs: request.wait_ms || 500,
     sessionTimeout: 6000,
     heartbeatInterval: 500,
