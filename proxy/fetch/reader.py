@@ -423,12 +423,14 @@ class Reader:
         return lane.ask(self._number, request.header.client_id, options, wait_s, now_s, timeout_s)
 
     def _wait_s(self, lane: Lane, exchange: Exchange, now_s: float) -> float:
-        remaining_s = max(exchange.deadline_s - now_s, 0.0)
-        if lane is self._lanes.quick or self._draining or self._is_plain(now_s) or self._tables.lacks(exchange):
+        remaining_s, patience_s = max(exchange.deadline_s - now_s, 0.0), self._reading.patience_s
+        if self._is_plain(now_s):
             return remaining_s
+        if lane is self._lanes.quick or self._draining or self._tables.lacks(exchange):
+            return min(remaining_s, patience_s)
         if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self._number):
             return 0.0
-        return self._reading.patience_s
+        return patience_s
 
     def _is_plain(self, now_s: float) -> bool:
         """Whether fetches wait as their clients would, and no longer."""
