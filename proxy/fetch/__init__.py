@@ -4,9 +4,9 @@
 
     request --> Wanted (asks, by the broker's names) --> Lanes --> patient, quick --> UpstreamSession --> the broker
                    |          ^                            |
-                   |          Topology (ids, leaders)     Held (brought, not handed out) <--- what the broker brought
-                   |                                       v                                          |
-                   +--------> Sheet (the answer if nothing is new) <-- offsets -----------------------+
+                   |          Topology (ids, leaders)     Held (brought, not handed out) <-- what the broker brought
+                   |                                       v                                         |
+                   +--------> Sheet (the answer if nothing is new) <-- offsets ----------------------+
                                 |
                                 v
                               answer, every partition in the client's order
