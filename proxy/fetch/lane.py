@@ -93,6 +93,8 @@ class Lane:
         self._brought_before = False
         self.asks: dict[Key, KeyAsk] = {}
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
+        self.is_parked = False
+        """Whether the fetch under way is answered as soon as there is anything new."""
         self.is_open = False
         self.is_opening = False
         self.sent_s = float("-inf")
@@ -142,6 +144,7 @@ class Lane:
 
     def answering(self) -> None:
         """The broker's answer has begun to come, and may take its time."""
+        self.is_parked = False
         if self._flight is not None:
             self._flight = attrs.evolve(self._flight, late_s=None)
 

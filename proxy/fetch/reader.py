@@ -412,21 +412,25 @@ class Reader:
 
     def _sent(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Command:
         request, most = exchange.request, self._reading.fetch_buffer_bytes
+        plain = self._is_plain(now_s)
+        lane.is_parked = wait_s > 0 and not plain
         options = attrs.evolve(
             request.options,
-            min_bytes=min(exchange.min_bytes, most) if self._is_plain(now_s) else 1,
+            min_bytes=min(exchange.min_bytes, most) if plain else 1,
             max_bytes=min(request.options.max_bytes, most),
         )
         timeout_s = self._reading.ask_timeout_s
         return lane.ask(self._number, request.header.client_id, options, wait_s, now_s, timeout_s)
 
     def _wait_s(self, lane: Lane, exchange: Exchange, now_s: float) -> float:
-        remaining_s = max(exchange.deadline_s - now_s, 0.0)
-        if lane is self._lanes.quick or self._draining or self._is_plain(now_s) or self._tables.lacks(exchange):
+        remaining_s, patience_s = max(exchange.deadline_s - now_s, 0.0), self._reading.patience_s
+        if self._is_plain(now_s):
             return remaining_s
+        if lane is self._lanes.quick or self._draining or self._tables.lacks(exchange):
+            return min(remaining_s, patience_s)
         if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self._number):
             return 0.0
-        return self._reading.patience_s
+        return patience_s
 
     def _is_plain(self, now_s: float) -> bool:
         """Whether fetches wait as their clients would, and no longer."""
@@ -436,7 +440,7 @@ class Reader:
         """Whether "nothing new" of what the lane asks for would be the broker's word."""
         if not lane.asks or lane.answered_in == self._number:
             return True
-        if not lane.is_asking or self._is_plain(now_s):
+        if not (lane.is_asking and lane.is_parked):
             return False
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self._number else 0.0)
 

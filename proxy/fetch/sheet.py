@@ -61,12 +61,12 @@ class Sheet:
             self._names = names
             self._rows = {name: self._rows[name] for name in names}
 
-    def learn(self, topic: Topic, reply: PartitionReply) -> None:
-        """Keep what a broker told of a partition's offsets."""
+    def learn(self, topic: Topic, reply: PartitionReply, *, may_fall: bool = True) -> None:
+        """Keep what a broker told of a partition's offsets; with a lower high watermark only if that *may_fall*."""
         offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
         for rows in self._of(topic):
             index = rows.index_of.get(reply.partition)
-            if index is not None:
+            if index is not None and (may_fall or self._offsets(rows, index)[0] <= reply.high_watermark):
                 self._write(rows.quiet, index, reply.partition, offsets)
 
     def suits(self, version: int, *, committed: bool) -> bool:

@@ -57,13 +57,15 @@ class Tables:
             for reply in replies:
                 key = Key(topic, reply.partition)
                 ask = landed.asked.get(key)
-                if named is None or ask is None or ask != self.wanted.asks.get(key):
+                if named is None or ask is None:
                     continue
-                is_news = _is_news(reply)
-                if reply.error in STALE_TOPOLOGY:
+                is_current = ask == self.wanted.asks.get(key)
+                is_news = is_current and _is_news(reply)
+                if is_current and reply.error in STALE_TOPOLOGY:
                     stale.add(named)
-                elif not reply.error and (is_news or key in lane.asks):
-                    self.sheet.learn(named, reply)
+                if not reply.error:
+                    # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
+                    self.sheet.learn(named, reply, may_fall=is_news or key in lane.asks)
                 if not is_news:
                     continue
                 if len(reply.records) and not reply.error:

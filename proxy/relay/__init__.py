@@ -5,7 +5,7 @@ addresses brokers are known. Pure: events in, commands out; ``net`` carries them
 
     client --> frames --+--> all but fetches: as they came, on the pass-through link --> broker
                         |
-                        +--> fetches, one after another: fetch.Reader, on the lane ----> the same broker
+                        +--> fetches, one after another: fetch.Reader, on two lanes ---> the same broker
 
     answers leave through ``Pipeline``, in the order of their requests.
 """

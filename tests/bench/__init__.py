@@ -3,5 +3,6 @@
 Ratios between ways are what to look at; absolute figures are this machine's. ``python -m tests.bench`` runs all
 cases, prints tables and what was expected of them, and writes ``bench-TIME.json``.
 
-``frame`` takes turns and does the sums; ``reader`` is the client, a process of its own; a case is a module.
+``frame`` takes turns and does the sums; ``reader`` is the client that reads and leaves, ``follower`` and
+``librdkafka`` are those that stay, each a process of its own; ``load`` drives and meters them; a case is a module.
 """

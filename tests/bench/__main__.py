@@ -11,11 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.bench import idle, throughput
+from tests.bench import idle, patience_idle, patience_memory, patience_moving, patience_wake, throughput
 from tests.bench.frame import Table, as_json, render
 from tests.bench.stage import KAFKA, brokers, haproxy_path
 
-_CASES: Final = {"idle": idle.run, "throughput": throughput.run}
+_CASES: Final = {
+    "idle": idle.run,
+    "throughput": throughput.run,
+    "patience-idle": patience_idle.run,
+    "patience-moving": patience_moving.run,
+    "patience-wake": patience_wake.run,
+    "patience-memory": patience_memory.run,
+}
 _ROOT: Final = Path(__file__).parents[2]
 
 

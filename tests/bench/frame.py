@@ -1,12 +1,26 @@
 """Taking turns, medians and spreads, ratios, expectations; knows nothing of what is measured."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
-__all__ = ["Expectation", "Table", "Way", "as_json", "measure", "render"]
+__all__ = [
+    "Expectation",
+    "Figure",
+    "Table",
+    "Way",
+    "as_json",
+    "in_turns",
+    "measure",
+    "measure_all",
+    "percentile",
+    "render",
+]
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -16,6 +30,14 @@ class Way:
     name: str
     run: Callable[[], float]
     """Measures once."""
+
+
+@attrs.frozen
+class Figure:
+    """One of several that are measured at once."""
+
+    name: str
+    unit: str
 
 
 @attrs.frozen
@@ -48,20 +70,51 @@ class Table:
         return attrs.evolve(self, expectations=[*self.expectations, *expectations])
 
 
-def measure(case: str, unit: str, ways: Sequence[Way], *, rounds: int, tell: Callable[[str], None]) -> Table:
-    """Run every way *rounds* times.
+def in_turns(ways: Mapping[str, Callable[[], T]], *, rounds: int) -> Iterator[tuple[int, str, T]]:
+    """Run every way *rounds* times; yield the round's number from 0, the way's name and what it returned.
 
-    In turns, and each round begins with another one: whatever changes slowly, such as the machine's mood or a page
-    cache, meets all ways alike.
+    Each round begins with another way: whatever changes slowly, such as the machine's mood or a page cache, meets
+    all ways alike.
     """
-    values: dict[str, list[float]] = {way.name: [] for way in ways}
+    names = list(ways)
     for number in range(rounds):
-        shift = number % len(ways)
-        for way in [*ways[shift:], *ways[:shift]]:
-            value = way.run()
-            tell(f"{case}, round {number + 1} of {rounds}: {way.name} {_figure(value)} {unit}")
-            values[way.name].append(value)
+        shift = number % len(names)
+        for name in [*names[shift:], *names[:shift]]:
+            yield number, name, ways[name]()
+
+
+def measure(case: str, unit: str, ways: Sequence[Way], *, rounds: int, tell: Callable[[str], None]) -> Table:
+    """Run every way *rounds* times, in turns."""
+    values: dict[str, list[float]] = {way.name: [] for way in ways}
+    for number, name, value in in_turns({way.name: way.run for way in ways}, rounds=rounds):
+        tell(f"{case}, round {number + 1} of {rounds}: {name} {_figure(value)} {unit}")
+        values[name].append(value)
     return Table(case, unit, values)
+
+
+def measure_all(
+    case: str,
+    ways: Mapping[str, Callable[[], Mapping[Figure, float]]],
+    *,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[Figure, Table]:
+    """As ``measure``, of ways that each give several figures; a table a figure, of the ways that have it."""
+    values: dict[Figure, dict[str, list[float]]] = {}
+    for number, name, found in in_turns(ways, rounds=rounds):
+        told = ", ".join(f"{figure.name} {_figure(value)} {figure.unit}" for figure, value in found.items())
+        tell(f"{case}, round {number + 1} of {rounds}: {name}: {told}")
+        for figure, value in found.items():
+            values.setdefault(figure, {way: [] for way in ways})[name].append(value)
+    return {
+        figure: Table(f"{case}: {figure.name}", figure.unit, {way: each for way, each in by_way.items() if each})
+        for figure, by_way in values.items()
+    }
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The least value that at least *percent* % of *values*, which need no order, do not exceed."""
+    return sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
 
 
 _HEAD: Final = ("case", "way", "median", "spread", "ratio")

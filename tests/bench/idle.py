@@ -6,14 +6,13 @@ from typing import Final
 
 from tests.bench.frame import Expectation, Table, Way, measure
 from tests.bench.reader import Job
-from tests.bench.stage import NODE, address_of, create_topics, read
+from tests.bench.stage import NODE, address_of, idle_topics, read
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch, Tap
 
 __all__ = ["run"]
 
-_PER_TOPIC: Final = 100
 _MOST_BYTES: Final = 250
 """Both ways, whatever the number of partitions: what is promised of a fetch within a session."""
 _FETCHES: Final = 12
@@ -25,18 +24,12 @@ _SETTLE_S: Final = 0.5
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     """Bytes between the brokers and whoever fetches from them, a fetch; making the session is told apart."""
     sizes = (100, 1_000) if quick else (100, 1_000, 10_000)
-    names = [f"idle-{number:03}" for number in range(sizes[-1] // _PER_TOPIC)]
-    create_topics(cluster, dict.fromkeys(names, _PER_TOPIC))
     with cluster.tap() as tap, Sidefetch(tap.bootstrap) as sidefetch:
         ways = {
             "direct": f"127.0.0.1:{cluster.brokers[NODE].tap_port}",
             "Sidefetch": address_of(NODE, sidefetch.bootstrap),
         }
-        return [
-            table
-            for size in sizes
-            for table in _at(size, dict.fromkeys(names[: size // _PER_TOPIC], _PER_TOPIC), ways, tap, quick, tell)
-        ]
+        return [table for size in sizes for table in _at(size, idle_topics(cluster, size), ways, tap, quick, tell)]
 
 
 def _at(

@@ -15,9 +15,11 @@ from typing import Self
 
 _FETCH = 1
 _VERSION = 11
-_MAX_BYTES = 50 * 1024 * 1024
-_PARTITION_BYTES = 1024 * 1024
-"""Both as Kafka's own consumer has them by default."""
+_ENTRY = struct.Struct(">iiqqi")
+"""Of a request: partition, leader epoch, offset, log start offset, max bytes."""
+_HEAD = struct.Struct(">ihqqqi")
+"""Of an answer: partition, error, high watermark, last stable offset, log start offset, aborted transactions."""
+_BATCH_HEADER_BYTES = 61
 
 Offsets = dict[tuple[str, int], int]
 """The next offset to ask for, by topic and partition."""
@@ -29,12 +31,22 @@ class Job:
 
     address: str
     topics: Mapping[str, int]
-    """Topics and how many of their partitions, from 0, to read; one broker leads them all."""
+    """Topics and how many of their partitions to read; one broker leads them all."""
+    first_partition: int = 0
+    """Of each topic."""
     fetches: int = 0
     """Fetch so often; 0: until all that is there now has been read, *passes* times."""
     passes: int = 1
     max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    partition_bytes: int = 1024 * 1024
+    """As Kafka's own consumer has them by default."""
     client_id: str = "bench"
+
+    @property
+    def partitions(self) -> int:
+        return sum(self.topics.values())
 
 
 @dataclass
@@ -49,6 +61,8 @@ class Count:
     fewest_partitions: int = 1 << 31
     """In any answer."""
     errors: list[int] = field(default_factory=list)
+    arrivals_s: list[float] = field(default_factory=list)
+    """Of each answer with records, since its pass began."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +76,12 @@ class Part:
     record_bytes: int
     next_offset: int
     """After the last whole batch; -1 where there is none."""
+    times: Sequence[int] = ()
+    """The timestamp of the first record of each whole batch."""
 
     @classmethod
-    def all_of(cls, answer: memoryview) -> Iterator[Self]:
-        """Of a Fetch v11 answer, without its size and correlation id."""
+    def all_of(cls, answer: memoryview, *, quiet: bool = True) -> Iterator[Self]:
+        """Of a Fetch v11 answer, without size and correlation id; *quiet* ones have neither records nor error."""
         at = 10
         (topics,) = struct.unpack_from(">i", answer, at)
         at += 4
@@ -75,41 +91,58 @@ class Part:
             (partitions,) = struct.unpack_from(">i", answer, at + 2 + length)
             at += 6 + length
             for _ in range(partitions):
-                partition, error, high, _, _, aborted = struct.unpack_from(">ihqqqi", answer, at)
+                partition, error, high, _, _, aborted = _HEAD.unpack_from(answer, at)
                 at += 34 + 16 * max(aborted, 0)
                 _, size = struct.unpack_from(">ii", answer, at)
                 size = max(size, 0)
                 at += 8
-                yield cls(topic, partition, error, high, size, next_offset(answer[at : at + size]))
+                if quiet or error or size:
+                    yield cls(topic, partition, error, high, size, *whole_batches(answer[at : at + size]))
                 at += size
 
 
-def next_offset(records: memoryview) -> int:
-    """The offset after the last whole batch, by the batches' headers alone; -1 for none."""
+def whole_batches(records: memoryview) -> tuple[int, Sequence[int]]:
+    """The offset after the last whole batch, by the batches' headers alone, -1 for none; their first timestamps."""
     at, found = 0, -1
-    while at + 61 <= len(records):
+    times: list[int] = []
+    while at + _BATCH_HEADER_BYTES <= len(records):
         base, length = struct.unpack_from(">qi", records, at)
         if at + 12 + length > len(records):
             break
-        (delta,) = struct.unpack_from(">i", records, at + 23)
+        delta, time_of_first = struct.unpack_from(">iq", records, at + 23)
         found = base + delta + 1
+        times.append(time_of_first)
         at += 12 + length
-    return found
+    return found, times
 
 
-def request(job: Job, correlation_id: int, offsets: Offsets) -> bytes:
-    """A whole frame."""
-    client_id = job.client_id.encode()
-    out = bytearray(struct.pack(">hhih", _FETCH, _VERSION, correlation_id, len(client_id)) + client_id)
-    out += struct.pack(">iiiibii", -1, job.max_wait_ms, 1, _MAX_BYTES, 0, 0, -1)
-    out += struct.pack(">i", len(job.topics))
-    for topic, partitions in job.topics.items():
-        name = topic.encode()
-        out += struct.pack(">h", len(name)) + name + struct.pack(">i", partitions)
-        for partition in range(partitions):
-            out += struct.pack(">iiqqi", partition, -1, offsets.get((topic, partition), 0), -1, _PARTITION_BYTES)
-    out += struct.pack(">ih", 0, 0)
-    return struct.pack(">i", len(out)) + out
+class Asking:
+    """A job's request, written once; from then on only what changes."""
+
+    def __init__(self, job: Job) -> None:
+        self._places: dict[tuple[str, int], int] = {}
+        client_id = job.client_id.encode()
+        out = bytearray(struct.pack(">ihhih", 0, _FETCH, _VERSION, 0, len(client_id)) + client_id)
+        out += struct.pack(">iiiibii", -1, job.max_wait_ms, job.min_bytes, job.max_bytes, 0, 0, -1)
+        out += struct.pack(">i", len(job.topics))
+        for topic, partitions in job.topics.items():
+            name = topic.encode()
+            out += struct.pack(">h", len(name)) + name + struct.pack(">i", partitions)
+            for partition in range(job.first_partition, job.first_partition + partitions):
+                self._places[topic, partition] = len(out) + 8
+                out += _ENTRY.pack(partition, -1, 0, -1, job.partition_bytes)
+        out += struct.pack(">ih", 0, 0)
+        struct.pack_into(">i", out, 0, len(out) - 4)
+        self._frame = out
+
+    def move(self, topic: str, partition: int, offset: int) -> None:
+        """Ask for *offset* from now on."""
+        struct.pack_into(">q", self._frame, self._places[topic, partition], offset)
+
+    def frame(self, correlation_id: int) -> bytearray:
+        """A whole frame, good until the next call."""
+        struct.pack_into(">i", self._frame, 8, correlation_id)
+        return self._frame
 
 
 class Connection:
@@ -117,19 +150,19 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=60)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = memoryview(bytearray(1 << 20))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.socket.close()
 
-    def ask(self, frame: bytes) -> memoryview:
+    def ask(self, frame: bytes | bytearray) -> memoryview:
         """The answer without its size; good until the next call."""
-        self._socket.sendall(frame)
+        self.send(frame)
         self._fill(4)
         (size,) = struct.unpack_from(">i", self._buffer)
         if size > len(self._buffer):
@@ -137,10 +170,14 @@ class Connection:
         self._fill(size)
         return self._buffer[:size]
 
+    def send(self, frame: bytes | bytearray) -> None:
+        """For those who read the answer from ``socket`` themselves."""
+        self.socket.sendall(frame)
+
     def _fill(self, size: int) -> None:
         got = 0
         while got < size:
-            count = self._socket.recv_into(self._buffer[got:size])
+            count = self.socket.recv_into(self._buffer[got:size])
             if not count:
                 raise ConnectionError("closed in the middle of an answer")
             got += count
@@ -152,9 +189,9 @@ def run(job: Job) -> Count:
     with Connection(job.address) as connection:
         began = time.perf_counter()
         if job.fetches:
-            offsets: Offsets = {}
+            asking = Asking(job)
             for _ in range(job.fetches):
-                _fetch(connection, job, offsets, count)
+                _fetch(connection, asking, count)
         else:
             for _ in range(job.passes):
                 _drain(connection, job, count)
@@ -164,17 +201,22 @@ def run(job: Job) -> Count:
 
 def _drain(connection: Connection, job: Job, count: Count) -> None:
     """Read until every partition's next offset is its high watermark."""
+    asking = Asking(job)
     offsets: Offsets = {}
+    began = time.perf_counter()
     unread = True
     while unread:
-        parts = _fetch(connection, job, offsets, count)
-        unread = len(parts) < sum(job.topics.values()) or any(
+        parts = _fetch(connection, asking, count)
+        if any(part.record_bytes for part in parts):
+            count.arrivals_s.append(time.perf_counter() - began)
+        offsets |= {(part.topic, part.partition): part.next_offset for part in parts if part.next_offset >= 0}
+        unread = len(parts) < job.partitions or any(
             offsets.get((part.topic, part.partition), 0) < part.high_watermark for part in parts
         )
 
 
-def _fetch(connection: Connection, job: Job, offsets: Offsets, count: Count) -> Sequence[Part]:
-    frame = request(job, count.fetches, offsets)
+def _fetch(connection: Connection, asking: Asking, count: Count) -> Sequence[Part]:
+    frame = asking.frame(count.fetches)
     answer = connection.ask(frame)
     (correlation_id,) = struct.unpack_from(">i", answer)
     if correlation_id != count.fetches:
@@ -183,7 +225,7 @@ def _fetch(connection: Connection, job: Job, offsets: Offsets, count: Count) -> 
     parts = list(Part.all_of(answer[4:]))
     for part in parts:
         if part.next_offset >= 0:
-            offsets[part.topic, part.partition] = part.next_offset
+            asking.move(part.topic, part.partition, part.next_offset)
     count.fetches += 1
     count.bytes_sent += len(frame)
     count.bytes_received += len(answer) + 4

@@ -24,11 +24,23 @@ from tests.kafka.cluster import KafkaCluster
 from tests.ports import free_ports
 from tests.processes import Process
 
-__all__ = ["KAFKA", "NODE", "address_of", "brokers", "create_topics", "fill", "haproxy", "haproxy_path", "read"]
+__all__ = [
+    "KAFKA",
+    "NODE",
+    "address_of",
+    "brokers",
+    "create_topics",
+    "fill",
+    "haproxy",
+    "haproxy_path",
+    "idle_topics",
+    "read",
+]
 
 KAFKA: Final = "4.3.1"
 NODE: Final = 1
 """Leads every partition, so that a client has one connection to fetch by."""
+_PER_TOPIC: Final = 100
 _TOPICS_AT_ONCE: Final = 20
 """A controller refuses to do more than 10,000 things for one request."""
 
@@ -36,7 +48,12 @@ _TOPICS_AT_ONCE: Final = 20
 @contextlib.contextmanager
 def brokers() -> Iterator[KafkaCluster]:
     """A cluster as people run it: C2 and G1, which change a broker's figures by a factor of two."""
-    settings = {"log.retention.check.interval.ms": 3_600_000, "log.segment.bytes": 1 << 29}
+    settings = {
+        "log.retention.check.interval.ms": 3_600_000,
+        "log.segment.bytes": 1 << 29,
+        # Else a broker's own 55 MB bounds what a client may ask for.
+        "fetch.max.bytes": (1 << 31) - 1,
+    }
     with KafkaCluster(KAFKA, quick=False, heap_mib=1024, settings=settings) as cluster:
         yield cluster
 
@@ -44,8 +61,12 @@ def brokers() -> Iterator[KafkaCluster]:
 def create_topics(cluster: KafkaCluster, topics: Mapping[str, int]) -> None:
     """Topics and how many partitions each, led by ``NODE``; returns when that answers for all of them."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    # Small index files: 10,000 partitions would otherwise map 200 GB.
-    config = {"segment.index.bytes": "65536"}
+    config = {
+        # 10,000 partitions would otherwise map 200 GB.
+        "segment.index.bytes": "65536",
+        # Timestamps in microseconds are far in the future.
+        "message.timestamp.after.max.ms": str((1 << 63) - 1),
+    }
     new = [
         NewTopic(name, num_partitions=count, replica_assignment=[[NODE]] * count, config=config)
         for name, count in topics.items()
@@ -61,10 +82,23 @@ def create_topics(cluster: KafkaCluster, topics: Mapping[str, int]) -> None:
         time.sleep(0.5)
 
 
+def idle_topics(cluster: KafkaCluster, partitions: int) -> dict[str, int]:
+    """Topics of 100 partitions each, *partitions* in all, the same for every case: a broker has room for one set.
+
+    They are empty until a case writes to them, so cases that read from the beginning come first.
+    """
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    wanted = dict.fromkeys((f"idle-{number:03}" for number in range(partitions // _PER_TOPIC)), _PER_TOPIC)
+    known = client.list_topics(timeout=30).topics
+    if missing := {name: count for name, count in wanted.items() if name not in known}:
+        create_topics(cluster, missing)
+    return wanted
+
+
 def _all_led(job: Job) -> bool:
     with reader.Connection(job.address) as connection:
-        parts = list(reader.Part.all_of(connection.ask(reader.request(job, 0, {}))[4:]))
-    return len(parts) == sum(job.topics.values()) and not any(part.error for part in parts)
+        parts = list(reader.Part.all_of(connection.ask(reader.Asking(job).frame(0))[4:]))
+    return len(parts) == job.partitions and not any(part.error for part in parts)
 
 
 def fill(cluster: KafkaCluster, topic: str, partitions: int, *, megabytes: int) -> None:

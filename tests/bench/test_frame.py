@@ -2,7 +2,18 @@
 
 import json
 
-from tests.bench.frame import Expectation, Table, Way, as_json, measure, render
+from tests.bench.frame import (
+    Expectation,
+    Figure,
+    Table,
+    Way,
+    as_json,
+    in_turns,
+    measure,
+    measure_all,
+    percentile,
+    render,
+)
 
 
 def test_ways_take_turns_and_each_round_begins_with_another() -> None:
@@ -62,3 +73,34 @@ def test_json_has_every_value() -> None:
 
     assert case["ways"]["direct"] == {"median": 2000, "ratio": 1, "values": [2000, 1000, 3000]}
     assert [expectation["is_met"] for expectation in case["expectations"]] == [True, False]
+
+
+def test_in_turns_gives_whatever_a_way_returns() -> None:
+    ways = {"a": lambda: "x", "b": lambda: "y"}
+
+    assert list(in_turns(ways, rounds=2)) == [(0, "a", "x"), (0, "b", "y"), (1, "b", "y"), (1, "a", "x")]
+
+
+def test_figures_that_are_measured_at_once_become_a_table_each_of_the_ways_that_have_them() -> None:
+    speed, own = Figure("speed", "MB/s"), Figure("CPU of Sidefetch", "ms")
+    told: list[str] = []
+
+    tables = measure_all(
+        "case",
+        {"direct": lambda: {speed: 4.0}, "Sidefetch": lambda: {speed: 2.0, own: 7.0}},
+        rounds=2,
+        tell=told.append,
+    )
+
+    assert tables == {
+        speed: Table("case: speed", "MB/s", {"direct": [4, 4], "Sidefetch": [2, 2]}),
+        own: Table("case: CPU of Sidefetch", "ms", {"Sidefetch": [7, 7]}),
+    }
+    assert told[1] == "case, round 1 of 2: Sidefetch: speed 2 MB/s, CPU of Sidefetch 7 ms"
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [5.0, 1.0, 4.0, 2.0, 3.0]
+
+    assert [percentile(values, percent) for percent in (0, 20, 50, 99, 100)] == [1, 1, 3, 5, 5]
+    assert percentile(range(1, 201), 99) == 198

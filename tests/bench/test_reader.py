@@ -17,19 +17,21 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from tests.bench.reader import Job, Part, next_offset, request
+from tests.bench.reader import Asking, Job, Part, whole_batches
 
 
-def batch(base: int, delta: int, size: int = 100) -> bytes:
+def batch(base: int, delta: int, size: int = 100, time: int = 0) -> bytes:
     """The header of a batch of that size, and nothing else in it."""
-    head = struct.pack(">qiibIhi", base, size - 12, 0, 2, 0, 0, delta)
+    head = struct.pack(">qiibIhiq", base, size - 12, 0, 2, 0, 0, delta, time)
     return head + bytes(size - len(head))
 
 
 def test_a_request_names_every_partition_and_no_session() -> None:
-    job = Job("h:1", {"a": 2, "b": 1}, max_wait_ms=250)
+    job = Job("h:1", {"a": 2, "b": 1}, first_partition=5, max_wait_ms=250, min_bytes=3, partition_bytes=9)
 
-    frame = request(job, 7, {("a", 1): 42})
+    asking = Asking(job)
+    asking.move("a", 6, 42)
+    frame = bytes(asking.frame(7))
 
     assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
     header, header_size = entity_reader(RequestHeader)(frame, 4)
@@ -37,15 +39,16 @@ def test_a_request_names_every_partition_and_no_session() -> None:
     assert header.client_id == "bench"
     read, size = entity_reader(FetchRequest)(frame, 4 + header_size)
     assert 4 + header_size + size == len(frame)
-    assert (read.session_id, read.session_epoch, read.min_bytes) == (0, -1, 1)
+    assert (read.session_id, read.session_epoch, read.min_bytes) == (0, -1, 3)
     assert read.max_wait == timedelta(milliseconds=250)
     assert read.forgotten_topics_data == ()
     assert read.rack_id == ""
     assert [(t.topic, p.partition, p.fetch_offset) for t in read.topics for p in t.partitions] == [
-        ("a", 0, 0),
-        ("a", 1, 42),
-        ("b", 0, 0),
+        ("a", 5, 0),
+        ("a", 6, 42),
+        ("b", 5, 0),
     ]
+    assert {p.partition_max_bytes for t in read.topics for p in t.partitions} == {9}
 
 
 def partition(index: int, records: Any, error: ErrorCode = ErrorCode.none) -> PartitionData:
@@ -69,7 +72,8 @@ def test_an_answer_is_read_partition_by_partition() -> None:
         session_id=i32(0),
         responses=(
             FetchableTopicResponse(
-                topic=TopicName("a"), partitions=(partition(0, batch(5, 4) + batch(10, 0)), partition(1, b""))
+                topic=TopicName("a"),
+                partitions=(partition(0, batch(5, 4, time=70) + batch(10, 0, time=80)), partition(1, b"")),
             ),
             FetchableTopicResponse(topic=TopicName("b"), partitions=(partition(3, None, ErrorCode(3)),)),
         ),
@@ -79,16 +83,17 @@ def test_an_answer_is_read_partition_by_partition() -> None:
     parts = list(Part.all_of(memoryview(out.getvalue())))
 
     assert parts == [
-        Part("a", 0, 0, 100, 200, 11),
-        Part("a", 1, 0, 101, 0, -1),
-        Part("b", 3, 3, 103, 0, -1),
+        Part("a", 0, 0, 100, 200, 11, [70, 80]),
+        Part("a", 1, 0, 101, 0, -1, []),
+        Part("b", 3, 3, 103, 0, -1, []),
     ]
+    assert list(Part.all_of(memoryview(out.getvalue()), quiet=False)) == [parts[0], parts[2]]
 
 
 def test_a_batch_that_is_cut_short_does_not_count() -> None:
-    records = batch(5, 4) + batch(10, 9)
+    records = batch(5, 4, time=70) + batch(10, 9, time=80)
 
-    assert next_offset(memoryview(records)) == 20
-    assert next_offset(memoryview(records[:-1])) == 10
-    assert next_offset(memoryview(records[:70])) == -1
-    assert next_offset(memoryview(b"")) == -1
+    assert whole_batches(memoryview(records)) == (20, [70, 80])
+    assert whole_batches(memoryview(records[:-1])) == (10, [70])
+    assert whole_batches(memoryview(records[:70])) == (-1, [])
+    assert whole_batches(memoryview(b"")) == (-1, [])

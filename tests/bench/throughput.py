@@ -3,10 +3,10 @@
 import contextlib
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from tests.bench.frame import Expectation, Table, Way, measure
+from tests.bench.machine import resident_mib
 from tests.bench.reader import Job
 from tests.bench.stage import NODE, address_of, create_topics, fill, haproxy, haproxy_path, read
 from tests.kafka.cluster import KafkaCluster
@@ -43,7 +43,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
         for way in ways:  # the brokers' JVMs compile what they use
             way.run()
         table = measure(case, "MB/s", ways, rounds=3 if quick else 5, tell=tell)
-        after, peak = (_mib(sidefetch.process.pid, field) for field in ("VmRSS", "VmHWM"))
+        after, peak = (resident_mib(sidefetch.process.pid, field) for field in ("VmRSS", "VmHWM"))
     ratio = table.ratio("Sidefetch")
     memory = Table("memory of Sidefetch", "MiB", {"idle": idle, "after reading": [after], "peak": [peak]})
     return [
@@ -71,11 +71,4 @@ def _idle_mib(bootstrap: str) -> float:
     with Sidefetch(bootstrap) as sidefetch:
         address_of(NODE, sidefetch.bootstrap)  # it knows the cluster by now
         time.sleep(1)
-        return _mib(sidefetch.process.pid, "VmRSS")
-
-
-def _mib(pid: int, field: str) -> float:
-    """Of ``/proc/PID/status``."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1]) / 1024
+        return resident_mib(sidefetch.process.pid, "VmRSS")

@@ -70,7 +70,10 @@ def test_bypass_that_comes_and_goes_costs_a_client_nothing(
     settings = tmp_path / "sidefetch.toml"
     settings.write_text("")
 
-    with kafka.tap() as tap, Sidefetch(tap.bootstrap, options=("--config", str(settings))) as sidefetch:
+    with (
+        kafka.tap() as tap,
+        Sidefetch(tap.bootstrap, options=("--config", str(settings), "--patience", "0.3s")) as sidefetch,
+    ):
         more = {"partitions": [0, 1, 2], "count": len(produced) + 4 * 90, "wait_ms": 100, "client_id": "counted"}
         reading = programs(name).begin("read", sidefetch.bootstrap, topic, **more)
         for bypass in ("all", "", "all", ""):

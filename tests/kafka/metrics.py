@@ -1,7 +1,7 @@
 """What a broker itself counted, read over JMX: a second witness beside the tap."""
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -17,6 +17,7 @@ _FETCHES = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=FetchC
 _SESSIONS = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions,*"
 _PARTITIONS = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached,*"
 _EVICTIONS = "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec,*"
+_SOCKETS = "kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=*"
 
 
 @attrs.frozen
@@ -28,29 +29,37 @@ class BrokerCounts:
     """Followers have sessions too."""
     session_partitions: int
     evictions: int
+    client_bytes: int
+    """Both ways, of all requests that came in by the listener for clients, since the broker started."""
 
 
-def broker_counts(cluster: KafkaCluster) -> dict[int, BrokerCounts]:
-    """Ask every running broker; a second for all.
+def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[int, BrokerCounts]:
+    """Ask these brokers, without any every running one; a second for all.
 
     Source: Kafka's monitoring documentation; the cache's figures are per shard since 3.8 and summed here.
     """
-    patterns = {_FETCHES: "Count", _SESSIONS: "Value", _PARTITIONS: "Value", _EVICTIONS: "Count"}
-    return {node: _counts(found) for node, found in _ask(cluster, patterns).items()}
+    asked = (
+        f"{_FETCHES}|Count",
+        f"{_SESSIONS}|Value",
+        f"{_PARTITIONS}|Value",
+        f"{_EVICTIONS}|Count",
+        f"{_SOCKETS}|incoming-byte-total",
+        f"{_SOCKETS}|outgoing-byte-total",
+    )
+    return {
+        node: BrokerCounts(fetches, sessions, partitions, evictions, up + down)
+        for node, (fetches, sessions, partitions, evictions, up, down) in _ask(
+            cluster, node_ids or cluster.running, asked
+        ).items()
+    }
 
 
-def _counts(found: Mapping[str, int]) -> BrokerCounts:
-    return BrokerCounts(found[_FETCHES], found[_SESSIONS], found[_PARTITIONS], found[_EVICTIONS])
-
-
-def _ask(cluster: KafkaCluster, patterns: Mapping[str, str]) -> dict[int, dict[str, int]]:
-    """By node id and pattern, the sum of the attribute over all beans that match."""
-    nodes = cluster.running
+def _ask(cluster: KafkaCluster, nodes: Sequence[int], asked: Sequence[str]) -> dict[int, list[int]]:
+    """By node id, for each ``PATTERN|ATTRIBUTE`` the sum over all beans that match."""
     command = java_command(_PROGRAM, cluster.version)
-    asked = [f"{pattern}|{attribute}" for pattern, attribute in patterns.items()]
     urls = [cluster.jmx_url(node) for node in nodes]
     done = subprocess.run([*command, *urls, "--", *asked], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"no metrics:\n{done.stderr}")
     rows = [list(map(int, line.split())) for line in done.stdout.splitlines()]
-    return {node: dict(zip(patterns, row, strict=True)) for node, row in zip(nodes, rows, strict=True)}
+    return dict(zip(nodes, rows, strict=True))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.relay.commands import CloseLink, Draining, Link, MemoryNeeded, OpenLink
+from proxy.relay.commands import CloseLink, Draining, Link, LinkAnswering, MemoryNeeded, OpenLink
 from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
 
 IDLE = Part()
@@ -123,15 +123,22 @@ def test_a_client_that_does_not_wait_gets_the_brokers_word_first_and_its_silence
     assert len(play.asked) == 2
 
 
-def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
+def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait() -> None:
     play = unparked()
-    play.fetch(offsets(3), max_wait_ms=60)
-    play.wait(0.03)
-    play.answer({0: Part(0, 101, b"news")})
-    play.fetch(offsets(3, p0=101), max_wait_ms=60)
+    play.fetch(offsets(3), max_wait_ms=0)
 
-    assert told(play.wait(0.049)) == []
-    assert len(told(play.wait(0.02))) == 1
+    assert told(play.wait(4)) == []
+    assert len(told(play.answer({}))) == 1
+
+
+def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50), max_wait_ms=60)
+    play.wait(0.04)
+    play.open(Link.QUICK)
+
+    assert told(play.wait(0.045)) == []
+    assert len(told(play.wait(0.01))) == 1
 
 
 def test_the_silence_of_a_broker_that_holds_the_client_back_is_no_word_of_its() -> None:
@@ -185,6 +192,38 @@ def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting
     play.fetch(offsets(3))
     assert told(play.wait(0.09)) == []
     assert len(told(play.wait(0.02))) == 1
+
+
+def test_silence_is_not_told_while_a_large_answer_is_on_its_way() -> None:
+    play = parked()
+    play.fetch(offsets(3))
+    play.handle(LinkAnswering(Link.PATIENT))
+
+    assert told(play.wait(60)) == []
+    (answer,) = told(play.answer({1: Part(0, 101, b"large")}))
+    assert records_of(answer) == {1: b"large"}
+
+
+def test_what_wants_more_than_there_is_waits_no_longer_than_it_said_though_another_lane_waits_on() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50), min_bytes=1000)
+    play.open(Link.QUICK)
+    play.answer({2: Part(0, 100, b"few")}, link=Link.QUICK)
+    assert (play.asked[-1].min_bytes, play.asked[-1].max_wait_ms) == (1000, 500)
+
+    (answer,) = told([*play.wait(0.5), *play.answer({2: Part(0, 100, b"few")}, link=Link.QUICK)])
+    assert records_of(answer) == {2: b"few"}
+
+
+def test_a_watermark_is_learnt_of_what_has_left_the_lane_too_since_a_session_tells_it_once() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50))
+    play.open(Link.QUICK)
+    play.answer({2: Part(0, 105)})
+    play.wait(0.05)
+    answer = told(play.answer({}, link=Link.QUICK)) + told(play.wait(0.5))
+
+    assert parts_of(answer[0])[2] == (0, 105)
 
 
 # ----------------------------------------------------------------------------------------------- the quick lane
@@ -324,8 +363,8 @@ def test_it_is_served_to_exactly_the_offset_asked_for() -> None:
     play.fetch(offsets(3, p1=7))
 
     assert dict(play.asked[-1].offsets) == {1: 7}
-    (answer,) = told(play.answer({1: Part(0, 101, b"of seven")}))
-    assert records_of(answer) == {1: b"of seven"}
+    (answer,) = told([*play.answer({}), *play.wait(0.5)])
+    assert records_of(answer) == {}
 
 
 def test_it_is_not_kept_for_longer_than_the_patience() -> None:

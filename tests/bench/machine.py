@@ -1,0 +1,24 @@
+"""What the kernel says of a process."""
+
+import os
+from pathlib import Path
+
+__all__ = ["cpu_seconds", "cpu_ticks", "resident_mib"]
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, in user and kernel mode; known to a tick, mostly 10 ms."""
+    return cpu_ticks(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_ticks(stat: str) -> int:
+    """utime and stime of ``/proc/PID/stat``, in which the program's name may hold blanks and parentheses."""
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def resident_mib(pid: int, field: str) -> float:
+    """Of ``/proc/PID/status``: VmRSS is now, VmHWM the peak."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) / 1024

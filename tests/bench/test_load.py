@@ -1,0 +1,22 @@
+"""What is made of the meters' readings."""
+
+from tests.bench.load import BROKER_CPU, BYTES, FETCHES, OWN_CPU, P50, P99, Cost, Heard
+
+COST = Cost(seconds=10, broker_cpu_s=1.5, own_cpu_s=0.2, counted_s=12, fetches=24, bytes=1200)
+
+
+def test_rates_have_each_its_own_time_and_leave_out_what_an_idle_broker_uses() -> None:
+    assert COST.a_second(0.05) == {FETCHES: 2, BYTES: 100, BROKER_CPU: 100, OWN_CPU: 20}
+
+
+def test_a_broker_that_was_less_busy_than_idle_used_nothing() -> None:
+    assert COST.own_share(0.5) == 0
+
+
+def test_delivery_is_told_of_what_was_written_since() -> None:
+    heard = Heard(5, [(1_000, 900_000), *((5_000 + each, 15_000 + each * 2) for each in (0, 1_000, 2_000, 3_000))])
+
+    lately = heard.since(5_000)
+
+    assert lately.records == 4
+    assert lately.delivery() == {P50: 11, P99: 13}
