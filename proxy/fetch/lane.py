@@ -89,6 +89,7 @@ class Lane:
         self._version = 0
         """The connection's, and the last one's while there is none; 0 before the first."""
         self._correlation_id = 0
+        self._muted_until_s = 0.0
         self._brought_before = False
         self.asks: dict[Key, KeyAsk] = {}
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
@@ -98,6 +99,8 @@ class Lane:
         self.is_opening = False
         self.sent_s = float("-inf")
         """When the last fetch was sent."""
+        self.heard_s = float("-inf")
+        """From when on the broker listens to it: not before the throttling that it told before is over (KIP-219)."""
         self.asked_in = self.answered_in = 0
         """The numbers of the client's exchanges in which it was asked last, and for which it has told all."""
 
@@ -134,6 +137,7 @@ class Lane:
     def lost(self) -> None:
         """The connection is gone, and with it what was under way."""
         self.is_open = self.is_opening = False
+        self._muted_until_s = 0.0
         if self._flight is not None:
             self._session.lost(self._flight.plan)
             self._flight = None
@@ -181,7 +185,8 @@ class Lane:
         plan = self._plan(now_s)
         options = attrs.evolve(options, max_wait_ms=ceil(wait_s * 1000 - 0.001))
         ask = self._framed(plan, client_id, options)
-        late_s = now_s + max(wait_s + _LATE_S, timeout_s)
+        self.heard_s = max(now_s, self._muted_until_s)
+        late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
         self._flight = _Flight(plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
         self.sent_s, self.asked_in = now_s, exchange
         return ask
@@ -201,6 +206,7 @@ class Lane:
         if response.correlation_id != flight.correlation_id:
             raise BrokerProtocolError(f"answer {response.correlation_id} to request {flight.correlation_id}")
         self._flight = None
+        self._muted_until_s = now_s + response.throttle_ms / 1000
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
         reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
         asked = ChainMap(dict(flight.plan.asks), self._session.listed)

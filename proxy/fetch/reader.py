@@ -207,7 +207,7 @@ class Reader:
                 times.append(until_s)
             case _Asking() if self._exchange is not None:
                 times.append(self._exchange.deadline_s)
-                times += [lane.sent_s + _SURE_S for lane in self._lanes]
+                times += [lane.heard_s + sure_s for lane in self._lanes for sure_s in (0.0, _SURE_S)]
             case _:
                 pass
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
@@ -236,7 +236,7 @@ class Reader:
     def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
         for lane in self._lanes:
             if lane.late_s is not None and now_s >= lane.late_s:
-                yield CloseLane(lane.name, f"no answer within {lane.late_s - lane.sent_s:g} s", is_fault=True)
+                yield CloseLane(lane.name, f"no answer within {lane.late_s - lane.heard_s:g} s", is_fault=True)
                 yield from self._lost(lane, now_s)
 
     def _go_on(self, now_s: float) -> Iterator[Command]:
@@ -442,7 +442,7 @@ class Reader:
             return True
         if not (lane.is_asking and lane.is_parked):
             return False
-        return lane.asked_in < self._number or now_s >= lane.sent_s + _SURE_S
+        return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self._number else 0.0)
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""

@@ -141,6 +141,19 @@ def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
     assert len(told(play.wait(0.01))) == 1
 
 
+def test_the_silence_of_a_broker_that_holds_the_client_back_is_no_word_of_its() -> None:
+    play = unparked()
+    play.fetch(offsets(3))
+    (answer,) = told(play.answer({}, throttle_ms=14_000))
+    assert (answer.throttle_time.total_seconds(), answer.responses) == (14, ())
+    play.fetch(offsets(3))
+
+    commands = play.wait(13.9)
+
+    assert told(commands) == of_type(CloseLink, commands) == []
+    assert len(told(play.wait(0.2))) == 1
+
+
 def test_a_broker_that_says_nothing_in_time_is_hung_up_on_and_asked_again() -> None:
     play = parked()
     for _ in range(22):
