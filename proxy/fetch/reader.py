@@ -278,7 +278,7 @@ class Reader:
         if self._lanes.quick.asks and not self._lanes.patient.is_asking:
             yield from self._find_homes(now_s)
         for lane in self._lanes:
-            if not lane.asks or lane.is_asking:
+            if not lane.asks or lane.is_asking or (due and self._is_sure(lane, now_s)):
                 continue
             if lane.is_open:
                 yield self._sent(lane, exchange, 0.0 if due else self._wait_s(lane, exchange, now_s), now_s)
@@ -397,8 +397,10 @@ class Reader:
         """Whether "nothing new" of what the lane asks for would be the broker's word."""
         if not lane.asks or lane.answered_in == self._number:
             return True
-        if not (lane.is_asking and lane.is_parked):
+        if not lane.is_asking:
             return False
+        if not lane.is_parked:
+            return self._draining and lane.asked_in < self._number
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self._number else 0.0)
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
