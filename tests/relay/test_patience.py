@@ -194,6 +194,17 @@ def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting
     assert len(told(play.wait(0.02))) == 1
 
 
+def test_while_draining_nobody_waits_for_a_fetch_that_waits_for_much() -> None:
+    play = unparked()
+    play.fetch(offsets(3), min_bytes=1000, max_wait_ms=30_000)
+    play.answer({1: Part(0, 101, b"few")})
+    assert play.asked[-1].min_bytes == 1000
+    assert len(told(play.handle(Draining()))) == 1
+
+    play.fetch(offsets(3))
+    assert len(told(play.wait(0.11))) == 1
+
+
 def test_silence_is_not_told_while_a_large_answer_is_on_its_way() -> None:
     play = parked()
     play.fetch(offsets(3))
@@ -313,6 +324,20 @@ def test_what_has_stopped_moving_comes_to_rest_with_the_others() -> None:
     play.answer({})
 
     assert dict(play.asked_on(Link.PATIENT)[-1].offsets) == {5: at}
+
+
+def test_who_has_said_all_is_not_asked_again_while_another_lane_is_waited_for() -> None:
+    play = parked(len(MANY))
+    at = moving(play) + 1
+    play.wait(0.05)
+    assert len(told(play.answer({5: Part(0, 104, b"more")}, link=Link.QUICK))) == 1
+    play.answer({})
+    play.fetch(offsets(len(MANY), p5=at), max_wait_ms=0)
+    asked = len(play.asked_on(Link.QUICK))
+
+    assert told(play.answer({5: Part(0, 104)}, link=Link.QUICK)) == []
+    assert len(play.asked_on(Link.QUICK)) == asked
+    assert len(told(play.answer({}))) == 1
 
 
 def test_a_partition_in_error_leaves_the_others_in_peace() -> None:
