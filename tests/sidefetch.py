@@ -52,6 +52,15 @@ class Sidefetch:
     def log_text(self) -> str:
         return self.process.log_text()
 
+    def port_of(self, node_id: int, timeout_s: float = 20.0) -> int:
+        """Where it listens for a broker, once it has found it."""
+        listening = re.compile(rf"listening\b.*\bnode={node_id} port=(\d+)")
+        deadline = time.monotonic() + timeout_s
+        while (found := listening.search(self.log_text())) is None:
+            assert time.monotonic() < deadline, f"no listener for node {node_id}:\n{self.log_text()}"
+            time.sleep(0.05)
+        return int(found[1])
+
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="sidefetch-"))
         self._process = Process(self._command, log=self._folder / "sidefetch.log")

@@ -100,7 +100,7 @@ class Lane:
         self.sent_s = float("-inf")
         """When the last fetch was sent."""
         self.heard_s = float("-inf")
-        """From when on the broker listens to it: not before the throttling that it told is over (KIP-219)."""
+        """From when on the broker listens to it: not before the throttling that it has told is over (KIP-219)."""
         self.asked_in = self.answered_in = 0
         """The numbers of the client's exchanges in which it was asked last, and for which it has told all."""
 

@@ -8,21 +8,6 @@ and asks again. Partitions go where they are asked for first::
     quick lane     what keeps moving, beside many that do not; and what cannot wait until the patient lane is back
     held           brought while the client was not asking, or more than it takes at once: on no lane until given
     homeless       changed since: placed when the client asks next
-
-States of the exchange at hand; after each event it moves as far along as it can go::
-
-    Connecting --> Resolving --> Asking (Pausing) --> Delayed --> (answered)
-        |              |           | ^
-        |              |           | | refused or lost: asked again, a few times
-        +--------------+-----------+-+--> an error to the client, which looks again
-
-* Connecting: the patient lane is being opened.
-* Resolving: the topology does not tell a topic yet, or tells another leader than the client was told.
-* Asking: until there is enough, or the client's wait is over; and until every lane is sure, so that "nothing new"
-  is the broker's word and not a memory.
-* Pausing: the broker throttled the fetch of a client that knows no throttling; it is asked again afterwards.
-* Delayed: the answer is ready but must not go yet: the client is throttled and does not know it, or its broker is
-  gone and it would ask again at once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,6 +21,7 @@ from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
+from proxy.fetch.stages import Asking, Connecting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.session.upstream import Refusal, Refused
@@ -61,35 +47,6 @@ _PLAIN_S: Final = 30.0
 """How long the client's own wait is used after less came than it wants: brokers can wait for more, we would ask."""
 
 
-@attrs.frozen
-class _Connecting:
-    pass
-
-
-@attrs.frozen
-class _Resolving:
-    until_s: float
-
-
-@attrs.frozen
-class _Asking:
-    pass
-
-
-@attrs.frozen
-class _Pausing:
-    until_s: float
-
-
-@attrs.frozen
-class _Delayed:
-    until_s: float
-    pieces: Pieces
-
-
-_Stage = _Connecting | _Resolving | _Asking | _Pausing | _Delayed
-
-
 class Reader:
     """One client connection's fetches from one broker.
 
@@ -106,7 +63,7 @@ class Reader:
         self._tables = Tables(node_id, self._lanes)
         self._exchange: Exchange | None = None
         self._number = 0
-        self._stage: _Stage = _Connecting()
+        self._stage: Stage = Connecting()
         self._plain_until_s = float("inf") if reading.patience_s == 0 else float("-inf")
         self._throttled_until_s = 0.0
         self._draining = False
@@ -128,7 +85,7 @@ class Reader:
         if not request.sections:
             return [Answered(exchange.empty())]
         self._exchange = exchange
-        self._stage = _Connecting()
+        self._stage = Connecting()
         self._number += 1
         self._lanes.heat.now = self._number
         return self._moved(self._begin(exchange, now_s), now_s)
@@ -143,7 +100,7 @@ class Reader:
         if lane is self._lanes.quick and lane.by_id != self._lanes.patient.by_id:
             raise BrokerProtocolError(f"broker {self._node_id} has changed its versions")
         exchange = self._exchange
-        begins = exchange is not None and isinstance(self._stage, _Connecting) and self._lanes.patient.is_open
+        begins = exchange is not None and isinstance(self._stage, Connecting) and self._lanes.patient.is_open
         return self._moved(self._begin(exchange, now_s) if exchange and begins else (), now_s)
 
     def received(self, name: LaneName, frame: memoryview, now_s: float) -> list[Command]:
@@ -172,7 +129,7 @@ class Reader:
         """Wait hardly any more: what is with the broker is answered now, with what is known."""
         self._draining = True
         exchange = self._exchange
-        parked = exchange is not None and isinstance(self._stage, _Asking) and self._lanes.is_under_way
+        parked = exchange is not None and isinstance(self._stage, Asking) and self._lanes.is_under_way
         if not (exchange and parked) or self._tables.lacks(exchange):
             return []
         return self._moved(self._finish(exchange, now_s), now_s)
@@ -185,7 +142,7 @@ class Reader:
     def drop_held(self, now_s: float) -> list[Command]:
         """Give up what was brought and not handed out: the memory is needed. It is asked for again."""
         self._lanes.held.drop()
-        asking = self._exchange is not None and isinstance(self._stage, _Asking)
+        asking = self._exchange is not None and isinstance(self._stage, Asking)
         return self._moved(self._find_homes(now_s) if asking else (), now_s)
 
     @property
@@ -203,9 +160,9 @@ class Reader:
         times = [lane.late_s for lane in self._lanes if lane.late_s is not None]
         times.append(self._lanes.held.oldest_s + self._reading.patience_s)
         match self._stage:
-            case _Resolving(until_s) | _Pausing(until_s) | _Delayed(until_s) if self._exchange is not None:
+            case Resolving(until_s) | Pausing(until_s) | Delayed(until_s) if self._exchange is not None:
                 times.append(until_s)
-            case _Asking() if self._exchange is not None:
+            case Asking() if self._exchange is not None:
                 times.append(self._exchange.deadline_s)
                 times += [lane.heard_s + sure_s for lane in self._lanes for sure_s in (0.0, _SURE_S)]
             case _:
@@ -244,11 +201,11 @@ class Reader:
         if exchange is None:
             self._lanes.held.sift(self._tables.wanted.asks, now_s - self._reading.patience_s)
         match self._stage:
-            case _Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
+            case Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
                 yield from self._answered(pieces)
-            case _Resolving(until_s) | _Pausing(until_s) if exchange is not None and now_s >= until_s:
+            case Resolving(until_s) | Pausing(until_s) if exchange is not None and now_s >= until_s:
                 yield from self._ask(exchange, now_s)
-            case _Asking() if exchange is not None:
+            case Asking() if exchange is not None:
                 yield from self._settle(exchange, now_s)
             case _:
                 pass
@@ -257,10 +214,10 @@ class Reader:
         if self._lanes.patient.is_open:
             yield from self._update(exchange)
         if not self._lanes.patient.is_open:
-            self._stage = _Connecting()
+            self._stage = Connecting()
             yield from self._open(self._lanes.patient, exchange)
         elif self._tables.wanted.unknown:
-            self._stage = _Resolving(now_s + _RESOLVE_S)
+            self._stage = Resolving(now_s + _RESOLVE_S)
             yield Learn(frozenset(self._tables.wanted.unknown))
         else:
             yield from self._ask(exchange, now_s)
@@ -276,7 +233,7 @@ class Reader:
 
     def _resolved(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
-        if exchange is None or not isinstance(self._stage, _Resolving):
+        if exchange is None or not isinstance(self._stage, Resolving):
             return
         yield from self._update(exchange)
         if not any(self._topology.topic(topic) is None for topic in self._tables.wanted.unknown):
@@ -287,7 +244,7 @@ class Reader:
         if not self._lanes.patient.is_open:
             yield from self._begin(exchange, now_s)
             return
-        self._stage = _Asking()
+        self._stage = Asking()
         exchange.news = {}
         for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
@@ -331,7 +288,7 @@ class Reader:
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
         yield from landed.notes
         outcome, response = landed.outcome, landed.response
-        asking = self._exchange if isinstance(self._stage, _Asking) else None
+        asking = self._exchange if isinstance(self._stage, Asking) else None
         if isinstance(outcome, Refused):
             if asking is not None:
                 yield from self._refused(asking, outcome, now_s)
@@ -359,7 +316,7 @@ class Reader:
             yield from self._answered(self._throttled(exchange, now_s).empty())
         else:
             exchange.paused_ms += round((self._throttled_until_s - now_s) * 1000)
-            self._stage = _Pausing(self._throttled_until_s)
+            self._stage = Pausing(self._throttled_until_s)
 
     def _refused(self, exchange: Exchange, outcome: Refused, now_s: float) -> Iterator[Command]:
         exchange.attempts += 1
@@ -373,7 +330,7 @@ class Reader:
         lane.lost()
         self._lanes.held.drop()
         exchange = self._exchange
-        if exchange is None or not isinstance(self._stage, _Connecting | _Asking):
+        if exchange is None or not isinstance(self._stage, Connecting | Asking):
             return
         exchange.attempts += 1
         if was_open and exchange.attempts < _ATTEMPTS:
@@ -386,7 +343,7 @@ class Reader:
         quiet = not exchange.news
         pieces = self._throttled(exchange, now_s).answer(self._tables.sheet, self._place)
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
-            self._stage = _Delayed(now_s + exchange.throttle_ms / 1000, pieces)
+            self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
         lane = self._lanes.patient
         parks = quiet and self._lanes.have_all and not (self._draining or self._is_plain(now_s))
@@ -397,7 +354,7 @@ class Reader:
 
     def _give_up(self, exchange: Exchange, error: int, now_s: float) -> Iterator[Command]:
         yield Learn(frozenset(section.topic for section in exchange.request.sections))
-        self._stage = _Delayed(max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(error))
+        self._stage = Delayed(max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(error))
 
     def _answered(self, pieces: Pieces) -> Iterator[Command]:
         self._exchange = None

@@ -69,8 +69,7 @@ async def test_only_the_client_that_has_a_quota_is_held_back(limited: KafkaClust
     topic = Admin(limited).create_topic(unique("quota"), 1, assignment=[[1]])
     Admin(limited).produce(topic, known_records(100, 1))
     with Sidefetch(limited.bootstrap) as sidefetch:
-        host, _, port = sidefetch.bootstrap.rpartition(":")
-        address = f"{host}:{int(port) + 2}"
+        address = f"127.0.0.1:{sidefetch.port_of(1)}"
         quick_s, quick_ms = await fetch(address, "quick-client", topic, 11, 5)
         _, slow_ms = await fetch(address, SLOW, topic, 11, 5)
         old_s, old_ms = await fetch(address, SLOW, topic, 4, 5)
