@@ -275,6 +275,7 @@ class ClientConnection:
             )
             self._handle(LinkLost(link))
             return
+        self._services.counts["upstream_connections"] += 1
         # When all of us is cancelled, the link stays open for the farewell, and ``run`` closes it.
         with trio.CancelScope() as scope:
             opened = _OpenLink(frames, Outbox(frames), scope)

@@ -60,6 +60,7 @@ async def test_the_polls_of_an_idle_client_end_here() -> None:
         response = await client.receive()
 
     assert b"news" in response.responses[0].partitions[1].records
+    assert it.proxy.counts["upstream_connections"] == 1, "neither the quick lane's nor that for all but fetches"
     kinds = [(each.kind, each.named, each.answered) for each in it.fetches]
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 1)]
 
