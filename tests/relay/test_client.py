@@ -167,6 +167,22 @@ def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(
     assert list(parts_of(answer).items()) == [(2, (0, 12)), (0, (0, 15)), (1, (0, 11))]
 
 
+def test_what_has_brought_records_is_asked_for_last_whatever_the_clients_order() -> None:
+    """So that a limit that holds one batch gives every partition its turn."""
+    play = Play(broker_fetch=6)
+    at, turns = dict.fromkeys(range(4), 0), []
+    play.fetch(at, version=5)
+    play.open(Link.PATIENT)
+    for _ in range(8):
+        first = next(iter(play.asked[-1].offsets))
+        turns.append(first)
+        play.answer({p: Part(records=b"x" if p == first else b"") for p in at})
+        at[first] += 1
+        play.fetch(at, version=5)
+
+    assert turns == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
 def test_an_error_is_told_once_and_not_from_memory() -> None:
     play = Play()
     play.established(0, 1)
