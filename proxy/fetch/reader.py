@@ -271,7 +271,7 @@ class Reader:
                 return
             for lane in self._lanes:
                 lane.restart()
-        elif brought and not enough and not self._is_plain(now_s):
+        elif brought and not due and not self._is_plain(now_s):
             self._plain_until_s = now_s + _PLAIN_S
             self._lanes.held.drop()
             yield from self._find_homes(now_s)
