@@ -132,7 +132,8 @@ def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
         assert _is_current(world, exchange, each.ask, batch), (
             f"{each.name} at {batch.base}: from an earlier reading"
         )
-    if isolation and not any(batch in log.removed for batch in batches):
+    is_still_there = first.base >= log.start and not any(batch in log.removed for batch in batches)
+    if isolation and is_still_there:
         committed = [batch for batch in batches if log.is_committed(batch)]
         aborted = each.reply.aborted or ()
         assert filters.java(batches, aborted) == committed
