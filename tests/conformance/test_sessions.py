@@ -1,9 +1,11 @@
 """What the brokers see of a client behind Sidefetch: incremental fetches, told by a tap and by the brokers."""
 
+import time
 from collections import defaultdict
 
 import pytest
 
+from proxy.config import UpstreamConfig
 from tests.clients.conversation import Client
 from tests.kafka.admin import Admin, eventually
 from tests.kafka.cluster import KafkaCluster
@@ -17,6 +19,12 @@ pytestmark = pytest.mark.kafka
 PARTITIONS = 30
 IDLE_BYTES = 250
 """Both ways, with size prefixes: what a fetch that brings nothing may cost, however many partitions it covers."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_waits() -> None:
+    """What other tests have left waiting at the brokers is counted there when its wait is over."""
+    time.sleep(UpstreamConfig(()).patience_s)
 
 
 def by_session(fetches: list[SeenFetch]) -> dict[tuple[int, int], list[SeenFetch]]:
