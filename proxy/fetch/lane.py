@@ -93,8 +93,8 @@ class Lane:
         self._brought_before = False
         self.asks: dict[Key, KeyAsk] = {}
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
-        self.is_parked = False
-        """Whether the fetch under way is answered as soon as there is anything new."""
+        self.waits = self.is_parked = False
+        """Whether the fetch under way may wait at the broker, and whether anything that is new ends that wait."""
         self.is_open = False
         self.is_opening = False
         self.sent_s = float("-inf")

@@ -43,6 +43,8 @@ _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
 _SURE_S: Final = 0.05
 """A broker that had something would have said so this long after it was asked."""
+_INSTANT_S: Final = 1e-6
+"""Too short a time to wait for."""
 _PLAIN_S: Final = 30.0
 """How long the client's own wait is used after less came than it wants: brokers can wait for more, we would ask."""
 
@@ -126,13 +128,16 @@ class Reader:
         return self._moved((), now_s)
 
     def drain(self, now_s: float) -> list[Command]:
-        """Wait hardly any more: what is with the broker is answered now, with what is known."""
+        """Wait hardly any more: what waits at the broker is answered now, with what is known."""
         self._draining = True
         exchange = self._exchange
-        parked = exchange is not None and isinstance(self._stage, Asking) and self._lanes.is_under_way
-        if not (exchange and parked) or self._tables.lacks(exchange):
+        if exchange is None:
             return []
-        return self._moved(self._finish(exchange, now_s), now_s)
+        exchange.longest_s = now_s - exchange.started_s + _DRAINING_WAIT_S
+        waits = all(lane.waits for lane in self._lanes if lane.is_asking)
+        parked = isinstance(self._stage, Asking) and self._lanes.is_under_way and waits
+        answers = parked and not self._tables.lacks(exchange)
+        return self._moved(self._finish(exchange, now_s) if answers else (), now_s)
 
     def answering(self, name: LaneName, now_s: float) -> list[Command]:
         """The lane's answer has begun to come."""
@@ -257,7 +262,8 @@ class Reader:
         brought = sum(len(reply.records) for _, reply in ready)
         enough = bool(exchange.news) or brought >= exchange.min_bytes or len(ready) < len(self._lanes.held)
         answered = all(lane.answered_in == self._number for lane in self._lanes if lane.asks)
-        due = enough or now_s >= exchange.deadline_s or (answered and self._is_plain(now_s))
+        over = now_s + _INSTANT_S >= exchange.deadline_s
+        due = enough or over or (answered and self._is_plain(now_s))
         if due and all(self._is_sure(lane, now_s) for lane in self._lanes):
             if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
@@ -370,7 +376,8 @@ class Reader:
     def _sent(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Command:
         request, most = exchange.request, self._reading.fetch_buffer_bytes
         plain = self._is_plain(now_s)
-        lane.is_parked = wait_s > 0 and not plain
+        lane.waits = wait_s > 0
+        lane.is_parked = lane.waits and not plain
         options = attrs.evolve(
             request.options,
             min_bytes=min(exchange.min_bytes, most) if plain else 1,

@@ -194,6 +194,14 @@ def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting
     assert len(told(play.wait(0.02))) == 1
 
 
+def test_an_answer_that_needs_no_waiting_is_waited_for_while_draining_too() -> None:
+    play = unparked()
+    play.fetch(offsets(3), max_wait_ms=0)
+
+    assert told(play.handle(Draining())) == []
+    assert len(told(play.answer({}))) == 1
+
+
 def test_while_draining_nobody_waits_for_a_fetch_that_waits_for_much() -> None:
     play = unparked()
     play.fetch(offsets(3), min_bytes=1000, max_wait_ms=30_000)
