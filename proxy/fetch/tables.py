@@ -57,9 +57,10 @@ class Tables:
             for reply in replies:
                 key = Key(topic, reply.partition)
                 ask = landed.asked.get(key)
-                if named is None or ask is None:
+                wanted = self.wanted.asks.get(key)
+                if named is None or ask is None or wanted is None:
                     continue
-                is_current = ask == self.wanted.asks.get(key)
+                is_current = ask == wanted
                 is_news = is_current and _is_news(reply)
                 if is_current and reply.error in STALE_TOPOLOGY:
                     stale.add(named)

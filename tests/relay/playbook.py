@@ -71,12 +71,18 @@ class Asked:
     min_bytes: int
 
 
-def topology(partitions: int = 3, *, leaders: Mapping[int, int] | None = None, epoch: int = 5) -> Topology:
+def topology(
+    partitions: int = 3,
+    *,
+    leaders: Mapping[int, int] | None = None,
+    epoch: int = 5,
+    topic_id: uuid.UUID = TOPIC_ID,
+) -> Topology:
     """Topic ``t`` in a cluster of nodes 1 and 2."""
     led = {p: Leader(BrokerId((leaders or {}).get(p, 1)), epoch) for p in range(partitions)}
-    info = TopicInfo("t", TopicId(TOPIC_ID.bytes), 0, led)
+    info = TopicInfo("t", TopicId(topic_id.bytes), 0, led)
     brokers = {BrokerId(n): Broker(BrokerId(n), "broker.internal", 19000 + n, None) for n in (1, 2)}
-    return Topology("cluster", brokers, {"t": info, TopicId(TOPIC_ID.bytes): info})
+    return Topology("cluster", brokers, {"t": info, TopicId(topic_id.bytes): info})
 
 
 def of_type(kind: type[C], commands: Iterable[Command]) -> list[C]:
@@ -167,6 +173,7 @@ class Play:
         error: int = 0,
         throttle_ms: int = 0,
         leaders: Iterable[int] = (),
+        topic_id: uuid.UUID = TOPIC_ID,
     ) -> list[Command]:
         """The broker's answer to the fetch that the lane sent last; within its session, unless told another.
 
@@ -177,7 +184,7 @@ class Play:
             session_id = asked.session_id if asked.epoch > 0 else 0
         kind: Any = load_response_schema(i16(1), i16(self.broker_fetch))
         topic_type = item_type(kind, "responses")
-        name = {"topic_id": TOPIC_ID} if self.broker_fetch >= 13 else {"topic": "t"}
+        name = {"topic_id": topic_id} if self.broker_fetch >= 13 else {"topic": "t"}
         topics = (made(topic_type, partitions=tuple(_parts(topic_type, parts)), **name),) if parts else ()
         body = made(
             kind,

@@ -1,5 +1,7 @@
 """Readers that wait longer than their clients: what is asked of the broker, and what is said without asking."""
 
+import uuid
+
 import pytest
 
 from proxy.relay.commands import CloseLink, Draining, Link, LinkAnswering, MemoryNeeded, OpenLink
@@ -243,6 +245,21 @@ def test_a_watermark_is_learnt_of_what_has_left_the_lane_too_since_a_session_tel
     answer = told(play.answer({}, link=Link.QUICK)) + told(play.wait(0.5))
 
     assert parts_of(answer[0])[2] == (0, 105)
+
+
+def test_nothing_is_learnt_of_a_topic_that_was_made_anew_from_what_the_old_one_still_brings() -> None:
+    play = parked()
+    again = uuid.UUID(int=8)
+    play.known = topology(topic_id=again)
+    play.fetch(offsets(3), max_wait_ms=0)
+    play.open(Link.QUICK)
+    fresh = dict.fromkeys(range(3), Part(0, 1))
+    assert len(told(play.answer(fresh, link=Link.QUICK, topic_id=again))) == 1
+    play.answer({2: Part(0, 105)})
+    play.fetch(offsets(3), max_wait_ms=0)
+    (answer,) = told(play.answer({}))
+
+    assert parts_of(answer) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
 
 
 # ----------------------------------------------------------------------------------------------- the quick lane
