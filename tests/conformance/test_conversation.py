@@ -12,13 +12,13 @@ from uuid import UUID
 import attrs
 import pytest
 import trio
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from proxy.demo.client import Connection, connect
 from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
 from proxy.wire.headers import RequestHeader
 from tests.conformance.raw import value_batch
-from tests.kafka.admin import Admin, unique
+from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
 
@@ -86,7 +86,17 @@ def topic(kafka: KafkaCluster, admin: Admin) -> str:
     """Three partitions led by broker 1, with plain and transactional records, some of them aborted."""
     name = admin.create_topic("conversation", PARTITIONS, assignment=[[1, 2, 3]] * PARTITIONS)
     produce_transactions(kafka, name)
+    eventually(lambda: _ends(kafka, name) == [2 * TRANSACTIONS] * PARTITIONS, "the last markers are replicated")
     return name
+
+
+def _ends(kafka: KafkaCluster, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic})
+    try:
+        partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return [consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions]
+    finally:
+        consumer.close()
 
 
 def produce_transactions(kafka: KafkaCluster, topic: str) -> None:
