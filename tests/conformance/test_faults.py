@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import attrs
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -10,7 +11,7 @@ from tests.clients.conversation import Client, Task
 from tests.conformance.judging import assert_repeats_only_what_was_not_committed, have_all, produce_until
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import Record, by_partition
+from tests.kafka.records import Record, by_partition, known_records
 from tests.sidefetch import Sidefetch
 
 pytestmark = pytest.mark.kafka
@@ -109,6 +110,34 @@ def test_a_topic_deleted_and_made_again_is_read_from_its_new_beginning(
 
     assert by_partition(reading.records[:300]) == by_partition(old)
     assert by_partition(reading.records[300:]) == by_partition(new)
+
+
+def test_records_that_an_unclean_election_takes_back_while_they_are_held_are_not_mixed_with_what_replaces_them(
+    reader: Client, way: str, fragile: KafkaCluster, operator: Admin
+) -> None:
+    unclean = {"unclean.leader.election.enable": "true"}
+    topic = operator.create_topic(unique("unclean"), assignment=[[1, 2]] * 3, config=unclean)
+    kept = operator.produce_known(topic, 300, 3)
+
+    reading = read_by_assignment(reader, way, topic, None)
+    reading.wait_for(300)
+    fragile.stop(2)
+    with reader.stopped():
+        taken_back = operator.produce_known(topic, 60, 3, first=300)
+        fragile.kill(1)
+        fragile.restart(2)
+        eventually(lambda: set(operator.leaders(topic).values()) == {2}, "the follower that missed some as leader")
+        new = [attrs.evolve(record, value=b"new") for record in known_records(120, 3, first=300)]
+        operator.produce(topic, new)
+    eventually(lambda: have_all([reading], new[-3:]), "the last records", timeout_s=60)
+    reading.stop()
+
+    was, became = (by_partition([*kept, *later]) for later in (taken_back, new))
+    for partition, records in by_partition(reading.records).items():
+        pairs = enumerate(zip(records, was[partition], strict=False))
+        turn = next((index for index, (got, old) in pairs if got != old), len(was[partition]))
+        assert records[turn].offset <= turn
+        assert records[turn:] == became[partition][records[turn].offset :]
 
 
 def test_a_group_that_rebalances_and_crashes_loses_nothing_and_repeats_only_what_was_not_committed(
