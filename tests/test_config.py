@@ -13,6 +13,7 @@ from proxy.config import (
     DownstreamConfig,
     Option,
     PortRange,
+    TopicSwitch,
     UpstreamConfig,
     problems_between,
 )
@@ -192,3 +193,24 @@ def test_sidefetch_is_not_its_own_broker(host: str) -> None:
     (problem,) = problems_between(config)
 
     assert problem.startswith(f"bootstrap-servers: {host}:9092 is where Sidefetch itself listens")
+
+
+@pytest.mark.parametrize(
+    ("text", "here", "elsewhere"),
+    [("on", True, True), ("off", False, False), ("on,topic:here", False, True), ("off, topic:here", True, False)],
+)
+def test_a_switch_is_the_other_way_for_the_topics_that_it_names(text: str, here: bool, elsewhere: bool) -> None:
+    switch = TopicSwitch.parse(text)
+
+    assert (switch.is_on_for("here"), switch.is_on_for("there"), switch.is_on_for(None)) == (
+        here,
+        elsewhere,
+        elsewhere,
+    )
+    assert TopicSwitch.parse(str(switch)) == switch
+
+
+@pytest.mark.parametrize("text", ["", "yes", "topic:a", "on,a", "on,topic:", "on,,topic:a", "off,client:a"])
+def test_what_is_no_switch_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not on or off"):
+        TopicSwitch.parse(text)

@@ -18,6 +18,7 @@ Commands = Any
 _TITLES: Final = {
     "upstream": "towards the brokers",
     "downstream": "towards the clients",
+    "conversion": "records that clients cannot read",
     "log": "logs",
     "": "ways out, and stopping",
 }
@@ -27,6 +28,11 @@ _METAVARS: Final = {
     "broker-ports": "FIRST-LAST",
     "advertise": "HOST",
     "max-frame": "SIZE",
+    "down-conversion": "SWITCH,...",
+    "isolation": "LEVEL",
+    "zstd": "CODEC",
+    "lz4-magic0": "CODEC",
+    "convert-chunk": "SIZE",
     "log-format": "FORMAT",
     "log-level": "LEVEL",
     "bypass": "WHOSE,...",

@@ -181,9 +181,9 @@ def test_check_shows_each_setting_with_its_value_and_source() -> None:
     lines = settings_report(settings).splitlines()
 
     assert [line.split()[0] for line in lines] == ["Settings", *(option.name for option in OPTIONS)]
-    assert "  bootstrap-servers  a:1,b:2         flag --bootstrap-servers" in lines
-    assert "  grace              60s             environment SIDEFETCH_GRACE" in lines
-    assert "  advertise          -               default" in lines
+    assert "  bootstrap-servers  a:1,b:2           flag --bootstrap-servers" in lines
+    assert "  grace              60s               environment SIDEFETCH_GRACE" in lines
+    assert "  advertise          -                 default" in lines
 
 
 def test_check_reports_brokers_findings_and_a_verdict() -> None:

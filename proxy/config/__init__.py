@@ -1,0 +1,26 @@
+"""The settings: what there are, what they mean, which values they take.
+
+From ``OPTIONS`` come the flags, the names in the environment, the keys of the file, ``--help`` and the README's
+table. ``cli.settings`` fills the model in.
+"""
+
+from proxy.config.checks import problems_between
+from proxy.config.kinds import Address, PortRange, TopicSwitch
+from proxy.config.model import SECTIONS, Config, ConversionConfig, DownstreamConfig, LogConfig, UpstreamConfig
+from proxy.config.options import ENV_PREFIX, OPTIONS, Option
+
+__all__ = [
+    "ENV_PREFIX",
+    "OPTIONS",
+    "SECTIONS",
+    "Address",
+    "Config",
+    "ConversionConfig",
+    "DownstreamConfig",
+    "LogConfig",
+    "Option",
+    "PortRange",
+    "TopicSwitch",
+    "UpstreamConfig",
+    "problems_between",
+]

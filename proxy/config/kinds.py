@@ -1,0 +1,193 @@
+"""What values options take, and how they are read from text."""
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+import attrs
+
+from proxy.bypass import Bypass
+
+__all__ = [
+    "ADDRESSES",
+    "BYPASS",
+    "HOST",
+    "PORTS",
+    "SHARE",
+    "TOPIC_SWITCH",
+    "Address",
+    "Kind",
+    "PortRange",
+    "TopicSwitch",
+    "choice",
+    "seconds",
+    "show_bytes",
+    "size",
+]
+
+_UNITS_S: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS_BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
+
+
+@attrs.frozen
+class Address:
+    """Where something listens, or is reached."""
+
+    host: str
+    """A name or an IP address, without brackets."""
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``host:1`` or ``[::1]:9092``; raises ValueError for anything else. Ports are 1 to 65535."""
+        host, colon, port = text.rpartition(":")
+        if not colon or re.fullmatch(r"[0-9]{1,5}", port) is None or not 1 <= int(port) <= 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        if host.startswith("[") and host.endswith("]"):
+            return cls(str(ipaddress.IPv6Address(host[1:-1])), int(port))
+        return cls(_host(host), int(port))
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it stands for every interface, and so cannot be told to a client."""
+        return self.host in ("0.0.0.0", "::")  # noqa: S104
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@attrs.frozen
+class PortRange:
+    """Ports from *first* to *last*, both included."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``9093-9192``; raises ValueError for anything else."""
+        match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]) <= 65535:
+            raise ValueError(f"{text!r} is not FIRST-LAST")
+        return cls(int(match[1]), int(match[2]))
+
+    def __contains__(self, port: object) -> bool:
+        return isinstance(port, int) and self.first <= port <= self.last
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+@attrs.frozen
+class TopicSwitch:
+    """On or off, and the other way for some topics."""
+
+    is_on: bool = True
+    others: frozenset[str] = frozenset()
+    """Topics for which it is the other way."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``on``, or ``off,topic:NAME,topic:NAME``; raises ValueError for anything else."""
+        first, *rest = (part.strip() for part in text.split(","))
+        names = [part.removeprefix("topic:") for part in rest]
+        if first not in ("on", "off") or not all(names) or any(map(str.__eq__, names, rest)):
+            raise ValueError(f"{text!r} is not on or off with topic:NAME behind it")
+        return cls(first == "on", frozenset(names))
+
+    def is_on_for(self, topic: str | None) -> bool:
+        return self.is_on != (topic in self.others)
+
+    def __str__(self) -> str:
+        return ",".join(("on" if self.is_on else "off", *(f"topic:{name}" for name in sorted(self.others))))
+
+
+@attrs.frozen
+class Kind:
+    """What values an option takes: *parse* raises ValueError, and reads what *show* writes."""
+
+    parse: Callable[[str], object]
+    accepts: str
+    """For people, to follow "accepted:"."""
+    show: Callable[[Any], str] = str
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ipaddress.AddressValueError:
+        # Digits and dots only are an address with a mistake, not a name.
+        if _HOST_NAME.fullmatch(text) is None or re.fullmatch(r"[0-9.]+", text) is not None:
+            raise ValueError(f"{text!r} is neither a host name nor an IP address") from None
+        return text
+
+
+def _plain_host(text: str) -> str:
+    bare = text.removeprefix("[").removesuffix("]")
+    host = str(ipaddress.IPv6Address(bare)) if ":" in bare else _host(text)
+    if Address(host, 1).is_wildcard:
+        raise ValueError(f"{text!r} cannot be connected to")
+    return host
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    return tuple(Address.parse(part.strip()) for part in text.split(","))
+
+
+def _scaled(units: Mapping[str, float], low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
+        if match is None or match[2] not in units:
+            raise ValueError(f"{text!r} is not a number with a unit of {', '.join(filter(None, units))}")
+        value = float(match[1]) * units[match[2]]
+        if not low <= value <= high:
+            raise ValueError(f"{text!r} is not within {low:g} to {high:g}")
+        return value
+
+    return parse
+
+
+def _show_seconds(value: float) -> str:
+    return f"{value:g}s"
+
+
+def show_bytes(value: int) -> str:
+    unit = next(name for name in ("GiB", "MiB", "KiB", "B") if value % _UNITS_BYTES[name] == 0)
+    return f"{value // _UNITS_BYTES[unit]}{unit}"
+
+
+def seconds(low: float, high: float) -> Kind:
+    accepts = f"{low:g}s to {high:g}s (a number of seconds, or with ms, s, m or h)"
+    return Kind(_scaled(_UNITS_S, low, high), accepts, _show_seconds)
+
+
+def size(low: int, high: int) -> Kind:
+    scaled = _scaled(_UNITS_BYTES, low, high)
+    accepts = f"{low} to {high} bytes (a number, or with KiB, MiB or GiB)"
+    return Kind(lambda text: int(scaled(text)), accepts, show_bytes)
+
+
+def choice(*values: str) -> Kind:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError(f"{text!r} is not one of {', '.join(values)}")
+        return text
+
+    return Kind(parse, f"{', '.join(values[:-1])} or {values[-1]}")
+
+
+ADDRESSES: Final = Kind(_addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v)))
+PORTS: Final = Kind(PortRange.parse, "FIRST-LAST, within 1-65535")
+BYPASS: Final = Kind(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
+SHARE: Final = Kind(_scaled({"": 1.0}, 0, 1), "0 to 1", lambda v: f"{v:g}")
+HOST: Final = Kind(
+    _plain_host,
+    "a host name or IP address without a port, not 0.0.0.0 or ::",
+    lambda v: "" if v is None else str(v),
+)
+TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")

@@ -1,0 +1,254 @@
+"""The settings as one frozen model, which is also the table of options: each field carries what its Option says."""
+
+from typing import Final, Literal
+
+import attrs
+
+from proxy.bypass import Bypass
+from proxy.config.kinds import (
+    ADDRESSES,
+    BYPASS,
+    HOST,
+    PORTS,
+    SHARE,
+    TOPIC_SWITCH,
+    Address,
+    Kind,
+    PortRange,
+    TopicSwitch,
+    choice,
+    seconds,
+    size,
+)
+
+__all__ = ["SECTIONS", "Config", "ConversionConfig", "DownstreamConfig", "LogConfig", "UpstreamConfig"]
+
+
+def _option(name: str, kind: Kind, meaning: str, reason: str) -> dict[str, object]:
+    return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
+
+
+@attrs.frozen
+class UpstreamConfig:
+    """Towards the brokers."""
+
+    bootstrap_servers: tuple[Address, ...] = attrs.field(
+        metadata=_option(
+            "bootstrap-servers",
+            ADDRESSES,
+            "Brokers to ask first; the rest of the cluster is found from them.",
+            "There is no cluster to guess.",
+        )
+    )
+    connect_timeout_s: float = attrs.field(
+        default=10.0,
+        metadata=_option(
+            "connect-timeout",
+            seconds(0.1, 300),
+            "How long a connection to a broker may take to be made.",
+            "Kafka's own clients give up after 10 s (socket.connection.setup.timeout.ms).",
+        ),
+    )
+    metadata_max_age_s: float = attrs.field(
+        default=300.0,
+        metadata=_option(
+            "metadata-max-age",
+            seconds(1, 86400),
+            "How old the knowledge of brokers and leaders may grow; errors refresh it at once.",
+            "As metadata.max.age.ms of Kafka's own clients.",
+        ),
+    )
+    patience_s: float = attrs.field(
+        default=10.0,
+        metadata=_option(
+            "patience",
+            seconds(0, 60),
+            "How long a fetch may wait at a broker that has nothing new, while its client is answered here; 0 for"
+            " as long as the client's own.",
+            "A twentieth of the fetches of clients that wait half a second.",
+        ),
+    )
+    ask_timeout_s: float = attrs.field(
+        default=5.0,
+        metadata=_option(
+            "ask-timeout",
+            seconds(0.1, 300),
+            "How long a broker may take to answer a fetch that needs no waiting; its connection is closed then.",
+            "Below the request timeouts of all clients.",
+        ),
+    )
+    memory_bytes: int = attrs.field(
+        default=256 * 1024**2,
+        metadata=_option(
+            "memory",
+            size(16 * 1024**2, 2**40),
+            "The most memory for what brokers have sent; beyond it they are read later, and nobody fails.",
+            "32 answers of the default fetch-buffer at once.",
+        ),
+    )
+    fetch_buffer_bytes: int = attrs.field(
+        default=8 * 1024**2,
+        metadata=_option(
+            "fetch-buffer",
+            size(64 * 1024, 2**31 - 1),
+            "The most bytes asked for in one fetch, whatever the client asks for; at most half of memory.",
+            "Eight partitions at the clients' usual 1 MiB. A batch that is larger comes all the same (KIP-74).",
+        ),
+    )
+
+
+@attrs.frozen
+class DownstreamConfig:
+    """Towards the clients."""
+
+    listen: tuple[Address, ...] = attrs.field(
+        default=(Address("127.0.0.1", 9092),),
+        metadata=_option(
+            "listen",
+            ADDRESSES,
+            "Where clients connect first: their bootstrap.servers. Several for dual stack.",
+            "A sidecar serves its own host only, on Kafka's port.",
+        ),
+    )
+    broker_ports: PortRange = attrs.field(
+        default=PortRange(9093, 9192),
+        metadata=_option(
+            "broker-ports",
+            PORTS,
+            "Ports that stand for the brokers, one each: first port + node id where that fits.",
+            "100 brokers, next to the bootstrap port.",
+        ),
+    )
+    advertise: str | None = attrs.field(
+        default=None,
+        metadata=_option(
+            "advertise",
+            HOST,
+            "The host that clients are told to connect to.",
+            "Not given: the address the client has connected to. Needed where listen is 0.0.0.0 or [::].",
+        ),
+    )
+    max_frame_bytes: int = attrs.field(
+        default=100 * 1024**2,
+        metadata=_option(
+            "max-frame",
+            size(1024, 2**31 - 1),
+            "The largest request taken from a client; a connection that sends more is closed.",
+            "As socket.request.max.bytes of the brokers.",
+        ),
+    )
+
+
+@attrs.frozen
+class ConversionConfig:
+    """What becomes of records that a client cannot read."""
+
+    down_conversion: TopicSwitch = attrs.field(
+        default=TopicSwitch(),
+        metadata=_option(
+            "down-conversion",
+            TOPIC_SWITCH,
+            "Whether clients that cannot read today's record format get an older one, or error 35.",
+            "As message.downconversion.enable of brokers that had it.",
+        ),
+    )
+    isolation: Literal["read_uncommitted", "read_committed"] = attrs.field(
+        default="read_uncommitted",
+        metadata=_option(
+            "isolation",
+            choice("read_uncommitted", "read_committed"),
+            "What clients read that cannot choose (Fetch below v4).",
+            "As brokers did.",
+        ),
+    )
+    zstd: Literal["gzip", "snappy", "lz4", "none", "refuse"] = attrs.field(
+        default="gzip",
+        metadata=_option(
+            "zstd",
+            choice("gzip", "snappy", "lz4", "none", "refuse"),
+            "What zstd becomes for clients that cannot read it; refuse answers error 76, as brokers did.",
+            "Every client reads gzip.",
+        ),
+    )
+    lz4_magic0: Literal["gzip", "kafka"] = attrs.field(
+        default="gzip",
+        metadata=_option(
+            "lz4-magic0",
+            choice("gzip", "kafka"),
+            "What lz4 becomes in message format 0: gzip, or lz4 with Kafka's own wrong checksum.",
+            "Some readers of that format insist on the right checksum, and some on the wrong one.",
+        ),
+    )
+    chunk_bytes: int = attrs.field(
+        default=128 * 1024,
+        metadata=_option(
+            "convert-chunk",
+            size(1024, 64 * 1024**2),
+            "How many bytes of records are converted at once, and at least one batch.",
+            "As in KIP-283.",
+        ),
+    )
+
+
+@attrs.frozen
+class LogConfig:
+    """What is told on stderr."""
+
+    format: Literal["text", "json"] = attrs.field(
+        default="text",
+        metadata=_option("log-format", choice("text", "json"), "How a log line is written.", "For people's eyes."),
+    )
+    level: Literal["debug", "info", "warning", "error"] = attrs.field(
+        default="info",
+        metadata=_option(
+            "log-level",
+            choice("debug", "info", "warning", "error"),
+            "The least level that is written.",
+            "A few lines per start, client and fault; none per request.",
+        ),
+    )
+
+
+@attrs.frozen
+class Config:
+    """Everything, in sections: each part of the program is given its own section, never the whole."""
+
+    upstream: UpstreamConfig
+    downstream: DownstreamConfig = DownstreamConfig()
+    conversion: ConversionConfig = ConversionConfig()
+    log: LogConfig = LogConfig()
+    bypass: Bypass = attrs.field(
+        default=Bypass(),
+        metadata=_option(
+            "bypass",
+            BYPASS,
+            "Whose fetches pass to the brokers as they came; SIGHUP has it read again.",
+            "Everybody is read for.",
+        ),
+    )
+    verify_rate: float = attrs.field(
+        default=0.0,
+        metadata=_option(
+            "verify",
+            SHARE,
+            "Share of the answers with records that are compared with a fetch of their own at the broker.",
+            "Each costs the broker a second read.",
+        ),
+    )
+    grace_s: float = attrs.field(
+        default=10.0,
+        metadata=_option(
+            "grace",
+            seconds(0, 3600),
+            "After SIGTERM or Ctrl-C: how long the clients there are may finish and leave.",
+            "Well within the 30 s that Kubernetes gives a pod.",
+        ),
+    )
+
+
+SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
+    "upstream": UpstreamConfig,
+    "downstream": DownstreamConfig,
+    "conversion": ConversionConfig,
+    "log": LogConfig,
+}

@@ -1,0 +1,65 @@
+"""Every setting by all of its names, made from the model."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from proxy.config.kinds import Kind
+from proxy.config.model import SECTIONS, Config
+
+__all__ = ["ENV_PREFIX", "OPTIONS", "Option"]
+
+ENV_PREFIX: Final = "SIDEFETCH_"
+
+
+@attrs.frozen
+class Option:
+    """One setting, by all of its names."""
+
+    name: str
+    section: str
+    """``""`` for the top level."""
+    field: str
+    kind: Kind
+    default: object
+    """``attrs.NOTHING`` where it must be given."""
+    meaning: str
+    reason: str
+    """Why the default is what it is."""
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name}"
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper().replace("-", "_")
+
+    @property
+    def key(self) -> str:
+        """In the file, dotted: ``log.format``."""
+        return f"{self.section}.{self.name.removeprefix(self.section + '-')}" if self.section else self.name
+
+    @property
+    def required(self) -> bool:
+        return self.default is attrs.NOTHING
+
+    @property
+    def default_text(self) -> str:
+        return "" if self.required else self.kind.show(self.default)
+
+    def of(self, config: Config) -> object:
+        """Its value in *config*."""
+        return getattr(getattr(config, self.section) if self.section else config, self.field)
+
+
+def _options() -> Iterator[Option]:
+    models: dict[str, type[attrs.AttrsInstance]] = {**SECTIONS, "": Config}
+    for section, model in models.items():
+        for field in attrs.fields(model):
+            if field.metadata:
+                yield Option(section=section, field=field.name, default=field.default, **field.metadata)
+
+
+OPTIONS: Final = tuple(_options())
