@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["FetchKind", "FetchRecord", "Record", "SessionEvent", "SessionRecord"]
+__all__ = ["ConversionRecord", "DamageRecord", "FetchKind", "FetchRecord", "Record", "SessionEvent", "SessionRecord"]
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
 FetchKind = Literal["full", "incremental", "sessionless"]
@@ -51,4 +51,30 @@ class SessionRecord:
     """Partitions in it at that time."""
 
 
-Record = FetchRecord | SessionRecord
+@attrs.frozen
+class ConversionRecord:
+    """Records of one partition's answer, converted and sent."""
+
+    to_magic: int
+    """The record format that the client got."""
+    records: int
+    in_bytes: int
+    out_bytes: int
+    """That the client can use."""
+    padding_bytes: int
+    """Of the answer, what was declared before it was converted, and then not needed."""
+
+
+@attrs.frozen
+class DamageRecord:
+    """Records that were not converted, since their checksum is wrong."""
+
+    node: int
+    topic: str
+    partition: int
+    offset: int
+    """Of the damaged batch's first record."""
+    why: str
+
+
+Record = FetchRecord | SessionRecord | ConversionRecord | DamageRecord

@@ -4,11 +4,12 @@ import enum
 
 import attrs
 
+from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Pieces
 from proxy.trace import Record
 from proxy.wire.fetch import Topic
 
-__all__ = ["Answered", "Ask", "CloseLane", "Command", "LaneName", "Learn", "Note", "OpenLane"]
+__all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneName", "Learn", "Note", "OpenLane"]
 
 
 class LaneName(enum.Enum):
@@ -55,6 +56,13 @@ class Learn:
 
 
 @attrs.frozen
+class Convert:
+    """Have these begun, by ``begin_all``; then ``converted``."""
+
+    jobs: tuple[Job, ...]
+
+
+@attrs.frozen
 class Answered:
     """The client's answer; the next fetch may come."""
 
@@ -68,4 +76,4 @@ class Note:
     record: Record
 
 
-Command = OpenLane | CloseLane | Ask | Learn | Answered | Note
+Command = OpenLane | CloseLane | Ask | Learn | Convert | Answered | Note

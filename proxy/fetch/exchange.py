@@ -8,7 +8,7 @@ import attrs
 
 from proxy.errors import ClientProtocolError, ErrorCode
 from proxy.fetch.lowering import error_for
-from proxy.fetch.sheet import Sheet
+from proxy.fetch.sheet import News, Sheet
 from proxy.session.epochs import is_full
 from proxy.wire.addresses import Place
 from proxy.wire.fetch import (
@@ -20,12 +20,13 @@ from proxy.wire.fetch import (
     request_layout,
     response_layout,
 )
+from proxy.wire.frames import Piece
 
 __all__ = ["Exchange", "Pieces", "check_request", "erroneous", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
 
-Pieces = list[bytes | memoryview]
+Pieces = list[Piece]
 """An answer as a frame, in buffers."""
 
 
@@ -42,7 +43,7 @@ class Exchange:
     started_s: float
     longest_s: float = float("inf")
     """It waits no longer than this, whatever the client says."""
-    news: dict[Topic, list[PartitionReply]] = attrs.field(factory=dict)
+    news: dict[Topic, list[News]] = attrs.field(factory=dict)
     """What is spliced into the answer, by the client's topics."""
     endpoints: dict[int, Endpoint] = attrs.field(factory=dict)
     """By node id: Java's client fails at an answer that tells of a node twice."""
@@ -66,10 +67,10 @@ class Exchange:
         """The least that ends the wait."""
         return min(self.request.options.min_bytes, self.request.options.max_bytes)
 
-    def add(self, topic: Topic, reply: PartitionReply) -> None:
-        self.news.setdefault(topic, []).append(
-            reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
-        )
+    def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
+        """Tell of a partition, with *records* for the reply's own if they are given."""
+        told = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
+        self.news.setdefault(topic, []).append(News(told, reply.records if records is None else records))
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:
         """Whether the client told the leader epoch that it knows. Cost: O(the topic's partitions)."""
@@ -109,10 +110,10 @@ class Exchange:
         sections = self.request.sections
         sheet.reshape(request, sections, range(len(sections)))
         code = error_for(self.version, error)
-        news: dict[Topic, list[PartitionReply]] = {}
+        news: dict[Topic, list[News]] = {}
         for section in sections:
             fields = request.entry.iter_unpack(section.entries)
-            news.setdefault(section.topic, []).extend(erroneous(each[0], code) for each in fields)
+            news.setdefault(section.topic, []).extend(News(erroneous(each[0], code), b"") for each in fields)
         return self._framed(top_level, sheet.sections, sheet.answer(news), ())
 
     def _framed(self, error: int, topics: int, body: Pieces, endpoints: Iterable[Endpoint]) -> Pieces:

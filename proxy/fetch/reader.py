@@ -16,12 +16,12 @@ from typing import Final
 import attrs
 
 from proxy.errors import BrokerProtocolError, ErrorCode
-from proxy.fetch.commands import Answered, CloseLane, Command, LaneName, Learn, OpenLane
+from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneName, Learn, OpenLane
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
-from proxy.fetch.stages import Asking, Connecting, Delayed, Pausing, Resolving, Stage
+from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.session.upstream import Refusal, Refused
@@ -62,7 +62,7 @@ class Reader:
         self._reading = reading
         self._topology = Topology()
         self._lanes = Lanes(node_id, jitter)
-        self._tables = Tables(node_id, self._lanes)
+        self._tables = Tables(node_id, self._lanes, reading.policy)
         self._exchange: Exchange | None = None
         self._number = 0
         self._stage: Stage = Connecting()
@@ -79,6 +79,7 @@ class Reader:
         Raises: ClientProtocolError: only a broker may fetch like this.
         """
         check_request(request)
+        request = self._reading.policy.read_as(request)
         self._topology = topology
         exchange = Exchange(request, now_s, _DRAINING_WAIT_S if self._draining else float("inf"))
         if request.session_epoch > 0:
@@ -122,6 +123,10 @@ class Reader:
         """The topology was refreshed."""
         self._topology = topology
         return self._moved(self._resolved(now_s), now_s)
+
+    def converted(self, now_s: float) -> list[Command]:
+        """What was to be converted has been begun."""
+        return self._moved(self._converted(now_s), now_s)
 
     def tick(self, now_s: float) -> list[Command]:
         """``deadline_s`` has passed."""
@@ -312,9 +317,11 @@ class Reader:
             self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints |= {each.node_id: each for each in response.endpoints}
-        stale = self._tables.take_in(lane, landed, asking, now_s)
+        stale, has_strays = self._tables.take_in(lane, landed, asking, now_s)
         if stale:
             yield Learn(stale)
+        if has_strays and asking is not None:
+            yield from self._find_homes(now_s)
 
     def _held_back(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         if exchange.version >= _CLIENT_THROTTLES_VERSION:
@@ -345,7 +352,24 @@ class Reader:
             yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
 
     def _finish(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        self._tables.hand_out(exchange)
+        jobs = self._tables.hand_out(exchange)
+        if jobs:
+            self._stage = Converting(jobs)
+            yield Convert(jobs)
+        else:
+            yield from self._answer(exchange, now_s)
+
+    def _converted(self, now_s: float) -> Iterator[Command]:
+        exchange = self._exchange
+        assert exchange is not None
+        assert isinstance(self._stage, Converting)
+        yield from self._tables.converted(exchange, self._stage.jobs)
+        if exchange.news or now_s + _INSTANT_S >= exchange.deadline_s:
+            yield from self._answer(exchange, now_s)
+        else:
+            yield from self._ask(exchange, now_s)
+
+    def _answer(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         quiet = not exchange.news
         pieces = self._throttled(exchange, now_s).answer(self._tables.sheet, self._place)
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:

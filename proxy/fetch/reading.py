@@ -2,6 +2,8 @@
 
 import attrs
 
+from proxy.fetch.converting import Policy
+
 __all__ = ["Reading"]
 
 
@@ -15,3 +17,5 @@ class Reading:
     """The most that one fetch asks for; a single batch may be larger (KIP-74)."""
     ask_timeout_s: float
     """How long a broker may take to answer beyond the wait that it was given."""
+    policy: Policy = Policy()
+    """What clients get that cannot read everything."""

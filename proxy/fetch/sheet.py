@@ -1,16 +1,25 @@
 """The answer to a client's fetch as it would be if nothing were new, kept ready and patched where something is."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
 from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
+from proxy.wire.frames import Piece
 
-__all__ = ["Sheet"]
+__all__ = ["News", "Sheet"]
 
 _NO_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
+
+
+class News(NamedTuple):
+    """What is said of one partition in one answer only."""
+
+    reply: PartitionReply
+    records: Piece
+    """What the client is given for the reply's own."""
 
 
 @attrs.frozen
@@ -72,8 +81,8 @@ class Sheet:
     def suits(self, version: int, *, committed: bool) -> bool:
         return (self._layout.version, self._committed) == (version, committed)
 
-    def lacks(self, news: Mapping[Topic, Iterable[PartitionReply]]) -> bool:
-        """Whether no broker has told the offsets of some partition, and *news* does not tell of it either.
+    def lacks(self, told: Collection[tuple[Topic, int]]) -> bool:
+        """Whether no broker has told the offsets of some partition that is not among those *told* of otherwise.
 
         Cost: O(1) as long as every partition's offsets are known, O(partitions) else.
         """
@@ -86,29 +95,28 @@ class Sheet:
             if self._offsets(rows, index)[0] == UNKNOWN
         ]
         self._unknown = bool(unknown)
-        told = {(topic, each.partition) for topic, replies in news.items() for each in replies}
         return any(each not in told for each in unknown)
 
-    def answer(self, news: Mapping[Topic, Iterable[PartitionReply]]) -> list[bytes | memoryview]:
-        """The topics of the answer, *news* spliced in: buffers, of which those of records are views.
+    def answer(self, news: Mapping[Topic, Iterable[News]]) -> list[Piece]:
+        """The topics of the answer, *news* spliced in, records as they are given.
 
         Cost: O(sections + news), and one copy of the quiet partitions' bytes.
         """
-        pieces: list[bytes | memoryview] = []
+        pieces: list[Piece] = []
         quiet: list[bytes | memoryview] = []
         for topic, nth in self._names:
             rows = self._rows[topic, nth]
             quiet.append(rows.head)
             at = 0
             spliced = {
-                rows.index_of[reply.partition]: reply
-                for reply in news.get(topic, ())
-                if reply.partition in rows.index_of
+                rows.index_of[each.reply.partition]: each
+                for each in news.get(topic, ())
+                if each.reply.partition in rows.index_of
             }
             quiet_rows = memoryview(rows.quiet)
-            for index, reply in sorted(spliced.items()):
+            for index, (reply, records) in sorted(spliced.items()):
                 start = index * self._layout.stride
-                head, records, tail = self._layout.partition(reply)
+                head, tail = self._layout.partition(reply, len(records))
                 quiet += (quiet_rows[at:start], head)
                 if len(records):
                     pieces += (b"".join(quiet), records)

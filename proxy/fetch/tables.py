@@ -1,16 +1,20 @@
 """A client's two tables: what it wants, and the answer that it would get if nothing were new."""
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple, assert_never
 
+from proxy.convert.down import Converted, Damaged, Nothing, Refused
 from proxy.errors import ErrorCode
-from proxy.fetch.exchange import Exchange
+from proxy.fetch.commands import Note
+from proxy.fetch.converting import Job, Policy
+from proxy.fetch.exchange import Exchange, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.sheet import Sheet
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
+from proxy.trace import DamageRecord
 from proxy.wire.fetch import UNKNOWN, FetchRequest, Key, PartitionReply, Topic, request_layout, response_layout
 
 __all__ = ["Tables"]
@@ -19,11 +23,21 @@ _RACKS_VERSION: Final = 11
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
+class TakenIn(NamedTuple):
+    """What is to be done about an answer of the broker's."""
+
+    stale: frozenset[Topic]
+    """The client's topics whose errors call for a new look."""
+    has_strays: bool
+    """Whether a partition must be asked for again, from another offset, before anything is said of it."""
+
+
 class Tables:
     """Both, brought up to each fetch of the client and to each answer of broker *node_id*."""
 
-    def __init__(self, node_id: BrokerId, lanes: Lanes) -> None:
+    def __init__(self, node_id: BrokerId, lanes: Lanes, policy: Policy) -> None:
         self._node_id = node_id
+        self._policy = policy
         self._lanes = lanes
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
@@ -33,7 +47,8 @@ class Tables:
         """Take in a fetch; returns whether it is of another kind than the last, so that nothing can be kept."""
         layout = request_layout(request.version)
         follows = request.version >= _RACKS_VERSION and bool(request.options.rack_id)
-        asker = Asker(self._node_id, self._lanes.patient.by_id, follows)
+        readable = self._policy.switch_for(request.version)
+        asker = Asker(self._node_id, self._lanes.patient.by_id, follows, readable)
         change = self.wanted.update(layout, request.sections, topology, asker)
         self._lanes.changed(change.touched)
         committed = bool(request.options.isolation)
@@ -45,13 +60,13 @@ class Tables:
         self.sheet.reshape(layout, request.sections, reshaped)
         return is_other
 
-    def take_in(self, lane: Lane, landed: Landed, asking: Exchange | None, now_s: float) -> frozenset[Topic]:
-        """Take over what an answer tells; returns the client's topics whose errors call for a new look.
+    def take_in(self, lane: Lane, landed: Landed, asking: Exchange | None, now_s: float) -> TakenIn:
+        """Take over what an answer tells.
 
         A lane may bring what has moved to the other one meanwhile. It is news all the same, unless the client has
         gone on from there.
         """
-        stale = set()
+        stale, has_strays = set(), False
         for topic, replies in landed.response.topics:
             named = self.wanted.named.get(topic)
             for reply in replies:
@@ -73,26 +88,60 @@ class Tables:
                     self._lanes.brought(key, ask, reply, now_s)
                     continue
                 self._lanes.failed(key)
+                if reply.error == ErrorCode.offset_out_of_range and self.wanted.ask_again_at_own(key):
+                    # What we skipped may be gone, and what the client asks for still there.
+                    has_strays = True
+                    continue
                 if asking is not None:
                     asking.add(named, _unless_ours(reply, asking, named))
-        return frozenset(stale)
+        return TakenIn(frozenset(stale), has_strays)
 
     def lacks(self, exchange: Exchange) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
-        told = {topic: list(replies) for topic, replies in exchange.news.items()}
-        for key, reply in self.ready(exchange):
-            told.setdefault(self.wanted.named[key.topic], []).append(reply)
+        told = {(topic, each.reply.partition) for topic, news in exchange.news.items() for each in news}
+        told |= {(self.wanted.named[key.topic], key.partition) for key, _ in self.ready(exchange)}
         return self.sheet.lacks(told)
 
     def ready(self, exchange: Exchange) -> list[tuple[Key, PartitionReply]]:
         """What is held and fits in the answer."""
         return self._lanes.held.ready(exchange.request.options.max_bytes)
 
-    def hand_out(self, exchange: Exchange) -> None:
-        """Put what is ready into the answer."""
+    def hand_out(self, exchange: Exchange) -> tuple[Job, ...]:
+        """Put what is ready into the answer, but for what must be converted first, which is returned."""
+        target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
+        jobs = []
         for key, reply in self.ready(exchange):
-            exchange.add(self.wanted.named[key.topic], reply)
+            job = None if target is None else Job.of(key, reply, self.wanted.asks[key].offset, target)
+            if job is None:
+                exchange.add(self.wanted.named[key.topic], reply)
+            else:
+                jobs.append(job)
             self._lanes.held.give(key)
+        return tuple(jobs)
+
+    def converted(self, exchange: Exchange, jobs: tuple[Job, ...]) -> Iterator[Note]:
+        """Put what has become of *jobs* into the answer.
+
+        Where nothing has, the next ask is for what comes behind it: old clients do not go on by themselves from
+        records that they never see (KAFKA-5443, ruby-kafka 555).
+        """
+        for job in jobs:
+            key, topic = job.key, self.wanted.named[job.key.topic]
+            match job.outcome:
+                case Converted():
+                    exchange.add(topic, job.reply, job.conversion)
+                case Nothing(next_offset):
+                    self.wanted.skip(key, next_offset)
+                    self._lanes.changed((key,))
+                case Damaged(offset, why):
+                    exchange.add(topic, erroneous(key.partition, ErrorCode.corrupt_message))
+                    yield Note(DamageRecord(self._node_id, str(topic), key.partition, offset, why))
+                case Refused():
+                    exchange.add(topic, erroneous(key.partition, ErrorCode.unsupported_compression_type))
+                case None:
+                    raise AssertionError("it was not begun")
+                case never:
+                    assert_never(never)
 
 
 def _is_news(reply: PartitionReply) -> bool:

@@ -10,7 +10,6 @@ from typing import Final
 import attrs
 
 from proxy.errors import ErrorCode
-from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import TopicInfo, Topology
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import (
@@ -70,7 +69,7 @@ class Compared:
     """The broker's."""
 
 
-def samples(request: FetchRequest, pieces: Pieces, topology: Topology) -> list[Sample]:
+def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> list[Sample]:
     """The partitions that brought records in the answer *pieces* to *request*; none of an answer over 16 MiB.
 
     Cost:   a copy of the answer for the time of the call; what is kept is 64 KiB or one batch for a partition.

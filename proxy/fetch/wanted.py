@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
+from proxy.config import TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.fetch.topology import BrokerId, TopicInfo, Topology
 from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
@@ -41,6 +42,8 @@ class Asker:
     """Whether that broker is asked by topic id."""
     may_read_followers: bool
     """The client told its rack (v11+), so it may have been sent here by the leader."""
+    readable: TopicSwitch = TopicSwitch()
+    """For which topics there is something that the client can read."""
 
 
 @attrs.frozen
@@ -77,7 +80,7 @@ class Wanted:
     A section that is the same as last time, of a topic that is the same in the topology, costs one comparison.
     """
 
-    __slots__ = ("_known", "_last", "asks", "misfits", "named", "unknown")
+    __slots__ = ("_known", "_last", "_skipped", "asks", "misfits", "named", "unknown")
 
     def __init__(self) -> None:
         self.asks: dict[Key, Ask] = {}
@@ -88,6 +91,8 @@ class Wanted:
         """The broker's name of a topic to the client's."""
         self.unknown: set[Topic] = set()
         """Topics of the misfits, as the client names them: the topology may be behind."""
+        self._skipped: dict[Key, int] = {}
+        """The client's own offset of partitions that are asked for further on."""
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._last: tuple[RequestLayout, Asker] | None = None
 
@@ -125,6 +130,18 @@ class Wanted:
             reshaped.add(index)
         return Change(tuple(touched), frozenset(reshaped))
 
+    def skip(self, key: Key, offset: int) -> None:
+        """Ask for what comes from *offset* on, until the client asks for anything but what it asks for now."""
+        self._skipped.setdefault(key, self.asks[key].offset)
+        self.asks[key] = self.asks[key]._replace(offset=offset)
+
+    def ask_again_at_own(self, key: Key) -> bool:
+        """Ask for it where the client does; False if it is asked for there already."""
+        if key not in self._skipped:
+            return False
+        self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
+        return True
+
     def in_order(self, sections: Iterable[Section]) -> Iterator[Key]:
         """The asked partitions in the client's order: from v3 on, brokers read a full fetch in its order."""
         for name in numbered(sections):
@@ -151,6 +168,7 @@ class Wanted:
             key = known.keys[index]
             if key is not None and known.info is not None:
                 self.asks[key] = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
+                self._skipped.pop(key, None)
                 touched.append(key)
         if differing:
             known.entries = bytes(section.entries)
@@ -167,6 +185,7 @@ class Wanted:
         gone = [key for key in known.keys if key is not None]
         for key in gone:
             self.asks.pop(key, None)
+            self._skipped.pop(key, None)
         return gone
 
     def _add(
@@ -187,7 +206,8 @@ class Wanted:
             error = _misfit(info, upstream, partition, asker)
             if error:
                 self.misfits[topic, partition] = error
-                self.unknown.add(topic)
+                if error != ErrorCode.unsupported_version:
+                    self.unknown.add(topic)
                 keys.append(None)
             else:
                 assert info is not None
@@ -225,6 +245,8 @@ def _misfit(info: TopicInfo | None, upstream: Topic | None, partition: int, aske
         return info.error
     if upstream is None:
         return ErrorCode.unknown_topic_or_partition
+    if not asker.readable.is_on_for(info.name):
+        return ErrorCode.unsupported_version
     leader = info.leaders.get(partition)
     if leader is None or leader.node_id == asker.node_id or asker.may_read_followers:
         return ErrorCode.none

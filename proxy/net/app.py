@@ -10,8 +10,10 @@ from typing import Final
 
 import trio
 
-from proxy.config import Config
+from proxy.config import Config, ConversionConfig
+from proxy.convert.codecs import Codec
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
@@ -82,6 +84,16 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
             yield error
 
 
+def _policy(config: ConversionConfig) -> Policy:
+    return Policy(
+        config.down_conversion,
+        config.isolation == "read_committed",
+        None if config.zstd == "refuse" else Codec[config.zstd.upper()],
+        Codec.LZ4 if config.lz4_magic0 == "kafka" else Codec.GZIP,
+        config.chunk_bytes,
+    )
+
+
 class Proxy:
     """One proxy in front of one cluster."""
 
@@ -100,7 +112,12 @@ class Proxy:
         self._services = Services(
             self._topology,
             upstream.connect_timeout_s,
-            Reading(upstream.patience_s, upstream.fetch_buffer_bytes, upstream.ask_timeout_s),
+            Reading(
+                upstream.patience_s,
+                upstream.fetch_buffer_bytes,
+                upstream.ask_timeout_s,
+                _policy(config.conversion),
+            ),
             Budget(upstream.memory_bytes, log),
             observe,
             log,

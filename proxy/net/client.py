@@ -16,6 +16,8 @@ from proxy.errors import (
     MalformedFrame,
     ProxyError,
 )
+from proxy.convert.down import Conversion
+from proxy.fetch.converting import Job, begin_all
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
@@ -30,6 +32,8 @@ from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
+    Convert,
+    Converted,
     Delivered,
     Draining,
     Event,
@@ -48,12 +52,15 @@ from proxy.relay.commands import (
     Tick,
     Told,
 )
-from proxy.trace import Record
+from proxy.trace import ConversionRecord, DamageRecord, Record
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
+from proxy.wire.frames import Chunks, Piece
 
 __all__ = ["ClientConnection", "Services"]
 
+_AT_ONCE_BYTES = 16 * 1024
+_LOG_EVERY_S = 5.0
 _FAREWELL_S = 1.0
 """How long closing a session may take, with a broker that may be gone."""
 
@@ -102,7 +109,7 @@ class ClientConnection:
         self._verifier = Verifier(
             node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
         )
-        self._outbox = Outbox(client)
+        self._outbox = Outbox(client, self._observe_conversion)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
@@ -209,7 +216,10 @@ class ClientConnection:
             case Send(link, pieces):
                 self._send(link, pieces)
             case Note(record):
-                services.observe(record)
+                self._observe(record)
+            case Convert(jobs):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._begin, jobs)
             case Learn(topics):
                 services.topology.learn(topics, self._told)
             case OpenLink(link, client_id):
@@ -227,7 +237,40 @@ class ClientConnection:
                 if opened is not None:
                     opened.scope.cancel()
 
-    def _reply(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def _observe(self, record: Record) -> None:
+        self._services.observe(record)
+        if isinstance(record, DamageRecord):
+            self._services.log.warning(
+                "records-damaged",
+                every_s=_LOG_EVERY_S,
+                per=(record.topic, record.partition),
+                node=record.node,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                reason=record.why,
+            )
+
+    def _observe_conversion(self, chunks: Chunks) -> None:
+        assert isinstance(chunks, Conversion)
+        counts, told = chunks.counts, self._services.counts
+        record = ConversionRecord(
+            chunks.target.magic, counts.records, counts.source_bytes, counts.out_bytes, counts.padding_bytes
+        )
+        told["converted_records"] += record.records
+        told["converted_bytes"] += record.in_bytes
+        told["padding_bytes"] += record.padding_bytes
+        self._observe(record)
+
+    async def _begin(self, jobs: tuple[Job, ...]) -> None:
+        """Convert the start of each of *jobs*; what is large in a thread, so that nobody else waits for it."""
+        if sum(len(job.reply.records) for job in jobs) <= _AT_ONCE_BYTES:
+            begin_all(jobs)
+        else:
+            await trio.to_thread.run_sync(begin_all, jobs)
+        self._handle(Converted())
+
+    def _reply(self, pieces: Sequence[Piece]) -> None:
         try:
             self._outbox.put(pieces)
         except OSError:
@@ -335,7 +378,7 @@ class ClientConnection:
         async with trio.open_nursery() as nursery:
             for command in self._relay.farewell():
                 if isinstance(command, Note):
-                    self._services.observe(command.record)
+                    self._observe(command.record)
                 elif isinstance(command, Send):
                     nursery.start_soon(self._close_session, command, command.link in busy)
 

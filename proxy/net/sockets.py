@@ -8,19 +8,21 @@ import math
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeGuard
 
 import trio
 
 from proxy.net.memory import Budget
-from proxy.wire.frames import FrameReader
+from proxy.wire.frames import Chunks, FrameReader, Piece
 
 __all__ = ["FrameSocket", "Outbox"]
 
 _PIECES_A_CALL: Final = 256
 """Buffers handed to one sendmsg; Linux takes up to 1,024."""
+_AT_ONCE_BYTES: Final = 16 * 1024
+"""Of what is made while it is sent: more than this is made in a thread, so that nobody else waits for it."""
 _TURNS: Final = 16
 """Receives that may succeed at once before the other tasks get their turn."""
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
@@ -116,7 +118,7 @@ class FrameSocket:
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)
 
-    async def send(self, pieces: Iterable[bytes | memoryview]) -> None:
+    async def send(self, pieces: Iterable[Piece]) -> None:
         """Send all of *pieces*."""
         outbox = Outbox(self)
         outbox.put(pieces)
@@ -124,15 +126,20 @@ class FrameSocket:
 
 
 class Outbox:
-    """What is still to be sent on a connection, in order. Sends at once what fits."""
+    """What is still to be sent on a connection, in order. Sends at once what fits.
 
-    def __init__(self, connection: FrameSocket) -> None:
+    Chunks are made one at a time, when all before them is sent: a peer that does not read stops that, too.
+    """
+
+    def __init__(self, connection: FrameSocket, on_made: Callable[[Chunks], None] | None = None) -> None:
+        """*on_made* is called with what is made while it is sent, once all of it is made."""
         self._connection = connection
-        self._pieces: deque[memoryview] = deque()
+        self._on_made = on_made
+        self._pieces: deque[memoryview | Chunks] = deque()
         self._filled = trio.Event()
         self._drained = trio.Event()
 
-    def put(self, pieces: Iterable[bytes | memoryview]) -> None:
+    def put(self, pieces: Iterable[Piece]) -> None:
         """Send *pieces*, or keep what does not fit now for ``pump``.
 
         Raises: OSError: the connection broke.
@@ -140,9 +147,14 @@ class Outbox:
         idle = not self._pieces
         for piece in pieces:
             if len(piece):
-                self._pieces.append(memoryview(piece))
+                self._pieces.append(memoryview(piece) if isinstance(piece, bytes) else piece)
         if idle:
-            self._send_what_fits()
+            while self._send_what_fits() and self._pieces:
+                chunks = self._pieces[0]
+                assert not isinstance(chunks, memoryview)
+                if len(chunks) > _AT_ONCE_BYTES:
+                    break
+                self._made(chunks.next_chunk())
             if self._pieces:
                 self._drained = trio.Event()
                 self._filled.set()
@@ -157,8 +169,12 @@ class Outbox:
     async def flush(self) -> None:
         """Send all there is."""
         while self._pieces:
-            await self._connection.wait_writable()
-            self._send_what_fits()
+            if not self._send_what_fits():
+                await self._connection.wait_writable()
+            elif self._pieces:
+                chunks = self._pieces[0]
+                assert not isinstance(chunks, memoryview)
+                self._made(await trio.to_thread.run_sync(chunks.next_chunk))
         self._drained.set()
 
     async def drained(self) -> None:
@@ -166,18 +182,33 @@ class Outbox:
         if self._pieces:
             await self._drained.wait()
 
-    def _send_what_fits(self) -> None:
-        while self._pieces:
-            some = list(islice(self._pieces, _PIECES_A_CALL))
+    def _send_what_fits(self) -> bool:
+        """Whether all is sent that is made already."""
+        while some := list(islice(takewhile(_is_made, self._pieces), _PIECES_A_CALL)):
             sent = self._connection.try_send(some)
             if not sent:
-                return
+                return False
             while sent:
                 first = self._pieces.popleft()
+                assert isinstance(first, memoryview)
                 if sent < len(first):
                     self._pieces.appendleft(first[sent:])
                     break
                 sent -= len(first)
+        return True
+
+    def _made(self, chunk: bytes | memoryview | None) -> None:
+        """*chunk* is the next of what stands first."""
+        if chunk is not None:
+            self._pieces.appendleft(memoryview(chunk))
+            return
+        chunks = self._pieces.popleft()
+        if self._on_made is not None and not isinstance(chunks, memoryview):
+            self._on_made(chunks)
+
+
+def _is_made(piece: memoryview | Chunks) -> TypeGuard[memoryview]:
+    return isinstance(piece, memoryview)
 
 
 def _do_nothing() -> None:

@@ -9,7 +9,6 @@ import trio
 
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
-from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
 from proxy.net.brokers import dial
@@ -53,7 +52,7 @@ class Verifier:
         """Whether the answer that was just given is to be verified."""
         return not self._is_busy and random.random() < self._rate
 
-    async def verify(self, request: FetchRequest, pieces: Pieces, topology: Topology) -> None:
+    async def verify(self, request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> None:
         """Compare an answer that was picked with the broker's own."""
         if self._is_busy:
             return

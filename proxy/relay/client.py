@@ -21,6 +21,8 @@ from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
+    Convert,
+    Converted,
     Delivered,
     Draining,
     Event,
@@ -49,8 +51,8 @@ from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_
 __all__ = ["ClientRelay"]
 
 _SIZE: Final = struct.Struct(">i")
-_FIRST_READ_BY_US: Final = 4
-"""Older fetches are answered in older record formats, so they pass as they came to a broker that serves them."""
+_SERVED_BY_ALL: Final = 4
+"""Of Fetch: older ones are not served by Kafka 4 (KIP-896), so they cannot pass."""
 _IN_FLIGHT: Final = 64
 """Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
 _LINKS: Final = {LaneName.PATIENT: Link.PATIENT, LaneName.QUICK: Link.QUICK}
@@ -144,6 +146,8 @@ class ClientRelay:
             case Told(topology):
                 self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
+            case Converted():
+                yield from self._fetched(self._reader.converted(now_s), now_s)
             case Tick():
                 yield from self._fetched(self._reader.tick(now_s), now_s)
             case MemoryNeeded():
@@ -160,9 +164,9 @@ class ClientRelay:
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
-            if key == ApiKey.FETCH and version >= _FIRST_READ_BY_US and passes(key, version):
+            if key == ApiKey.FETCH and passes(key, version):
                 request = fetch.read_request(header, cursor)
-                if self._way_out.takes(request, bypass, self._topology):
+                if version >= _SERVED_BY_ALL and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)
                     yield from self._pass_answered(header, frame)
                     yield from self._leave_reader(now_s)
@@ -177,8 +181,6 @@ class ClientRelay:
                 return
             if not passes(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
-            if key == ApiKey.FETCH:
-                refuse_follower(cursor.i32())
             answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
@@ -278,6 +280,8 @@ class ClientRelay:
                     yield Send(_LINKS[lane], [frame])
                 case fetching.Learn(topics):
                     yield Learn(topics)
+                case fetching.Convert(jobs):
+                    yield Convert(jobs)
                 case fetching.Note(record):
                     yield Note(record)
                 case fetching.Answered(pieces):
@@ -285,7 +289,9 @@ class ClientRelay:
                     (request, slot), self._fetch = self._fetch, None
                     slot.pieces = pieces
                     yield from self._ready()
-                    yield Delivered(request, pieces, self._topology)
+                    plain = [piece for piece in pieces if isinstance(piece, bytes | memoryview)]
+                    if len(plain) == len(pieces):
+                        yield Delivered(request, plain, self._topology)
                 case never:
                     assert_never(never)
 

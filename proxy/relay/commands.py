@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
@@ -16,6 +17,8 @@ __all__ = [
     "ClientFrame",
     "CloseLink",
     "Command",
+    "Convert",
+    "Converted",
     "Delivered",
     "Draining",
     "Event",
@@ -98,6 +101,11 @@ class Told:
 
 
 @attrs.frozen
+class Converted:
+    """What ``Convert`` asked for is done."""
+
+
+@attrs.frozen
 class Tick:
     """``deadline_s`` has passed."""
 
@@ -112,7 +120,18 @@ class Draining:
     """Sidefetch stops: no fetch may wait for long any more."""
 
 
-Event = ClientFrame | LinkOpened | LinkAnswering | LinkFrame | LinkLost | Told | Tick | MemoryNeeded | Draining
+Event = (
+    ClientFrame
+    | LinkOpened
+    | LinkAnswering
+    | LinkFrame
+    | LinkLost
+    | Told
+    | Converted
+    | Tick
+    | MemoryNeeded
+    | Draining
+)
 
 # ------------------------------------------------------------------------------------------------ commands
 
@@ -157,10 +176,13 @@ class Leave:
 
 @attrs.frozen
 class Delivered:
-    """What the client was read is in a ``Reply``, or in one that is about to come: for whoever verifies it."""
+    """What the client was read is in a ``Reply``, or in one that is about to come: for whoever verifies it.
+
+    Not where records were converted: no broker could be asked for the same.
+    """
 
     request: FetchRequest
-    pieces: Pieces
+    pieces: Sequence[bytes | memoryview]
     topology: Topology
     """In which the request's topics are found."""
 
@@ -180,8 +202,15 @@ class Learn:
 
 
 @attrs.frozen
+class Convert:
+    """Have these begun, by ``begin_all``; ``Converted`` must follow."""
+
+    jobs: tuple[Job, ...]
+
+
+@attrs.frozen
 class Note:
     record: Record
 
 
-Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note
+Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Convert | Note

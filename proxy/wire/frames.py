@@ -1,17 +1,30 @@
 """Frames: every message on a Kafka connection is its size and that many bytes."""
 
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.errors import MalformedFrame
 
-__all__ = ["Buffer", "FrameReader", "with_size"]
+__all__ = ["Buffer", "Chunks", "FrameReader", "Piece", "with_size"]
 
 _SIZE: Final = struct.Struct(">i")
 _ARRIVALS_BYTES: Final = 16 * 1024
 """Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
 _ROOM: Final = 4
 """A buffer serves again for payloads down to its size divided by this: a small one must not hold a large one's."""
+
+
+class Chunks(Protocol):
+    """Bytes that are made while they are sent; how many is known before."""
+
+    def __len__(self) -> int: ...
+
+    def next_chunk(self) -> bytes | memoryview | None:
+        """The next of them; None behind the last. May take a while: any thread will do, one at a time."""
+
+
+Piece = bytes | memoryview | Chunks
+"""Of a frame that is to be sent."""
 
 
 def with_size(payload: bytes) -> bytes:

@@ -78,7 +78,7 @@ class ResponseLayout:
     ) -> None:
         """Write a quiet partition at *index*; *offsets* are high watermark, last stable and log start.
 
-        The last of them is left out where the version has none.
+        Those that the version does not have are left out.
         """
         tail = self.committed_tail if committed else self.quiet_tail
         self.quiet.pack_into(into, index * self.stride, partition, 0, *offsets[: self._offsets], *tail)
@@ -89,14 +89,15 @@ class ResponseLayout:
 
     @property
     def _offsets(self) -> int:
-        return 3 if self.version >= 5 else 2
+        return 3 if self.version >= 5 else 2 if self.version >= 4 else 1
 
     def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int) -> bytes:
         """All that stands before the first topic, without the frame's size. No session is ever granted."""
         parts = [_I32.pack(correlation_id)]
         if self.flexible:
             parts.append(b"\0")
-        parts.append(_I32.pack(throttle_ms))
+        if self.version >= 1:
+            parts.append(_I32.pack(throttle_ms))
         if self.version >= 7:
             parts.append(struct.pack(">hi", error, 0))
         parts.append(write_count(topics, flexible=self.flexible))
@@ -110,16 +111,19 @@ class ResponseLayout:
     def topic_end(self) -> bytes:
         return b"\0" if self.flexible else b""
 
-    def partition(self, reply: PartitionReply) -> tuple[bytes, bytes | memoryview, bytes]:
-        """A partition as head, records and tail."""
-        parts = [struct.pack(">ihqq", reply.partition, reply.error, reply.high_watermark, reply.last_stable_offset)]
+    def partition(self, reply: PartitionReply, record_bytes: int) -> tuple[bytes, bytes]:
+        """A partition's head and tail, between which *record_bytes* of records must stand."""
+        parts = [struct.pack(">ihq", reply.partition, reply.error, reply.high_watermark)]
+        if self.version >= 4:
+            parts.append(struct.pack(">q", reply.last_stable_offset))
         if self.version >= 5:
             parts.append(struct.pack(">q", reply.log_start_offset))
-        parts.append(self._aborted(reply.aborted))
+        if self.version >= 4:
+            parts.append(self._aborted(reply.aborted))
         if self.version >= 11:
             parts.append(_I32.pack(reply.preferred_read_replica))
-        parts.append(write_count(len(reply.records), flexible=self.flexible))
-        return b"".join(parts), reply.records, self._partition_tags(reply) if self.flexible else b""
+        parts.append(write_count(record_bytes, flexible=self.flexible))
+        return b"".join(parts), self._partition_tags(reply) if self.flexible else b""
 
     def _aborted(self, aborted: tuple[tuple[int, int], ...] | None) -> bytes:
         if aborted is None:
@@ -152,7 +156,6 @@ class ResponseLayout:
 
 @cache
 def response_layout(version: int) -> ResponseLayout:
-    """The layout of v4 and later; older ones have neither last stable offset nor aborted transactions."""
     form: str
     tail: tuple[int, ...]
     committed: tuple[int, ...]
@@ -162,8 +165,10 @@ def response_layout(version: int) -> ResponseLayout:
         form, tail, committed = ">ihqqqiii", (UNKNOWN, UNKNOWN, 0), (0, UNKNOWN, 0)
     elif version >= 5:
         form, tail, committed = ">ihqqqii", (UNKNOWN, 0), (0, 0)
-    else:
+    elif version >= 4:
         form, tail, committed = ">ihqqii", (UNKNOWN, 0), (0, 0)
+    else:
+        form, tail, committed = ">ihqi", (0,), (0,)
     return ResponseLayout(version, version >= 12, version >= IDS_VERSION, struct.Struct(form), tail, committed)
 
 

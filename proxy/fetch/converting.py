@@ -1,0 +1,71 @@
+"""Which records a client cannot read as a broker keeps them, and what it is given for them."""
+
+from typing import Final
+
+import attrs
+
+from proxy.config import TopicSwitch
+from proxy.convert.codecs import Codec
+from proxy.convert.down import Conversion, Outcome, Target, needs_conversion
+from proxy.wire.fetch import FetchRequest, Key, PartitionReply
+
+__all__ = ["Job", "Policy", "begin_all"]
+
+_MAGIC_1_VERSION: Final = 2
+_MAGIC_2_VERSION: Final = 4
+_ZSTD_VERSION: Final = 10
+
+
+@attrs.frozen
+class Policy:
+    """What clients get that cannot read everything."""
+
+    down_conversion: TopicSwitch = TopicSwitch()
+    """Of which topics clients of the old formats may read at all."""
+    committed: bool = False
+    """Whether clients that cannot choose read committed records only."""
+    zstd: Codec | None = Codec.GZIP
+    """What it becomes for those that cannot read it; None to refuse."""
+    lz4_magic0: Codec = Codec.GZIP
+    chunk_bytes: int = 128 * 1024
+
+    def read_as(self, request: FetchRequest) -> FetchRequest:
+        """*request*, with the isolation that its client could not choose."""
+        if request.version >= _MAGIC_2_VERSION or not self.committed:
+            return request
+        return attrs.evolve(request, options=attrs.evolve(request.options, isolation=1))
+
+    def switch_for(self, version: int) -> TopicSwitch:
+        """Of which topics a client of this Fetch *version* may be told anything."""
+        return TopicSwitch() if version >= _MAGIC_2_VERSION else self.down_conversion
+
+    def target(self, version: int, *, committed: bool) -> Target | None:
+        """What a client of this Fetch *version* can read; None for everything."""
+        if version >= _ZSTD_VERSION:
+            return None
+        magic = 2 if version >= _MAGIC_2_VERSION else 1 if version >= _MAGIC_1_VERSION else 0
+        filtered = committed and magic < 2  # later clients leave aborted records out themselves
+        return Target(magic, self.zstd, self.lz4_magic0, self.chunk_bytes, filtered)
+
+
+@attrs.define
+class Job:
+    """The records of one partition's answer, to be converted."""
+
+    key: Key
+    reply: PartitionReply
+    conversion: Conversion
+    outcome: Outcome | None = None
+
+    @classmethod
+    def of(cls, key: Key, reply: PartitionReply, offset: int, target: Target) -> "Job | None":
+        """*offset*: from which on the client wants records. None if it can read them as they are."""
+        if not needs_conversion(reply.records, target):
+            return None
+        return cls(key, reply, Conversion(memoryview(reply.records), offset, target, reply.aborted or ()))
+
+
+def begin_all(jobs: tuple[Job, ...]) -> None:
+    """Find out what becomes of each. May take as long as converting a batch for each of them; any thread will do."""
+    for job in jobs:
+        job.outcome = job.conversion.begin()
