@@ -4,7 +4,15 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["ConversionRecord", "DamageRecord", "FetchKind", "FetchRecord", "Record", "SessionEvent", "SessionRecord"]
+__all__ = [
+    "ConversionRecord",
+    "DamageRecord",
+    "FetchKind",
+    "FetchRecord",
+    "Record",
+    "SessionEvent",
+    "SessionRecord",
+]
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
 FetchKind = Literal["full", "incremental", "sessionless"]

@@ -5,12 +5,13 @@ table. ``cli.settings`` fills the model in.
 """
 
 from proxy.config.checks import problems_between
-from proxy.config.kinds import Address, PortRange, TopicSwitch
+from proxy.config.kinds import ON, Address, PortRange, TopicSwitch
 from proxy.config.model import SECTIONS, Config, ConversionConfig, DownstreamConfig, LogConfig, UpstreamConfig
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option
 
 __all__ = [
     "ENV_PREFIX",
+    "ON",
     "OPTIONS",
     "SECTIONS",
     "Address",

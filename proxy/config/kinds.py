@@ -13,6 +13,7 @@ __all__ = [
     "ADDRESSES",
     "BYPASS",
     "HOST",
+    "ON",
     "PORTS",
     "SHARE",
     "TOPIC_SWITCH",
@@ -105,6 +106,9 @@ class TopicSwitch:
 
     def __str__(self) -> str:
         return ",".join(("on" if self.is_on else "off", *(f"topic:{name}" for name in sorted(self.others))))
+
+
+ON: Final = TopicSwitch()
 
 
 @attrs.frozen

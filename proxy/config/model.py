@@ -9,6 +9,7 @@ from proxy.config.kinds import (
     ADDRESSES,
     BYPASS,
     HOST,
+    ON,
     PORTS,
     SHARE,
     TOPIC_SWITCH,
@@ -144,7 +145,7 @@ class ConversionConfig:
     """What becomes of records that a client cannot read."""
 
     down_conversion: TopicSwitch = attrs.field(
-        default=TopicSwitch(),
+        default=ON,
         metadata=_option(
             "down-conversion",
             TOPIC_SWITCH,

@@ -4,12 +4,12 @@ from typing import Final
 
 import attrs
 
-from proxy.config import TopicSwitch
+from proxy.config import ON, TopicSwitch
 from proxy.convert.codecs import Codec
 from proxy.convert.down import Conversion, Outcome, Target, needs_conversion
 from proxy.wire.fetch import FetchRequest, Key, PartitionReply
 
-__all__ = ["Job", "Policy", "begin_all"]
+__all__ = ["DEFAULT_POLICY", "Job", "Policy", "begin_all"]
 
 _MAGIC_1_VERSION: Final = 2
 _MAGIC_2_VERSION: Final = 4
@@ -20,7 +20,7 @@ _ZSTD_VERSION: Final = 10
 class Policy:
     """What clients get that cannot read everything."""
 
-    down_conversion: TopicSwitch = TopicSwitch()
+    down_conversion: TopicSwitch = ON
     """Of which topics clients of the old formats may read at all."""
     committed: bool = False
     """Whether clients that cannot choose read committed records only."""
@@ -37,7 +37,7 @@ class Policy:
 
     def switch_for(self, version: int) -> TopicSwitch:
         """Of which topics a client of this Fetch *version* may be told anything."""
-        return TopicSwitch() if version >= _MAGIC_2_VERSION else self.down_conversion
+        return ON if version >= _MAGIC_2_VERSION else self.down_conversion
 
     def target(self, version: int, *, committed: bool) -> Target | None:
         """What a client of this Fetch *version* can read; None for everything."""
@@ -46,6 +46,9 @@ class Policy:
         magic = 2 if version >= _MAGIC_2_VERSION else 1 if version >= _MAGIC_1_VERSION else 0
         filtered = committed and magic < 2  # later clients leave aborted records out themselves
         return Target(magic, self.zstd, self.lz4_magic0, self.chunk_bytes, filtered)
+
+
+DEFAULT_POLICY: Final = Policy()
 
 
 @attrs.define
@@ -66,6 +69,6 @@ class Job:
 
 
 def begin_all(jobs: tuple[Job, ...]) -> None:
-    """Find out what becomes of each. May take as long as converting a batch for each of them; any thread will do."""
+    """Find out what becomes of each. May take as long as converting a batch for each; any thread will do."""
     for job in jobs:
         job.outcome = job.conversion.begin()

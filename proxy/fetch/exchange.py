@@ -1,7 +1,7 @@
 """One fetch of a client, from the request to the pieces of its answer."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -26,7 +26,7 @@ __all__ = ["Exchange", "Pieces", "check_request", "erroneous", "refuse_follower"
 
 _SIZE: Final = struct.Struct(">i")
 
-Pieces = list[Piece]
+Pieces = Sequence[Piece]
 """An answer as a frame, in buffers."""
 
 

@@ -2,7 +2,7 @@
 
 import attrs
 
-from proxy.fetch.converting import Policy
+from proxy.fetch.converting import DEFAULT_POLICY, Policy
 
 __all__ = ["Reading"]
 
@@ -17,5 +17,5 @@ class Reading:
     """The most that one fetch asks for; a single batch may be larger (KIP-74)."""
     ask_timeout_s: float
     """How long a broker may take to answer beyond the wait that it was given."""
-    policy: Policy = Policy()
+    policy: Policy = DEFAULT_POLICY
     """What clients get that cannot read everything."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from proxy.config import TopicSwitch
+from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.fetch.topology import BrokerId, TopicInfo, Topology
 from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
@@ -42,7 +42,7 @@ class Asker:
     """Whether that broker is asked by topic id."""
     may_read_followers: bool
     """The client told its rack (v11+), so it may have been sent here by the leader."""
-    readable: TopicSwitch = TopicSwitch()
+    readable: TopicSwitch = ON
     """For which topics there is something that the client can read."""
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import attrs
 import trio
 
+from proxy.convert.down import Conversion
 from proxy.errors import (
     BrokerProtocolError,
     BrokerUnavailable,
@@ -16,7 +17,6 @@ from proxy.errors import (
     MalformedFrame,
     ProxyError,
 )
-from proxy.convert.down import Conversion
 from proxy.fetch.converting import Job, begin_all
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology

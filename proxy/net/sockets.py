@@ -8,9 +8,9 @@ import math
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 from types import TracebackType
-from typing import Final, Self, TypeGuard
+from typing import Final, Self
 
 import trio
 
@@ -184,7 +184,7 @@ class Outbox:
 
     def _send_what_fits(self) -> bool:
         """Whether all is sent that is made already."""
-        while some := list(islice(takewhile(_is_made, self._pieces), _PIECES_A_CALL)):
+        while some := self._next_made():
             sent = self._connection.try_send(some)
             if not sent:
                 return False
@@ -197,6 +197,15 @@ class Outbox:
                 sent -= len(first)
         return True
 
+    def _next_made(self) -> list[memoryview]:
+        """The first pieces, as far as they are made already."""
+        some: list[memoryview] = []
+        for piece in islice(self._pieces, _PIECES_A_CALL):
+            if not isinstance(piece, memoryview):
+                break
+            some.append(piece)
+        return some
+
     def _made(self, chunk: bytes | memoryview | None) -> None:
         """*chunk* is the next of what stands first."""
         if chunk is not None:
@@ -205,10 +214,6 @@ class Outbox:
         chunks = self._pieces.popleft()
         if self._on_made is not None and not isinstance(chunks, memoryview):
             self._on_made(chunks)
-
-
-def _is_made(piece: memoryview | Chunks) -> TypeGuard[memoryview]:
-    return isinstance(piece, memoryview)
 
 
 def _do_nothing() -> None:

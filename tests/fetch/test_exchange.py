@@ -22,6 +22,7 @@ from proxy.wire.fetch import (
     response_layout,
 )
 from tests.fetch.requests import ORDERS, PAYMENTS, request, topic_id
+from tests.pieces import joined
 from tests.wire.fetch.oracle import KIO_VERSIONS, response_type
 
 UNKNOWN_TOPIC_ID, NOT_LEADER = 100, 6
@@ -51,7 +52,7 @@ def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
 
 
 def read(version: int, pieces: Pieces) -> FetchResponse:
-    frame = b"".join(pieces)
+    frame = joined(pieces)
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     by_kio: Any = messages.read_response(response_type(version), frame[4:])
     assert by_kio[0] == 7
@@ -103,7 +104,7 @@ def test_new_leaders_endpoints_are_told_where_the_client_can_reach_them(version:
 
     expected = (Endpoint(1, "127.0.0.1", 9094, "a"), Endpoint(2, "127.0.0.1", 9095, "a")) if version >= 16 else ()
     assert read(version, pieces).endpoints == expected
-    assert b"real" not in b"".join(pieces)
+    assert b"real" not in joined(pieces)
 
 
 @EVERY_VERSION

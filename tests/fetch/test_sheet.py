@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.fetch.sheet import Sheet
+from proxy.fetch.sheet import News, Sheet
 from proxy.wire import messages
 from proxy.wire.fetch import Ask, PartitionReply, Topic, read_response, request_layout, response_layout
 from tests.fetch.requests import ORDERS, PAYMENTS, sections, topic_id
+from tests.pieces import joined
 from tests.strategies import examples
 from tests.wire.fetch.oracle import KIO_VERSIONS, response_type
 
@@ -32,7 +33,8 @@ def reshape(made: Sheet, version: int, shape: Shape, reshaped: Sequence[int]) ->
 
 def framed(made: Sheet, version: int, news: Mapping[Topic, list[PartitionReply]]) -> bytes:
     layout = response_layout(version)
-    return b"".join([layout.header(7, 0, 0, made.sections), *made.answer(news), layout.end(())])
+    spliced = {topic: [News(each, each.records) for each in replies] for topic, replies in news.items()}
+    return joined([layout.header(7, 0, 0, made.sections), *made.answer(spliced), layout.end(())])
 
 
 def told(made: Sheet, version: int, news: Mapping[Topic, list[PartitionReply]] | None = None) -> Any:
@@ -89,7 +91,7 @@ def test_records_are_handed_on_as_the_very_same_views() -> None:
     made = sheet(12, [(ORDERS, range(5))])
 
     pieces = made.answer(
-        {ORDERS: [PartitionReply(p, 0, 1, records=view) for p, view in zip((3, 1), records, strict=True)]}
+        {ORDERS: [News(PartitionReply(p, 0, 1), view) for p, view in zip((3, 1), records, strict=True)]}
     )
 
     assert [piece for piece in pieces if any(piece is view for view in records)] == [records[1], records[0]]
@@ -99,11 +101,11 @@ def test_records_are_handed_on_as_the_very_same_views() -> None:
 def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
     made = sheet(12, [(ORDERS, [0])])
     pieces = made.answer({})
-    before = b"".join(pieces)
+    before = joined(pieces)
 
     made.learn(ORDERS, PartitionReply(0, 0, 50, 40, 30))
 
-    assert b"".join(pieces) == before != b"".join(made.answer({}))
+    assert joined(pieces) == before != joined(made.answer({}))
 
 
 def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
@@ -145,14 +147,14 @@ def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
 
 def test_it_lacks_what_no_broker_has_told_and_no_news_tell() -> None:
     made = sheet(12, [(ORDERS, [0, 1])])
-    assert made.lacks({})
+    assert made.lacks(())
 
     made.learn(ORDERS, PartitionReply(0, 0, 50))
 
-    assert made.lacks({ORDERS: [PartitionReply(0, 6, -1)]})
-    assert not made.lacks({ORDERS: [PartitionReply(1, 6, -1)]})
+    assert made.lacks({(ORDERS, 0)})
+    assert not made.lacks({(ORDERS, 1)})
     made.learn(ORDERS, PartitionReply(1, 0, 50))
-    assert not made.lacks({})
+    assert not made.lacks(())
 
 
 def test_added_partitions_make_it_lack_again() -> None:
@@ -221,4 +223,4 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
             (row, news.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
             for row in rows
         ]
-        assert made.lacks(by_topic) == any(row not in known and row not in news for row in rows)
+        assert made.lacks(news.keys()) == any(row not in known and row not in news for row in rows)

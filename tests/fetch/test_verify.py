@@ -8,7 +8,7 @@ import pytest
 
 from proxy.errors import MalformedFrame
 from proxy.fetch import verify
-from proxy.fetch.exchange import Exchange, Pieces
+from proxy.fetch.exchange import Exchange
 from proxy.fetch.sheet import Sheet
 from proxy.fetch.topology import TopicInfo, Topology
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
@@ -44,14 +44,15 @@ def read(frame: bytes) -> FetchRequest:
     return read_request(*read_request_header(memoryview(frame)[4:]))
 
 
-def answered(request: FetchRequest, *replies: PartitionReply) -> Pieces:
+def answered(request: FetchRequest, *replies: PartitionReply) -> list[bytes | memoryview]:
     """As the client was told."""
     sheet = Sheet(response_layout(request.version), committed=False)
     sheet.reshape(request_layout(request.version), request.sections, range(len(request.sections)))
     exchange = Exchange(request, 0.0)
     for reply in replies:
         exchange.add(request.sections[0].topic, reply)
-    return exchange.answer(sheet, lambda *_: None)
+    pieces = exchange.answer(sheet, lambda *_: None)
+    return [piece for piece in pieces if isinstance(piece, bytes | memoryview)]
 
 
 def brought(partition: int, records: bytes, **more: Any) -> PartitionReply:

@@ -16,12 +16,15 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from proxy.bypass import Bypass
+from proxy.fetch.converting import DEFAULT_POLICY, Policy, begin_all
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
     Command,
+    Convert,
+    Converted,
     Event,
     Learn,
     Link,
@@ -36,6 +39,7 @@ from proxy.relay.commands import (
 from proxy.wire import messages
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import TopicId
+from tests.pieces import joined
 from tests.wire.entities import item_type, made
 
 __all__ = ["Asked", "Part", "Play", "of_type", "topology"]
@@ -69,6 +73,7 @@ class Asked:
     forgotten: Sequence[int]
     max_wait_ms: int
     min_bytes: int
+    isolation: int
 
 
 def topology(
@@ -92,11 +97,21 @@ def of_type(kind: type[C], commands: Iterable[Command]) -> list[C]:
 class Play:
     """A conversation; time stands at ``now_s`` unless a test moves it."""
 
-    def __init__(self, known: Topology | None = None, *, broker_fetch: int = NEWEST, patience_s: float = 0) -> None:
+    def __init__(
+        self,
+        known: Topology | None = None,
+        *,
+        broker_fetch: int = NEWEST,
+        patience_s: float = 0,
+        policy: Policy = DEFAULT_POLICY,
+        converts: bool = True,
+    ) -> None:
+        """*converts*: what is to be converted is, at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
-        reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5)
+        reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy)
+        self._converts = converts
         self.relay = ClientRelay(BrokerId(1), self.place, 0.0, reading)
         self.bypass = Bypass()
         self.asked: list[Asked] = []
@@ -123,6 +138,9 @@ class Play:
                     case Send(link, pieces):
                         self._last[link] = self._read_fetch(link, b"".join(pieces))
                         self.asked.append(self._last[link])
+                    case Convert(jobs) if self._converts:
+                        begin_all(jobs)
+                        pending.append(Converted())
                     case _:
                         left.append(command)
         return left
@@ -246,6 +264,7 @@ class Play:
             forgotten,
             round(body.max_wait.total_seconds() * 1000),
             body.min_bytes,
+            body.isolation_level,
         )
 
 
@@ -288,7 +307,7 @@ def told(commands: Iterable[Command], *, version: int = 11) -> list[Any]:
     kind: Any = load_response_schema(i16(1), i16(version))
     answers = []
     for reply in of_type(Reply, commands):
-        frame = b"".join(reply.pieces)
+        frame = joined(reply.pieces)
         assert int.from_bytes(frame[:4]) == len(frame) - 4
         answers.append(messages.read_response(kind, frame[4:])[1])
     return answers

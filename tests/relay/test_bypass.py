@@ -13,6 +13,7 @@ from proxy.fetch.topology import Topology
 from proxy.relay.commands import Command, Delivered, Draining, Leave, Link, LinkFrame, Note, OpenLink, Reply
 from proxy.trace import SessionRecord
 from proxy.wire import messages
+from tests.pieces import joined
 from tests.relay.playbook import TOPIC_ID, Part, Play, learnt, of_type, parts_of, told
 from tests.wire.entities import item_type, made
 
@@ -54,7 +55,7 @@ def test_a_fetch_that_matches_and_its_answer_pass_byte_for_byte(version: int, by
 
     assert play.asked == []
     assert play.passed == [request]
-    assert b"".join(reply.pieces) == answer
+    assert joined(reply.pieces) == answer
 
 
 @pytest.mark.parametrize("bypass", ["client:another", "topic:u", "client:t", "topic:the-client"])
@@ -184,7 +185,7 @@ def test_a_fetch_in_the_readers_hands_is_finished_there_and_answers_keep_their_o
     replies = of_type(Reply, play.answer({}))
 
     assert correlation_ids(play.passed) == [2]
-    assert [b"".join(reply.pieces)[4:8] for reply in replies] == [struct.pack(">i", n) for n in (1, 2)]
+    assert [joined(reply.pieces)[4:8] for reply in replies] == [struct.pack(">i", n) for n in (1, 2)]
 
 
 def left(play: Play, fetches: int = 3) -> list[Any]:

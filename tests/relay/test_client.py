@@ -12,6 +12,7 @@ from proxy.fetch.topology import Topology
 from proxy.relay.commands import CloseLink, Draining, Link, LinkFrame, OpenLink, Reply, Tick
 from proxy.wire import messages
 from proxy.wire.headers import RequestHeader, write_request_header
+from tests.pieces import joined
 from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
 from tests.wire.entities import made
 
@@ -119,7 +120,7 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
 
     (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) is Link.PATIENT]
 
-    asked = play._read_fetch(Link.PATIENT, b"".join(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
+    asked = play._read_fetch(Link.PATIENT, joined(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
     assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
     assert play.relay.farewell() == []
 
@@ -205,8 +206,8 @@ def test_records_are_passed_on_and_not_kept() -> None:
     play.fetch({0: 0, 1: 0})
     (second,) = of_type(Reply, play.answer({}))
 
-    assert b"".join(first.pieces).count(b"RECORDS") == 1
-    assert b"RECORDS" not in b"".join(second.pieces)
+    assert joined(first.pieces).count(b"RECORDS") == 1
+    assert b"RECORDS" not in joined(second.pieces)
 
 
 def test_a_code_that_the_clients_version_does_not_know_becomes_an_older_one() -> None:
@@ -346,7 +347,7 @@ def test_what_passes_goes_as_the_bytes_it_came_in() -> None:
     (reply,) = of_type(Reply, play.handle(plain_answer(1)))
 
     assert play.passed == [heartbeat(1), heartbeat(2)]
-    assert b"".join(reply.pieces) == struct.pack(">ii", 8, 1) + b"rest"
+    assert joined(reply.pieces) == struct.pack(">ii", 8, 1) + b"rest"
 
 
 def test_an_answer_waits_for_the_fetch_that_was_asked_before() -> None:
@@ -361,7 +362,7 @@ def test_an_answer_waits_for_the_fetch_that_was_asked_before() -> None:
     assert of_type(Reply, play.handle(plain_answer(3))) == []
     replies = of_type(Reply, play.answer({}))
 
-    assert [b"".join(reply.pieces)[4:8] for reply in replies] == [struct.pack(">i", n) for n in (2, 3)]
+    assert [joined(reply.pieces)[4:8] for reply in replies] == [struct.pack(">i", n) for n in (2, 3)]
 
 
 def test_a_fetch_that_waits_stops_nothing_behind_it_upstream() -> None:
@@ -387,7 +388,7 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
     (second,) = of_type(Reply, play.answer({}))
 
     assert [dict(asked.offsets) for asked in play.asked] == [{}, {0: 5}]
-    assert [b"".join(reply.pieces)[4:8] for reply in (first, second)] == [struct.pack(">i", n) for n in (1, 2)]
+    assert [joined(reply.pieces)[4:8] for reply in (first, second)] == [struct.pack(">i", n) for n in (1, 2)]
 
 
 def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> None:
@@ -409,7 +410,7 @@ def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
 
     (reply,) = of_type(Reply, play.handle(plain_answer(2)))
 
-    assert b"".join(reply.pieces)[4:8] == struct.pack(">i", 2)
+    assert joined(reply.pieces)[4:8] == struct.pack(">i", 2)
 
 
 def test_an_answer_out_of_order_or_to_nothing_is_the_brokers_fault() -> None:
@@ -498,5 +499,5 @@ def test_api_versions_newer_than_ours_is_answered_here() -> None:
 
     (reply,) = of_type(Reply, play.request(struct.pack(">i", len(frame)) + frame))
 
-    assert b"".join(reply.pieces)[8:10] == struct.pack(">h", 35)
+    assert joined(reply.pieces)[8:10] == struct.pack(">h", 35)
     assert play.passed == []

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.relay.pipeline import Pipeline
+from tests.pieces import joined
 
 
 def test_an_answer_waits_for_those_before_it() -> None:
@@ -27,6 +28,6 @@ def test_whoever_is_ready_first_the_order_is_that_of_the_requests(order: list[in
 
     for number in order:
         slots[number].pieces = [b"%d" % number]
-        left += [bytes(piece) for pieces in pipeline.ready() for piece in pieces]
+        left += [joined(pieces) for pieces in pipeline.ready()]
 
     assert left == [b"%d" % number for number in range(8)]

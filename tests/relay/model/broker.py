@@ -319,6 +319,7 @@ def _written(request: FetchRequest, answer: Answer, looks: Mapping[Key, Look], t
     for topic, replies in topics:
         parts.append(layout.topic(TopicId(topic.bytes) if isinstance(topic, UUID) else topic, len(replies)))
         for reply in replies:
-            parts += layout.partition(reply)
+            head, end = layout.partition(reply, len(reply.records))
+            parts += (head, reply.records, end)
         parts.append(layout.topic_end)
     return b"".join([*parts, layout.end(())])

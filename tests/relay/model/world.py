@@ -33,6 +33,7 @@ from proxy.relay.commands import (
 )
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import FETCH, FetchOptions
+from tests.pieces import joined
 from tests.relay.model import judge
 from tests.relay.model.broker import Flight, ModelBroker
 from tests.relay.model.client import ModelClient
@@ -266,7 +267,7 @@ class World:
                 assert self.limits.ask_timeout_s is not None, "this broker never breaks the protocol"
                 self._drop(link, seen=True)
             case Reply(pieces):
-                exchange, response, said = self.client.hear(b"".join(pieces), self.now_s)
+                exchange, response, said = self.client.hear(joined(pieces), self.now_s)
                 judge.was_answered(self, exchange, response, said)
                 self.client.heed(exchange, said)
             case Learn():

@@ -1,0 +1,142 @@
+"""What clients of Fetch v0 to v3 say and hear, written and read with aiokafka, since kio does not know them."""
+
+import io
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import cramjam
+from aiokafka.protocol import fetch
+from aiokafka.protocol.api import RequestHeader_v1
+from aiokafka.record.memory_records import MemoryRecords
+from crc32c import crc32c
+
+from proxy.demo.batches import Record, encode_batch
+from proxy.wire.frames import Piece
+from tests.pieces import joined
+
+__all__ = [
+    "CONTROL",
+    "GZIP",
+    "TRANSACTIONAL",
+    "ZSTD",
+    "Heard",
+    "OldRecord",
+    "batch",
+    "fetch_frame",
+    "heard",
+    "response_type",
+]
+
+GZIP, ZSTD, TRANSACTIONAL, CONTROL = 1, 4, 0x10, 0x20
+"""In the attributes of a batch."""
+_CODEC_BITS = 7
+_CHECKED_FROM, _RECORDS_FROM = 21, 61
+_ENTRY = struct.Struct(">qiIbb")
+"""What a message, or what a wrapper of some, starts with: offset, size of what follows it, CRC, magic, attributes."""
+_SIZED_FROM = 12
+
+
+@attrs.frozen
+class OldRecord:
+    """A message as an old client reads it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    """None in message format 0."""
+    timestamp_type: int | None
+    """0 for the producer's, 1 for the broker's; None in message format 0."""
+    codec: int
+    """Of the wrapper that it came in; 0 for none."""
+
+
+@attrs.frozen
+class Heard:
+    """One partition of an answer."""
+
+    error: int
+    high_watermark: int
+    records: tuple[OldRecord, ...]
+    """As far as they are whole."""
+    record_bytes: int
+    """All that stood in their place."""
+
+
+def batch(first: int, *values: bytes, attributes: int = 0, producer_id: int = -1) -> bytes:
+    """A record batch (magic 2) that a broker has placed at offset *first*; times are 1,000 more than offsets."""
+    records = [Record(value, timestamp_ms=1_000 + first + index) for index, value in enumerate(values)]
+    plain = encode_batch(records, producer_id=producer_id)
+    body = plain[_RECORDS_FROM:]
+    if attributes & _CODEC_BITS == ZSTD:
+        body = bytes(cramjam.zstd.compress(body))
+    checked = struct.pack(">h", attributes) + plain[_CHECKED_FROM + 2 : _RECORDS_FROM] + body
+    return struct.pack(">qiibI", first, 9 + len(checked), 5, 2, crc32c(checked)) + checked
+
+
+def fetch_frame(
+    version: int,
+    offsets: Mapping[int, int],
+    *,
+    topic: str = "t",
+    max_wait_ms: int = 500,
+    partition_max_bytes: int = 1 << 20,
+    correlation_id: int = 1,
+) -> bytes:
+    """With its size."""
+    kind: Any = getattr(fetch, f"FetchRequest_v{version}")
+    topics = [(topic, [(partition, offset, partition_max_bytes) for partition, offset in offsets.items()])]
+    request = kind(-1, max_wait_ms, 1, *((1 << 25,) if version >= 3 else ()), topics)
+    header = RequestHeader_v1(request, correlation_id=correlation_id, client_id="the-client")
+    payload: bytes = header.encode() + request.encode()
+    return struct.pack(">i", len(payload)) + payload
+
+
+def response_type(version: int) -> Any:
+    """aiokafka's; it has ``decode``."""
+    return getattr(fetch, f"FetchResponse_v{version}")
+
+
+def heard(pieces: Iterable[Piece], version: int) -> dict[int, Heard]:
+    """What an answer with its size says, by partition of its one topic."""
+    frame = joined(pieces)
+    assert int.from_bytes(frame[:4]) == len(frame) - 4
+    buffer = io.BytesIO(frame[8:])
+    answer: Any = response_type(version).decode(buffer)
+    assert not buffer.read(), "bytes behind the answer"
+    told: dict[int, Heard] = {}
+    for _, partitions in answer.topics:
+        for partition, error, high_watermark, records in partitions:
+            assert partition not in told
+            told[partition] = Heard(error, high_watermark, tuple(_records(records or b"")), len(records or b""))
+    return told
+
+
+def _records(message_set: bytes) -> Iterator[OldRecord]:
+    at = 0
+    while len(message_set) - at >= _ENTRY.size:
+        _, size, _, magic, attributes = _ENTRY.unpack_from(message_set, at)
+        end = at + _SIZED_FROM + size
+        if end > len(message_set):
+            return
+        assert magic < 2, "a record batch, which no client of these versions can read"
+        (wrapper,) = _wrappers(message_set[at:end])
+        assert wrapper.validate_crc()
+        for record in wrapper:
+            yield OldRecord(
+                record.offset,
+                record.key,
+                record.value,
+                record.timestamp,
+                record.timestamp_type,
+                attributes & _CODEC_BITS,
+            )
+        at = end
+
+
+def _wrappers(message_set: bytes) -> Iterator[Any]:
+    batches = MemoryRecords(message_set)
+    while (each := batches.next_batch()) is not None:
+        yield each

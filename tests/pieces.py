@@ -1,0 +1,24 @@
+"""Frames in pieces, put together."""
+
+from collections.abc import Iterable, Iterator
+
+from proxy.wire.frames import Piece
+
+__all__ = ["joined"]
+
+
+def joined(pieces: Iterable[Piece]) -> bytes:
+    """All of *pieces*, what is made while it is sent made now."""
+    return b"".join(_made(pieces))
+
+
+def _made(pieces: Iterable[Piece]) -> Iterator[bytes | memoryview]:
+    for piece in pieces:
+        if isinstance(piece, bytes | memoryview):
+            yield piece
+        else:
+            size = 0
+            while (chunk := piece.next_chunk()) is not None:
+                size += len(chunk)
+                yield chunk
+            assert size == len(piece)

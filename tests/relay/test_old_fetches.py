@@ -1,0 +1,219 @@
+"""Fetches of clients that cannot read everything: what they are told, and what is asked for them."""
+
+import pytest
+
+from proxy.config import TopicSwitch
+from proxy.errors import ErrorCode
+from proxy.fetch.converting import Policy
+from proxy.relay.commands import Command, Convert, Link, Note, Reply
+from proxy.trace import DamageRecord
+from tests import old_clients
+from tests.old_clients import CONTROL, GZIP, TRANSACTIONAL, ZSTD, Heard, batch, fetch_frame
+from tests.pieces import joined
+from tests.relay.playbook import Part, Play, of_type, parts_of, told, topology
+
+OLD = range(4)
+IDLE = Part()
+
+
+def heard(commands: list[Command], version: int) -> list[dict[int, Heard]]:
+    """What each of the answers among *commands* says, by partition."""
+    return [old_clients.heard(reply.pieces, version) for reply in of_type(Reply, commands)]
+
+
+def asking(play: Play, version: int, offset: int, **more: int) -> None:
+    """The client's first fetch of partition 0, as far as the broker has it."""
+    play.request(fetch_frame(version, {0: offset}, **more))
+    play.open(Link.PATIENT)
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_a_client_hears_of_every_partition_in_the_layout_of_its_version(version: int) -> None:
+    play = Play()
+
+    play.request(fetch_frame(version, {2: 5, 0: 7}))
+    play.open(Link.PATIENT)
+    play.wait(0.5)
+    (answer,) = heard(play.answer({0: IDLE, 2: Part(high_watermark=5)}), version)
+
+    assert list(answer) == [2, 0]
+    assert {p: (each.error, each.high_watermark) for p, each in answer.items()} == {2: (0, 5), 0: (0, 100)}
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_records_come_as_messages_of_the_format_that_the_version_reads(version: int) -> None:
+    play = Play()
+    asking(play, version, 10)
+
+    (answer,) = heard(play.answer({0: Part(records=batch(10, b"a", b"b") + batch(12, b"c"))}), version)
+
+    times = [None] * 3 if version < 2 else [1_010, 1_011, 1_012]
+    expected = zip((10, 11, 12), (b"a", b"b", b"c"), times, strict=True)
+    assert [(each.offset, each.value, each.timestamp_ms) for each in answer[0].records] == list(expected)
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_what_the_client_never_sees_is_passed_by_for_it_within_its_wait(version: int) -> None:
+    play = Play()
+    asking(play, version, 10)
+
+    assert heard(play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))}), version) == []
+    (answer,) = heard(play.answer({0: Part(records=batch(11, b"seen"))}), version)
+
+    assert [dict(asked.offsets) for asked in play.asked] == [{0: 10}, {0: 11}]
+    assert [record.offset for record in answer[0].records] == [11]
+
+
+def test_how_far_was_passed_by_is_kept_until_the_client_asks_for_something_else() -> None:
+    play = Play()
+    asking(play, 2, 10, max_wait_ms=0)
+    (nothing,) = heard(play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))}), 2)
+    play.request(fetch_frame(2, {0: 10}, max_wait_ms=0))
+    play.answer({0: IDLE})
+    play.request(fetch_frame(2, {0: 4}, max_wait_ms=0))
+    play.answer({0: IDLE})
+    play.request(fetch_frame(2, {0: 10}, max_wait_ms=0))
+
+    assert nothing[0].records == ()
+    assert [dict(asked.offsets)[0] for asked in play.asked] == [10, 11, 4, 10]
+
+
+def test_a_topic_made_again_is_read_from_where_the_client_is() -> None:
+    play = Play()
+    asking(play, 2, 10, max_wait_ms=0)
+    play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))})
+
+    play.known = topology(epoch=6)
+    play.request(fetch_frame(2, {0: 10}, max_wait_ms=0))
+
+    assert [dict(asked.offsets)[0] for asked in play.asked] == [10, 10]
+
+
+def test_out_of_range_is_told_only_of_the_offset_that_the_client_asked_for() -> None:
+    play = Play()
+    asking(play, 2, 10)
+    play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))})
+
+    assert heard(play.answer({0: Part(error=1, high_watermark=-1)}), 2) == []
+    (answer,) = heard(play.answer({0: Part(error=1, high_watermark=-1)}), 2)
+
+    assert [dict(asked.offsets)[0] for asked in play.asked] == [10, 11, 10]
+    assert answer[0].error == ErrorCode.offset_out_of_range
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_a_damaged_batch_is_an_error_and_never_a_message(version: int) -> None:
+    play = Play()
+    asking(play, version, 10)
+    damaged = bytearray(batch(10, b"a value that is long enough"))
+    damaged[-5] ^= 1
+
+    commands = play.answer({0: Part(records=bytes(damaged)), 1: IDLE})
+    (answer,) = heard(commands, version)
+
+    assert (answer[0].error, answer[0].records) == (ErrorCode.corrupt_message, ())
+    (record,) = [note.record for note in of_type(Note, commands) if isinstance(note.record, DamageRecord)]
+    assert (record.node, record.topic, record.partition, record.offset) == (1, "t", 0, 10)
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize(("switch", "error"), [("on", 0), ("off", 35), ("on,topic:t", 35), ("off,topic:t", 0)])
+def test_where_conversion_is_off_the_client_gets_the_error_that_brokers_gave(
+    version: int, switch: str, error: int
+) -> None:
+    play = Play(policy=Policy(down_conversion=TopicSwitch.parse(switch)))
+
+    commands = play.request(fetch_frame(version, {0: 10}))
+    commands += play.open(Link.PATIENT)
+    commands += play.answer({0: Part(records=batch(10, b"a"))}) if not error else []
+    (answer,) = heard(commands, version)
+
+    assert answer[0].error == error
+    assert bool(answer[0].records) == (not error)
+
+
+@pytest.mark.parametrize(
+    ("version", "committed", "isolation"), [(0, True, 1), (3, True, 1), (3, False, 0), (4, True, 0)]
+)
+def test_clients_that_cannot_choose_read_as_they_are_set_to(version: int, committed: bool, isolation: int) -> None:
+    play = Play(policy=Policy(committed=committed))
+
+    if version < 4:
+        asking(play, version, 10)
+    else:
+        play.fetch({0: 10}, version=version)
+        play.open(Link.PATIENT)
+
+    assert [asked.isolation for asked in play.asked] == [isolation]
+
+
+def test_records_of_aborted_transactions_are_left_out_for_those_who_read_committed_ones() -> None:
+    play = Play(policy=Policy(committed=True))
+    asking(play, 2, 10)
+    records = (
+        batch(10, b"aborted", attributes=TRANSACTIONAL, producer_id=8)
+        + batch(11, b"kept")
+        + batch(12, b"\0\0\0\0", attributes=CONTROL | TRANSACTIONAL, producer_id=8)
+    )
+
+    (answer,) = heard(play.answer({0: Part(records=records, aborted=((8, 10),))}), 2)
+
+    assert [record.value for record in answer[0].records] == [b"kept"]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_zstd_is_written_anew_for_those_who_cannot_read_it_and_for_nobody_else(version: int) -> None:
+    play = Play()
+    records = batch(10, *[b"v" * 100] * 3, attributes=ZSTD)
+
+    play.fetch({0: 10}, version=version)
+    play.open(Link.PATIENT)
+    commands = play.answer({0: Part(records=records)})
+    (answer,) = told(commands, version=version)
+
+    came = bytes(answer.responses[0].partitions[0].records)
+    assert (came == records) == (version >= 10)
+    assert came[22] & 7 == (ZSTD if version >= 10 else GZIP)
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_zstd_may_be_refused_as_brokers_did(version: int) -> None:
+    play = Play(policy=Policy(zstd=None))
+    records = batch(10, *[b"v" * 100] * 3, attributes=ZSTD)
+
+    if version < 4:
+        asking(play, version, 10)
+        (old,) = heard(play.answer({0: Part(records=records)}), version)
+        error = old[0].error
+    else:
+        play.fetch({0: 10}, version=version)
+        play.open(Link.PATIENT)
+        (answer,) = told(play.answer({0: Part(records=records)}), version=version)
+        error, _ = parts_of(answer)[0]
+
+    assert error == ErrorCode.unsupported_compression_type
+
+
+@pytest.mark.parametrize("version", [4, 9, 18])
+def test_records_that_need_no_conversion_are_handed_on_as_they_came(version: int) -> None:
+    play = Play()
+    records = batch(10, b"a", b"b")
+    play.fetch({0: 10}, version=version)
+    play.open(Link.PATIENT)
+
+    commands = play.answer({0: Part(records=records)})
+
+    assert of_type(Convert, commands) == []
+    (reply,) = of_type(Reply, commands)
+    assert records in joined(reply.pieces)
+
+
+def test_a_client_that_leaves_while_records_are_converted_leaves_nothing_behind() -> None:
+    play = Play(converts=False)
+    asking(play, 2, 10)
+
+    (convert,) = of_type(Convert, play.answer({0: Part(records=batch(10, b"a"))}))
+
+    assert len(convert.jobs) == 1
+    assert play.relay.held_since_s is None
+    assert play.relay.farewell() == []
