@@ -34,7 +34,7 @@ GZIP, ZSTD, TRANSACTIONAL, CONTROL = 1, 4, 0x10, 0x20
 _CODEC_BITS = 7
 _CHECKED_FROM, _RECORDS_FROM = 21, 61
 _ENTRY = struct.Struct(">qiIbb")
-"""What a message, or what a wrapper of some, starts with: offset, size of what follows it, CRC, magic, attributes."""
+"""What a message or a wrapper of some starts with: offset, size of what follows it, CRC, magic, attributes."""
 _SIZED_FROM = 12
 
 

@@ -109,7 +109,7 @@ async def led_by_1(bootstrap: str) -> AsyncIterator[Connection]:
 
 
 async def read(raw: Connection, version: int, topic: str, partition: int, **more: Any) -> Read:
-    """From the beginning to the end, as old clients do: on from the last message, one offset at a time where there is none."""
+    """From the beginning to the end: on from the last message, one offset at a time where there is none."""
     records: list[OldRecord] = []
     offset = 0
     for number in itertools.count(1):
