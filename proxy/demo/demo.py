@@ -9,14 +9,16 @@ from typing import Final
 import trio
 
 from proxy.demo.costs import Cost, Row, Table, count, verdict
+from proxy.demo.old import HeardOf, read_as_in_2015
 from proxy.demo.processes import DemoFailed, Reader, reader, sidefetch
-from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, embedded_stage
+from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, embedded_stage
 
 __all__ = ["CLIENT", "demo", "leaves_of", "until_ended", "watch"]
 
 CLIENT: Final = f"aiokafka {version('aiokafka')}"
 """Who reads. Looked up on import, which is when the caller expects a missing package."""
 _REDRAW_S: Final = 0.25
+_OLD_MESSAGES: Final = 50
 
 
 async def demo(seconds: float, kafka: str | None = None) -> int:
@@ -41,11 +43,25 @@ async def _demo(seconds: float, kafka: str | None) -> int:
         direct = await _play("directly", stage.bootstrap, stage, seconds / 2, table)
         async with sidefetch(stage.bootstrap) as address:
             through = await _play("through Sidefetch", address, stage, seconds / 2, table)
+            old = [
+                (way, await read_as_in_2015(bootstrap, TOPIC, busy(), _OLD_MESSAGES))
+                for way, bootstrap in (("directly", stage.bootstrap), ("through Sidefetch", address))
+            ]
     table.say("")
     if not (direct.records and through.records):
         raise DemoFailed("no records were read: nothing was shown")
     table.say(verdict(direct, through))
+    table.say(_old_act(old))
     return 0
+
+
+def _old_act(old: list[tuple[str, HeardOf]]) -> str:
+    """How a reader without today's versions and formats has fared."""
+    lines = ["\nA reader of 2015 (Fetch v1, ListOffsets v0, message format 0), which Kafka 4 serves no more:\n"]
+    for way, heard in old:
+        fate = heard.failure or f"reads {count(heard.messages)} messages"
+        lines.append(f"  reading {way:<20}{fate}")
+    return "\n".join(lines)
 
 
 def _introduction(stage: Stage, each_s: float) -> str:

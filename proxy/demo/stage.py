@@ -12,7 +12,7 @@ from proxy.demo.batches import Record
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.costs import Cost
 
-__all__ = ["BUSY", "EVERY_S", "PARTITIONS", "TOPIC", "Stage", "embedded_stage"]
+__all__ = ["BUSY", "EVERY_S", "PARTITIONS", "TOPIC", "Stage", "busy", "embedded_stage"]
 
 TOPIC: Final = "readings"
 PARTITIONS: Final = 1000

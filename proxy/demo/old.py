@@ -1,0 +1,105 @@
+"""A reader of the time of Kafka 0.9: Metadata v0, ListOffsets v0 and Fetch v1, messages of format 0, no handshake.
+
+Kafka 4 has dropped the last two of these versions (KIP-896) and the format (KIP-724).
+"""
+
+import io
+import struct
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+import attrs
+from aiokafka.protocol.api import RequestHeader_v1
+from aiokafka.protocol.fetch import FetchRequest_v1
+from aiokafka.protocol.metadata import MetadataRequest_v0
+from aiokafka.protocol.offset import OffsetRequest_v0
+from aiokafka.record.memory_records import MemoryRecords
+
+from proxy.demo.client import Connection, connect
+
+__all__ = ["HeardOf", "read_as_in_2015"]
+
+_EARLIEST: Final = -2
+_WAIT_MS: Final = 100
+_FETCH_BYTES: Final = 1 << 20
+_NAMES: Final = {1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
+
+
+@attrs.frozen
+class HeardOf:
+    """How far the reader has come."""
+
+    messages: int
+    failure: str = ""
+    """What ended it; empty when it has read enough."""
+
+
+async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int], enough: int) -> HeardOf:
+    """Read *partitions* from their beginning until there are *enough* messages, or it cannot go on."""
+    messages = 0
+    try:
+        for address, offsets in (await _beginnings(bootstrap, topic, partitions)).items():
+            async with connect(address) as raw:
+                while messages < enough:
+                    came = await _fetch(raw, topic, offsets)
+                    messages += came
+                    if not came:
+                        break
+    except _Failed as why:
+        return HeardOf(messages, str(why))
+    return HeardOf(messages, "" if messages >= enough else "it found no more to read")
+
+
+class _Failed(Exception):
+    pass
+
+
+async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[str, dict[int, int]]:
+    """The first offset of each partition, by its leader's address."""
+    async with connect(bootstrap) as raw:
+        metadata = await _call(raw, MetadataRequest_v0([topic]))
+    at = {node: f"{host}:{port}" for node, host, port in metadata.brokers}
+    ((_, _, found),) = metadata.topics
+    leaders = {partition: at[leader] for _, partition, leader, _, _ in found}
+    led: dict[str, dict[int, int]] = defaultdict(dict)
+    for partition in partitions:
+        address = leaders[partition]
+        async with connect(address) as raw:
+            answer = await _call(raw, OffsetRequest_v0(-1, [(topic, [(partition, _EARLIEST, 1)])]))
+        ((_, ((_, error, offsets),)),) = answer.topics
+        _check("ListOffsets v0", error)
+        led[address][partition] = offsets[0]
+    return led
+
+
+async def _fetch(raw: Connection, topic: str, offsets: dict[int, int]) -> int:
+    """How many messages have come; *offsets* are moved behind them."""
+    asked = [(partition, offset, _FETCH_BYTES) for partition, offset in offsets.items()]
+    answer = await _call(raw, FetchRequest_v1(-1, _WAIT_MS, 1, [(topic, asked)]))
+    messages = 0
+    for _, partitions in answer.topics:
+        for partition, error, _, message_set in partitions:
+            _check("Fetch v1", error)
+            batches = MemoryRecords(message_set or b"")
+            while (batch := batches.next_batch()) is not None:
+                for message in batch:
+                    if message.timestamp is not None:
+                        raise _Failed("it was given messages of a later format")
+                    offsets[partition] = message.offset + 1
+                    messages += 1
+    return messages
+
+
+def _check(api: str, error: int) -> None:
+    if error:
+        raise _Failed(f"error {error} to {api}")
+
+
+async def _call(raw: Connection, request: Any) -> Any:
+    payload = RequestHeader_v1(request, correlation_id=1, client_id="reader-of-2015").encode() + request.encode()
+    await raw.send_frame(struct.pack(">i", len(payload)) + payload)
+    frame = await raw.receive_frame()
+    if frame is None:
+        raise _Failed(f"the broker hangs up at {_NAMES[request.API_KEY]} v{request.API_VERSION}")
+    return request.RESPONSE_TYPE.decode(io.BytesIO(frame[4:]))
