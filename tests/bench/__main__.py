@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.bench import idle, patience_idle, patience_memory, patience_moving, patience_wake, throughput
+from tests.bench import conversion, idle, patience_idle, patience_memory, patience_moving, patience_wake, throughput
 from tests.bench.frame import Table, as_json, render
 from tests.bench.stage import KAFKA, brokers, haproxy_path
 
@@ -22,6 +22,8 @@ _CASES: Final = {
     "patience-moving": patience_moving.run,
     "patience-wake": patience_wake.run,
     "patience-memory": patience_memory.run,
+    "conversion": conversion.run,
+    "conversion-memory": conversion.run_memory,
 }
 _ROOT: Final = Path(__file__).parents[2]
 

@@ -1,0 +1,105 @@
+"""A client of Fetch v1 or v3 that reads partitions from their beginning to their end, and keeps nothing.
+
+It looks at the entries of message sets, not into them: that a client has to decompress costs the same either way.
+``python old_reader.py '{"address": "127.0.0.1:9092", ...}'`` prints what it counted as JSON.
+"""
+
+import json
+import struct
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+from tests.bench.reader import Connection
+
+_ENTRY = struct.Struct(">qi")
+_ASK = struct.Struct(">iqi")
+_HEAD = struct.Struct(">ihqi")
+_LIMITED_VERSION = 3
+"""From which on a fetch tells the most bytes of the whole answer."""
+
+
+@dataclass(frozen=True)
+class OldJob:
+    """What to do."""
+
+    address: str
+    topic: str
+    partitions: int
+    version: int
+    partition_bytes: int = 1024 * 1024
+    passes: int = 1
+    """How often to read all there is."""
+
+
+@dataclass
+class OldCount:
+    """What came of it."""
+
+    seconds: float = 0.0
+    fetches: int = 0
+    entries: int = 0
+    """Messages, or wrappers of some."""
+    entry_bytes: int = 0
+    other_bytes: int = 0
+    """Of message sets: what no message is made from."""
+
+
+def run(job: OldJob) -> OldCount:
+    count = OldCount()
+    with Connection(job.address) as connection:
+        began = time.perf_counter()
+        for _ in range(job.passes):
+            _drain(connection, job, count)
+        count.seconds = time.perf_counter() - began
+    return count
+
+
+def _drain(connection: Connection, job: OldJob, count: OldCount) -> None:
+    offsets = dict.fromkeys(range(job.partitions), 0)
+    unread = True
+    while unread:
+        answer = connection.ask(_request(job, offsets, count.fetches))
+        count.fetches += 1
+        unread = False
+        at = 4 + 4 + 4 + 2 + len(job.topic) + 4
+        for _ in offsets:
+            partition, error, high_watermark, size = _HEAD.unpack_from(answer, at)
+            if error:
+                raise ConnectionError(f"partition {partition}: error {error}")
+            at += _HEAD.size
+            end = at + size
+            next_offset, used, entries = _walk(answer, at, end, offsets[partition])
+            count.entries += entries
+            count.entry_bytes += used
+            count.other_bytes += size - used
+            offsets[partition] = next_offset
+            unread = unread or next_offset < high_watermark
+            at = end
+
+
+def _walk(answer: memoryview, start: int, end: int, offset: int) -> tuple[int, int, int]:
+    """The offset behind the last whole entry, the bytes of whole entries, and how many there are."""
+    at, entries = start, 0
+    unpack, head = _ENTRY.unpack_from, _ENTRY.size
+    while end - at >= head:
+        last, size = unpack(answer, at)
+        if size > end - at - head:
+            break
+        at += head + size
+        offset = last + 1
+        entries += 1
+    return offset, at - start, entries
+
+
+def _request(job: OldJob, offsets: dict[int, int], correlation_id: int) -> bytes:
+    body = struct.pack(">hhih", 1, job.version, correlation_id, -1) + struct.pack(">iii", -1, 100, 1)
+    if job.version >= _LIMITED_VERSION:
+        body += struct.pack(">i", 50 * 1024 * 1024)
+    body += struct.pack(">ih", 1, len(job.topic)) + job.topic.encode() + struct.pack(">i", len(offsets))
+    body += b"".join(_ASK.pack(partition, offset, job.partition_bytes) for partition, offset in offsets.items())
+    return struct.pack(">i", len(body)) + body
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(run(OldJob(**json.loads(sys.argv[1]))))))
