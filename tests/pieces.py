@@ -12,7 +12,7 @@ def joined(pieces: Iterable[Piece]) -> bytes:
     return b"".join(_made(pieces))
 
 
-def _made(pieces: Iterable[Piece]) -> Iterator[bytes | memoryview]:
+def _made(pieces: Iterable[Piece]) -> Iterator[bytes | bytearray | memoryview]:
     for piece in pieces:
         if isinstance(piece, bytes | memoryview):
             yield piece

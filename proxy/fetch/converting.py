@@ -5,9 +5,10 @@ from typing import Final
 import attrs
 
 from proxy.config import ON, TopicSwitch
-from proxy.convert.codecs import Codec
-from proxy.convert.down import Conversion, Outcome, Target, needs_conversion
+from proxy.convert.down import Conversion, needs
+from proxy.convert.types import Outcome, Target
 from proxy.wire.fetch import FetchRequest, Key, PartitionReply
+from proxy.wire.records import Codec
 
 __all__ = ["DEFAULT_POLICY", "Job", "Policy", "begin_all"]
 
@@ -63,9 +64,10 @@ class Job:
     @classmethod
     def of(cls, key: Key, reply: PartitionReply, offset: int, target: Target) -> "Job | None":
         """*offset*: from which on the client wants records. None if it can read them as they are."""
-        if not needs_conversion(reply.records, target):
+        records = memoryview(reply.records)
+        if not needs(records, offset, target):
             return None
-        return cls(key, reply, Conversion(memoryview(reply.records), offset, target, reply.aborted or ()))
+        return cls(key, reply, Conversion(records, offset, target, reply.aborted or ()))
 
 
 def begin_all(jobs: tuple[Job, ...]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple, assert_never
 
-from proxy.convert.down import Converted, Damaged, Nothing, Refused
+from proxy.convert.types import Converted, Damaged, Incomplete, Nothing, Refused
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import Note
 from proxy.fetch.converting import Job, Policy
@@ -138,6 +138,8 @@ class Tables:
                     yield Note(DamageRecord(self._node_id, str(topic), key.partition, offset, why))
                 case Refused():
                     exchange.add(topic, erroneous(key.partition, ErrorCode.unsupported_compression_type))
+                case Incomplete():
+                    exchange.add(topic, job.reply, b"")
                 case None:
                     raise AssertionError("it was not begun")
                 case never:

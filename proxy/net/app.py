@@ -11,7 +11,6 @@ from typing import Final
 import trio
 
 from proxy.config import Config, ConversionConfig
-from proxy.convert.codecs import Codec
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
@@ -26,6 +25,7 @@ from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.trace import Record
 from proxy.wire.addresses import Place
+from proxy.wire.records import Codec
 
 __all__ = ["Observe", "Proxy", "serve"]
 

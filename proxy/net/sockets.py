@@ -206,7 +206,7 @@ class Outbox:
             some.append(piece)
         return some
 
-    def _made(self, chunk: bytes | memoryview | None) -> None:
+    def _made(self, chunk: bytes | bytearray | memoryview | None) -> None:
         """*chunk* is the next of what stands first."""
         if chunk is not None:
             self._pieces.appendleft(memoryview(chunk))

@@ -19,7 +19,7 @@ class Chunks(Protocol):
 
     def __len__(self) -> int: ...
 
-    def next_chunk(self) -> bytes | memoryview | None:
+    def next_chunk(self) -> bytes | bytearray | memoryview | None:
         """The next of them; None behind the last. May take a while: any thread will do, one at a time."""
 
 
