@@ -95,6 +95,11 @@ class Conversion:
         self._left = 0
         self._is_padded = False
 
+    @property
+    def magic(self) -> int:
+        """The record format that comes of it."""
+        return self._target.magic
+
     def __len__(self) -> int:
         """Bytes of the record set; 0 before ``begin``, and after it if the outcome is not ``Converted``."""
         return self._size

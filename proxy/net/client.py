@@ -255,7 +255,7 @@ class ClientConnection:
         assert isinstance(chunks, Conversion)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(
-            chunks.target.magic, counts.messages, counts.source_bytes, counts.out_bytes, counts.padding_bytes
+            chunks.magic, counts.messages, counts.source_bytes, counts.out_bytes, counts.padding_bytes
         )
         told["converted_records"] += record.records
         told["converted_bytes"] += record.in_bytes

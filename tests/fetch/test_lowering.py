@@ -15,7 +15,6 @@ from proxy.fetch.lowering import error_for
         (78, 9, 6),
         (9, 6, 6),
         (5, 6, 6),
-        (76, 10, -1),
         (100, 13, 3),
         (103, 13, 3),
         (109, 14, -1),
@@ -28,9 +27,19 @@ def test_a_code_is_told_from_the_version_on_that_knows_it(code: int, since: int,
     assert error_for(4, code) == older
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 3, 6, 29, -1])
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 6, 29, 35, 76, -1])
 def test_a_code_that_all_versions_know_is_told_to_all(code: int) -> None:
-    assert {error_for(version, code) for version in range(4, 19)} == {code}
+    assert {error_for(version, code) for version in range(19)} == {code}
+
+
+@pytest.mark.parametrize(("code", "told"), [(5, 6), (9, 6), (56, 6), (74, 6), (75, 6), (78, 6), (100, 3), (103, 3)])
+def test_the_oldest_clients_are_sent_to_look_again(code: int, told: int) -> None:
+    assert {error_for(version, code) for version in range(4)} == {told}
+
+
+@pytest.mark.parametrize("code", [7, 16, 29_999, 109])
+def test_the_oldest_clients_hear_no_code_that_would_make_them_throw(code: int) -> None:
+    assert {error_for(version, code) for version in range(4)} == {-1}
 
 
 def test_a_code_that_nobody_knows_is_passed_on() -> None:

@@ -253,9 +253,10 @@ def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_follower_is_refused_in_the_versions_that_pass_as_they_came(version: int) -> None:
+def test_a_follower_is_refused_in_the_versions_that_kio_does_not_know(version: int) -> None:
     header = write_request_header(RequestHeader(1, version, 1, None), flexible=False)
-    frame = header + struct.pack(">iii", 3, 0, 0)
+    limit = struct.pack(">i", 1 << 20) if version == 3 else b""
+    frame = header + struct.pack(">iii", 3, 0, 0) + limit + struct.pack(">i", 0)
 
     with pytest.raises(ClientProtocolError, match="replica id 3"):
         Play().request(struct.pack(">i", len(frame)) + frame)
