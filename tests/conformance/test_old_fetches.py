@@ -6,7 +6,7 @@ On Kafka 4, which converts nothing, what comes through Sidefetch is held to what
 import contextlib
 import itertools
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -130,6 +130,15 @@ async def read(raw: Connection, version: int, topic: str, partition: int, **more
     raise AssertionError("unreachable")
 
 
+def without_repeats(records: Iterable[OldRecord]) -> Iterator[OldRecord]:
+    """3.9 brokers hand out a batch twice that stands behind a control batch at which a fetch begins."""
+    last = -1
+    for record in records:
+        if record.offset > last:
+            yield record
+            last = record.offset
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("partition_max_bytes", [3_000, 1 << 20])
 async def test_the_same_log_gives_the_same_messages_as_from_brokers_that_convert(
@@ -144,8 +153,9 @@ async def test_the_same_log_gives_the_same_messages_as_from_brokers_that_convert
             expected = await read(direct, version, log.topic, partition, **more)
             got = await read(through, version, log.topic, partition, partition_max_bytes=partition_max_bytes)
 
-            assert got == expected, kind
-            assert len(got.records) == (0 if kind == "zstd" else len(expected.records))
+            for one, other in itertools.zip_longest(got.records, without_repeats(expected.records)):
+                assert one == other, kind
+            assert got.error == expected.error
             assert expected.error == (REFUSED if kind == "zstd" else 0)
 
 
@@ -187,7 +197,7 @@ async def test_zstd_is_read_as_gzip_by_default(kafka: KafkaCluster, log: Log, ve
     assert [(each.offset, each.value) for each in got.records] == [
         (each.offset, each.value) for each in log.produced[partition]
     ]
-    assert {each.codec for each in got.records} == {1}
+    assert {each.codec for each in got.records} == {0, 1}  # what does not become smaller is sent as it is
 
 
 async def test_a_client_at_a_marker_that_ends_the_log_is_told_that_there_is_nothing_until_there_is(
