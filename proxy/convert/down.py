@@ -175,7 +175,7 @@ class Conversion:
             case Kind.COPY:
                 return entry.size
             case Kind.MESSAGES:
-                done = kernel.measure_batches(self._log, entry.at, entry.end, self._offset, self._target.magic)
+                done = kernel.measure_entries(self._log, entry.at, entry.end, self._offset, self._target.magic)
                 self._error = _damage(done, entry.base_offset)
                 return done.size
             case Kind.WRAPPER:
@@ -231,7 +231,7 @@ class Conversion:
             self._done_with(entry)
             entry = self._look()
         written = memoryview(bytearray(room))
-        done = kernel.convert_batches(self._log, first.at, self._at, self._offset, self._target.magic, written)
+        done = kernel.convert_entries(self._log, first.at, self._at, self._offset, self._target.magic, written)
         if done.damage:
             self._error, self._entry = _damage(done, -1), None
         self.counts.messages += done.messages
