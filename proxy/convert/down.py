@@ -250,4 +250,4 @@ class Conversion:
 
 
 def _damage(done: kernel.Done, offset: int) -> BadRecords | None:
-    return BadRecords(ErrorCode.corrupt_message, done.damage, offset=offset) if done.damage else None
+    return BadRecords(ErrorCode.corrupt_message, str(done.damage), offset=offset) if done.damage else None

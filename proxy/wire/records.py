@@ -136,7 +136,7 @@ def value_of(message: Entry, log: memoryview) -> memoryview:
     at = message.at + MESSAGE_BYTES[message.magic] - 2 * _I32.size
     (key_size,) = _I32.unpack_from(log, at)
     at += _I32.size + max(key_size, 0)
-    if -1 <= key_size and at + _I32.size <= message.end:
+    if key_size >= -1 and at + _I32.size <= message.end:
         (value_size,) = _I32.unpack_from(log, at)
         if 0 <= value_size == message.end - at - _I32.size:
             return log[at + _I32.size : message.end]
