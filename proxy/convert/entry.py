@@ -115,7 +115,11 @@ def transcode(entry: Entry, log: memoryview, _from_offset: int, target: Target, 
     """
     codec = target.codec(entry.codec)
     assert codec is not None
-    records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
+    records: bytes | bytearray | memoryview = b""
+    if entry.records:
+        records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
+    else:
+        codec = Codec.NONE
     size = BATCH_HEADER_BYTES + len(records)
     written = bytearray(size)
     written[:BATCH_HEADER_BYTES] = log[entry.at : entry.at + BATCH_HEADER_BYTES]
