@@ -99,8 +99,10 @@ def _empty(draw: st.DrawFn, base: int) -> Part:
     kind = draw(st.sampled_from(["emptied", "marker"]))
     if kind == "marker":
         return Part(marker(base, draw(st.integers(50, 52)), commits=draw(st.booleans())), (), base)
-    data = batch([], base_offset=base, last_offset=last, codec=draw(_CODECS), records_bytes=b"")
-    return Part(data, (), last)
+    codec = draw(_CODECS)
+    return Part(
+        batch([], base_offset=base, last_offset=last, codec=codec, records_bytes=b""), (), last, codec=codec
+    )
 
 
 def _transactions(parts: Sequence[Part], fates: Sequence[tuple[int, bool]]) -> tuple[Part, ...]:
