@@ -10,6 +10,8 @@ one partition.
           --> Nothing(next offset)    control batches, emptied batches: fetch on for the client
           --> Damaged, Refused        errors 2 and 76
           --> Incomplete              not one whole entry
+
+``up.to_batches`` turns what was produced into batches, at once.
 """
 
 from proxy.convert.down import Conversion, needs
@@ -23,6 +25,7 @@ from proxy.convert.types import (
     Refused,
     Target,
 )
+from proxy.convert.up import to_batches
 
 __all__ = [
     "Conversion",
@@ -35,4 +38,5 @@ __all__ = [
     "Refused",
     "Target",
     "needs",
+    "to_batches",
 ]

@@ -171,16 +171,19 @@ class Conversion:
         self._entry = self._wrapper = None
         self._at = entry.end
         self.counts.source_bytes += entry.size
+        if self._kind is Kind.ABORTED:
+            self.counts.aborted_batches += 1
+            self.counts.aborted_records += entry.records
 
     def _size_of(self, entry: Entry) -> int:
         """What the entry looked at comes to; 0 too where that is an error."""
         match self._kind:
-            case Kind.NOTHING:
+            case Kind.NOTHING | Kind.ABORTED:
                 return 0
             case Kind.COPY:
                 return entry.size
             case Kind.MESSAGES:
-                done = kernel.measure_batches(self._log, entry.at, entry.end, self._offset, self._target.magic)
+                done = kernel.measure_entries(self._log, entry.at, entry.end, self._offset, self._target.magic)
                 self._error = _damage(done, entry.base_offset)
                 return done.size
             case Kind.WRAPPER:
@@ -204,7 +207,7 @@ class Conversion:
         chunk_end = self._at + self._target.chunk_bytes
         while (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
             match self._kind:
-                case Kind.NOTHING:
+                case Kind.NOTHING | Kind.ABORTED:
                     self._done_with(entry)
                 case Kind.COPY:
                     if not parts:
@@ -236,7 +239,7 @@ class Conversion:
             self._done_with(entry)
             entry = self._look()
         written = memoryview(bytearray(room))
-        done = kernel.convert_batches(self._log, first.at, self._at, self._offset, self._target.magic, written)
+        done = kernel.convert_entries(self._log, first.at, self._at, self._offset, self._target.magic, written)
         if done.damage:
             self._error, self._entry = _damage(done, -1), None
         self.counts.messages += done.messages
@@ -255,4 +258,4 @@ class Conversion:
 
 
 def _damage(done: kernel.Done, offset: int) -> BadRecords | None:
-    return BadRecords(ErrorCode.corrupt_message, done.damage, offset=offset) if done.damage else None
+    return BadRecords(ErrorCode.corrupt_message, str(done.damage), offset=offset) if done.damage else None

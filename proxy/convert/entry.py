@@ -10,32 +10,61 @@ from proxy.convert import kernel
 from proxy.convert.codecs import compress, decompress
 from proxy.convert.types import Counts, Target
 from proxy.errors import BadRecords, ErrorCode
-from proxy.wire.records import BATCH_HEADER_BYTES, ENTRY_HEADER_BYTES, MESSAGE_BYTES, Codec, Entry
+from proxy.wire.records import (
+    BATCH_HEADER_BYTES,
+    ENTRY_HEADER_BYTES,
+    MESSAGE_BYTES,
+    Codec,
+    Entry,
+    entries,
+    value_of,
+)
 
-__all__ = ["GROWTH", "rewrite", "transcode"]
+__all__ = ["GROWTH", "inside", "rewrite", "transcode"]
 
 GROWTH: Final = 27
 """Bytes by which a record grows at most: as a message of magic 1 it has 34 next to key and value, as a record 7 or
 more."""
 _WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
 _SIZE: Final = struct.Struct(">i")
-_CHECKED: Final = struct.Struct(">Ih")
-"""Checksum and attributes of a batch."""
-_CRC_AT: Final = 12
-_CHECKED_AT: Final = 16
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_ATTRIBUTES_AT: Final = 21
+"""In a batch; they are the first that its checksum covers, which stands before them."""
 _APPEND_TIME: Final = 8
 
 
 def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, counts: Counts) -> memoryview:
-    """A compressed batch as a wrapper of magic 0 or 1, all of its records in it; empty if none is at *from_offset*.
+    """A compressed batch or wrapper as one wrapper of magic 0 or 1; empty if nothing in it is at *from_offset*.
 
-    A codec that becomes none makes messages of it, from *from_offset* on.
+    All of it stays together, but for a codec that becomes none: that makes messages of it, from *from_offset* on.
     Raises: BadRecords: it is damaged.
     """
     codec = target.codec(entry.codec)
     assert codec is not None
-    plain = _inside(entry, log, target)
     is_wrapped = codec != Codec.NONE
+    plain = inside(entry, log, target.decompressed_bytes)
+    if entry.magic == 2:
+        done, inner = _from_records(plain, entry, 0 if is_wrapped else from_offset, target.magic, is_wrapped)
+    else:
+        done, inner = _from_messages(plain, entry)
+    if done.damage:
+        raise _corrupt(entry, str(done.damage))
+    if done.last_offset < from_offset:
+        return memoryview(b"")
+    counts.messages += done.messages
+    counts.headers_dropped += done.headers
+    if not is_wrapped:
+        return inner
+    counts.recompressions += 1
+    newest_ms = max(entry.max_ms, -1) if entry.is_append_time else done.newest_ms
+    value = compress(codec, inner, magic=target.magic)
+    return _wrapper(value, codec, done.last_offset, newest_ms, entry, target.magic)
+
+
+def _from_records(
+    plain: memoryview, entry: Entry, from_offset: int, magic: int, is_wrapped: bool
+) -> tuple[kernel.Done, memoryview]:
     room = memoryview(bytearray(len(plain) + GROWTH * min(entry.records, len(plain) // 7)))
     done = kernel.convert_records(
         plain,
@@ -45,24 +74,24 @@ def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, cou
         entry.base_ms,
         entry.max_ms,
         entry.is_append_time,
-        0 if is_wrapped else from_offset,
-        target.magic,
-        is_wrapped and target.magic == 1,
+        from_offset,
+        magic,
+        is_wrapped and magic == 1,
         room,
     )
-    if done.damage:
-        raise _corrupt(entry, done.damage)
-    if done.last_offset < from_offset:
-        return memoryview(b"")
-    counts.messages += done.messages
-    counts.headers_dropped += done.headers
-    inner = room[: done.size]
-    if not is_wrapped:
-        return inner
-    counts.recompressions += 1
-    newest_ms = max(entry.max_ms, -1) if entry.is_append_time else done.newest_ms
-    value = compress(codec, inner, magic=target.magic)
-    return _wrapper(value, codec, done.last_offset, newest_ms, entry, target.magic)
+    return done, room[: done.size]
+
+
+def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memoryview]:
+    """The inside of a wrapper of magic 1, whose offset is that of the last message inside."""
+    last = -1
+    for message in entries(plain):
+        last = message.last_offset
+    if last > entry.last_offset:
+        raise _corrupt(entry, "its offset is before the last one inside")
+    room = memoryview(bytearray(len(plain)))
+    done = kernel.convert_messages(plain, entry.last_offset - last, room)
+    return done, room[: done.size]
 
 
 def _wrapper(
@@ -75,7 +104,7 @@ def _wrapper(
     _WRAPPERS[magic].pack_into(written, 0, *fields)
     written[MESSAGE_BYTES[magic] :] = value
     view = memoryview(written)
-    struct.pack_into(">I", written, _CRC_AT, crc32(view[_CRC_AT + 4 :]))
+    _CRC.pack_into(written, ENTRY_HEADER_BYTES, crc32(view[ENTRY_HEADER_BYTES + _CRC.size :]))
     return view
 
 
@@ -86,25 +115,29 @@ def transcode(entry: Entry, log: memoryview, _from_offset: int, target: Target, 
     """
     codec = target.codec(entry.codec)
     assert codec is not None
-    records = compress(codec, _inside(entry, log, target), magic=2)
-    size = BATCH_HEADER_BYTES + len(records)
-    written = bytearray(size)
-    written[:BATCH_HEADER_BYTES] = log[entry.at : entry.at + BATCH_HEADER_BYTES]
-    written[BATCH_HEADER_BYTES:] = records
-    _SIZE.pack_into(written, 8, size - ENTRY_HEADER_BYTES)
-    attributes = entry.attributes & ~7 | codec
-    struct.pack_into(">h", written, 21, attributes)
+    records: bytes | bytearray | memoryview = b""
+    if entry.records:
+        records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
+    else:
+        codec = Codec.NONE
+    written = bytearray(log[entry.at : entry.at + BATCH_HEADER_BYTES]) + records
     view = memoryview(written)
-    struct.pack_into(">I", written, 17, crc32c(view[21:]))
+    _SIZE.pack_into(written, 8, len(written) - ENTRY_HEADER_BYTES)
+    _ATTRIBUTES.pack_into(written, _ATTRIBUTES_AT, entry.attributes & ~7 | codec)
+    _CRC.pack_into(written, _ATTRIBUTES_AT - _CRC.size, crc32c(view[_ATTRIBUTES_AT:]))
     counts.messages += entry.records
     counts.recompressions += 1
     return view
 
 
-def _inside(entry: Entry, log: memoryview, target: Target) -> memoryview:
-    data = log[entry.at + BATCH_HEADER_BYTES : entry.end]
+def inside(entry: Entry, log: memoryview, limit: int) -> memoryview:
+    """What is compressed in a batch or wrapper.
+
+    Raises: BadRecords: it is damaged, or more than *limit* bytes.
+    """
     try:
-        plain = decompress(entry.codec, data, magic=2, limit=target.decompressed_bytes)
+        data = log[entry.at + BATCH_HEADER_BYTES : entry.end] if entry.magic == 2 else value_of(entry, log)
+        plain = decompress(entry.codec, data, magic=entry.magic, limit=limit)
     except BadRecords as error:
         raise BadRecords(error.code, str(error), offset=entry.base_offset) from None
     return memoryview(plain)

@@ -1,11 +1,24 @@
 # What Cython's types in kernel.py are to a type checker.
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 is_compiled: Final[bool]
 
+class Damage(IntEnum):
+    NONE = 0
+    NUMBER = 1
+    LENGTH = 2
+    ORDER = 3
+    LEFT = 4
+    HEADER = 5
+    CHECKSUM = 6
+    NESTED = 7
+    TIME = 8
+    ROOM = 9
+
 class Done(NamedTuple):
     end: int
-    damage: str
+    damage: Damage
     size: int
     messages: int
     headers: int
@@ -13,10 +26,19 @@ class Done(NamedTuple):
     last_offset: int
     newest_ms: int
 
-def measure_batches(source: memoryview, start: int, end: int, from_offset: int, magic: int) -> Done: ...
-def convert_batches(
+class Raised(NamedTuple):
+    end: int
+    damage: Damage
+    size: int
+    records: int
+    base_ms: int
+    newest_ms: int
+
+def measure_entries(source: memoryview, start: int, end: int, from_offset: int, magic: int) -> Done: ...
+def convert_entries(
     source: memoryview, start: int, end: int, from_offset: int, magic: int, out: memoryview
 ) -> Done: ...
+def convert_messages(source: memoryview, base_offset: int, out: memoryview) -> Done: ...
 def convert_records(
     records: memoryview,
     count: int,
@@ -30,3 +52,7 @@ def convert_records(
     is_relative: bool,
     out: memoryview,
 ) -> Done: ...
+def measure_messages(source: memoryview, start: int, end: int, magic: int) -> Raised: ...
+def raise_messages(
+    source: memoryview, start: int, end: int, magic: int, index: int, base_ms: int, out: memoryview
+) -> Raised: ...

@@ -69,7 +69,7 @@ def size_behind(
             if kind is Kind.MESSAGES and run_end == entry.at:
                 run_end = entry.end
             elif kind is Kind.MESSAGES:
-                size += kernel.measure_batches(log, run_at, run_end, offset, target.magic).size
+                size += kernel.measure_entries(log, run_at, run_end, offset, target.magic).size
                 run_at, run_end = entry.at, entry.end
             elif kind is Kind.COPY:
                 size += entry.size
@@ -79,5 +79,5 @@ def size_behind(
             end = entry.end
     except BadRecords:
         pass
-    size += kernel.measure_batches(log, run_at, run_end, offset, target.magic).size
+    size += kernel.measure_entries(log, run_at, run_end, offset, target.magic).size
     return Behind(size, end, is_exact)

@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from proxy.errors import BadRecords, ErrorCode
 
-__all__ = ["BATCH_HEADER_BYTES", "ENTRY_HEADER_BYTES", "MESSAGE_BYTES", "Codec", "Entry", "entries"]
+__all__ = ["BATCH_HEADER_BYTES", "ENTRY_HEADER_BYTES", "MESSAGE_BYTES", "Codec", "Entry", "entries", "value_of"]
 
 ENTRY_HEADER_BYTES: Final = 12
 """Offset and size, which every entry of a log begins with and its size does not count."""
@@ -40,6 +40,7 @@ _SMALLEST: Final = 14
 """What no entry's size is below: a message of magic 0 without key and value."""
 _BATCH: Final = struct.Struct(">qi4xbIhiqqqhii")
 _MESSAGE: Final = struct.Struct(">qiIbb")
+_I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 _LAST: Final = 2**63 - 1
 
@@ -125,6 +126,21 @@ def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
             return
         yield _batch(log, at, entry_end) if magic == 2 else _message(log, at, entry_end, crc, magic, attributes)
         at = entry_end
+
+
+def value_of(message: Entry, log: memoryview) -> memoryview:
+    """The value of a message of magic 0 or 1, a view of *log*.
+
+    Raises: BadRecords: there is none, or the sizes of key and value are not what the message leaves for them.
+    """
+    at = message.at + MESSAGE_BYTES[message.magic] - 2 * _I32.size
+    (key_size,) = _I32.unpack_from(log, at)
+    at += _I32.size + max(key_size, 0)
+    if key_size >= -1 and at + _I32.size <= message.end:
+        (value_size,) = _I32.unpack_from(log, at)
+        if 0 <= value_size == message.end - at - _I32.size:
+            return log[at + _I32.size : message.end]
+    raise _corrupt(message.base_offset, "its key and value do not fit")
 
 
 def _head(log: memoryview, at: int) -> tuple[int, int, int, int, int]:
