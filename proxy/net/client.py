@@ -19,6 +19,7 @@ from proxy.errors import (
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
+from proxy.net.errands import Errands
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
@@ -31,7 +32,10 @@ from proxy.relay.commands import (
     CloseLink,
     Command,
     Delivered,
+    DoWork,
     Draining,
+    Errand,
+    ErrandDone,
     Event,
     Learn,
     Leave,
@@ -47,6 +51,7 @@ from proxy.relay.commands import (
     Send,
     Tick,
     Told,
+    WorkDone,
 )
 from proxy.trace import Record
 from proxy.wire.addresses import Place
@@ -102,6 +107,7 @@ class ClientConnection:
         self._verifier = Verifier(
             node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
         )
+        self._errands = Errands(node_id, services.topology.address_of, services.connect_timeout_s, services.log)
         self._outbox = Outbox(client)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -133,6 +139,7 @@ class ClientConnection:
                 await self._say_farewell()
             for link in self._links.values():
                 link.frames.close()
+            self._errands.close()
 
     def drain(self) -> None:
         """Answer at once what waits."""
@@ -220,6 +227,12 @@ class ClientConnection:
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
+            case Errand():
+                assert self._nursery is not None
+                self._nursery.start_soon(self._run_errand, command)
+            case DoWork(run):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._work, run)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
                 tell("lane-closed", node=self._node_id, lane=link.value, reason=why)
@@ -263,6 +276,12 @@ class ClientConnection:
             self._has_mail = trio.Event()
             while self._mail:
                 self._handle(self._mail.popleft())
+
+    async def _run_errand(self, errand: Errand) -> None:
+        self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
+
+    async def _work(self, run: Callable[[], object]) -> None:
+        self._handle(WorkDone(await trio.to_thread.run_sync(run, abandon_on_cancel=True)))
 
     # ------------------------------------------------------------------------------------------- the links
 

@@ -1,7 +1,7 @@
 """What happened on a client connection, and what is to be done about it."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -17,7 +17,10 @@ __all__ = [
     "CloseLink",
     "Command",
     "Delivered",
+    "DoWork",
     "Draining",
+    "Errand",
+    "ErrandDone",
     "Event",
     "Learn",
     "Leave",
@@ -33,6 +36,7 @@ __all__ = [
     "Send",
     "Tick",
     "Told",
+    "WorkDone",
 ]
 
 
@@ -112,7 +116,34 @@ class Draining:
     """Sidefetch stops: no fetch may wait for long any more."""
 
 
-Event = ClientFrame | LinkOpened | LinkAnswering | LinkFrame | LinkLost | Told | Tick | MemoryNeeded | Draining
+@attrs.frozen
+class ErrandDone:
+    """What became of an ``Errand``."""
+
+    frame: memoryview | None
+    """The coordinator's answer, without its size; None if there was no coordinator to be had."""
+
+
+@attrs.frozen
+class WorkDone:
+    """What became of ``DoWork``."""
+
+    result: object
+
+
+Event = (
+    ClientFrame
+    | LinkOpened
+    | LinkAnswering
+    | LinkFrame
+    | LinkLost
+    | Told
+    | Tick
+    | MemoryNeeded
+    | Draining
+    | ErrandDone
+    | WorkDone
+)
 
 # ------------------------------------------------------------------------------------------------ commands
 
@@ -184,4 +215,22 @@ class Note:
     record: Record
 
 
-Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note
+@attrs.frozen
+class Errand:
+    """Ask the coordinator of *group*, wherever that is; ``ErrandDone`` must follow. There is one at a time."""
+
+    group: str
+    pieces: Sequence[bytes | memoryview]
+    """A frame."""
+    afresh: bool
+    """Whether the one found before is not it any more, or not ready yet."""
+
+
+@attrs.frozen
+class DoWork:
+    """Call *run* where it keeps nobody waiting; ``WorkDone`` must follow. There is one at a time."""
+
+    run: Callable[[], object]
+
+
+Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note | Errand | DoWork

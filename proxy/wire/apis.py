@@ -9,7 +9,17 @@ from kio.schema.index import api_key_map
 
 from proxy.wire import fetch
 
-__all__ = ["CARRIES_ADDRESSES", "KNOWN_KEYS", "ApiKey", "ApiRanges", "VersionRange", "offered", "passes"]
+__all__ = [
+    "CARRIES_ADDRESSES",
+    "KNOWN_KEYS",
+    "NOTHING_LIFTED",
+    "ApiKey",
+    "ApiRanges",
+    "Lifted",
+    "VersionRange",
+    "offered",
+    "passes",
+]
 
 
 class ApiKey(enum.IntEnum):
@@ -105,11 +115,17 @@ def passes(api_key: int, version: int) -> bool:
     return api_key not in _BOUNDED or version in _BOUNDED[api_key]
 
 
-def offered(broker: ApiRanges) -> dict[int, VersionRange]:
+Lifted = Mapping[tuple[int, int], int]
+"""API key and version that a broker need not serve, to the version that it is lifted to."""
+
+NOTHING_LIFTED: Final[Lifted] = MappingProxyType({})
+
+
+def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, VersionRange]:
     """What ApiVersions may offer in front of a broker that serves *broker*: nothing we cannot honour.
 
-    Minimums stay as the broker tells them, though it may not serve them: librdkafka up to 2.10 looks for exact
-    versions within the ranges and leaves out compression, message formats or groups when one is missing.
+    Minimums are what the broker tells, or what is *lifted* to a version that it serves: librdkafka up to 2.10 looks
+    for exact versions within the ranges and leaves out compression, message formats or groups when one is missing.
     """
     ranges = {}
     for api_key, served in broker.items():
@@ -118,5 +134,12 @@ def offered(broker: ApiRanges) -> dict[int, VersionRange]:
         bound = _BOUNDED.get(api_key, served)
         common = VersionRange(max(served.first, bound.first), min(served.last, bound.last))
         if common.first <= common.last:
-            ranges[api_key] = common
+            ranges[api_key] = _widened(api_key, common, lifted)
     return ranges
+
+
+def _widened(api_key: int, served: VersionRange, lifted: Lifted) -> VersionRange:
+    first = served.first
+    while lifted.get((api_key, first - 1)) in served:
+        first -= 1
+    return VersionRange(first, served.last)
