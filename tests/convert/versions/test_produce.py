@@ -1,7 +1,6 @@
 """Produce v0 to v2: what becomes of partitions whose message sets convert to none, one or several batches."""
 
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ class Refused(Exception):
 
 
 @pytest.fixture(autouse=True)
-def _sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message set is its batches with bars in between, or ``!`` and an error."""
 
     def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes, ...]:
@@ -35,7 +34,6 @@ def _sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(module, "to_batches", to_batches)
     monkeypatch.setattr(module, "Unconvertible", Refused)
-    yield
 
 
 def sent(sets: dict[str, dict[int, bytes]], *, acks: int = 1) -> bytes:
@@ -169,9 +167,7 @@ def test_without_acknowledgement_nothing_is_waited_for() -> None:
     assert played.body is None
 
 
-def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_cannot_be_converted_once_the_rest_has_arrived() -> (
-    None
-):
+def test_who_wants_no_acknowledgement_is_hung_up_on_once_the_rest_of_what_it_sent_has_arrived() -> None:
     body = sent({"t": {0: BAD_CRC, 1: b"b"}}, acks=0)
     with pytest.raises(ClientProtocolError):
         play(0, 2, body, [done((1, 0, 8))])
