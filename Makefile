@@ -10,11 +10,14 @@ PYTEST_ARGS ?=
 
 install: $(INSTALLED)
 
-# Built anew when the lock or the project's metadata change; otherwise there is nothing to do.
-$(INSTALLED): deploy/requirements.lock pyproject.toml .ci/prerequisites
+# Built anew when the lock, the project's metadata or what is compiled change; otherwise there is nothing to do.
+# Without a C compiler the kernel is left as it is, and interpreted.
+COMPILED := $(addprefix proxy/convert/,kernel.py checksum.h checksum.pxd)
+$(INSTALLED): deploy/requirements.lock pyproject.toml .ci/prerequisites $(COMPILED)
 	@.ci/prerequisites python
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/requirements.lock
+	rm -f proxy/convert/kernel.*.so
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -48,5 +51,6 @@ lock:
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file deploy/requirements.lock
 
 clean:
+	rm -f proxy/convert/kernel.c proxy/convert/kernel.*.so
 	rm -rf .venv .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
 	rm -rf tests/clients/node/node_modules

@@ -3,6 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 __all__ = [
+    "BadRecords",
     "BrokerProtocolError",
     "BrokerUnavailable",
     "ClientProtocolError",
@@ -29,6 +30,16 @@ class BrokerUnavailable(ProxyError):
 
 class MalformedFrame(ProxyError):
     """Bytes are not the message they claim to be; whoever knows the sender raises one of the errors below."""
+
+
+class BadRecords(ProxyError):
+    """Records that cannot be converted; the partition that they belong to is answered with ``code``."""
+
+    def __init__(self, code: ErrorCode, why: str, *, offset: int = -1) -> None:
+        super().__init__(why)
+        self.code = code
+        self.offset = offset
+        """Where they begin, as far as they tell it; -1 where they don't."""
 
 
 class ProtocolError(ProxyError):

@@ -8,7 +8,7 @@ from proxy.errors import ConfigError
 
 __all__ = ["needs_demo_extra"]
 
-_OF_THE_DEMO: Final = frozenset({"aiokafka", "cramjam"})
+_OF_THE_DEMO: Final = frozenset({"aiokafka"})
 
 
 @contextmanager

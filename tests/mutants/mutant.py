@@ -15,7 +15,8 @@ import attrs
 __all__ = ["Mutant", "TestRun", "Verdict", "copy_tree", "judge", "read_all", "run_tests"]
 
 _COPIED: Final = ("proxy", "tests", "pyproject.toml")
-_LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".*", "*.patch")
+_LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".*", "*.patch", "*.so")
+"""What is compiled stays behind: a copy runs its own sources."""
 _KILLED_BY: Final = re.compile(r"^Killed-by: +(\S+)$", re.MULTILINE)
 
 

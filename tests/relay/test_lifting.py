@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions import produce as produce_lift
 from proxy.demo.messages import encode_request, encode_response, read_request, read_response
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.relay.commands import (
     Command,
     DoWork,
@@ -388,11 +388,6 @@ def test_an_answer_of_the_coordinators_to_something_else_is_its_fault() -> None:
 LARGE = 100_000
 
 
-class Refused(Exception):
-    def __init__(self, code: ErrorCode) -> None:
-        self.code = code
-
-
 @pytest.fixture
 def sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message set is its batches with bars in between, or an exclamation mark: its CRC is wrong."""
@@ -400,11 +395,10 @@ def sets(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes, ...]:
         assert max_batch_bytes < 1_048_588
         if bytes(message_set[:1]) == b"!":
-            raise Refused(ErrorCode.corrupt_message)
+            raise BadRecords(ErrorCode.corrupt_message, "as the test says")
         return tuple(bytes(message_set).split(b"|"))
 
     monkeypatch.setattr(produce_lift, "to_batches", to_batches)
-    monkeypatch.setattr(produce_lift, "Unconvertible", Refused)
 
 
 @pytest.mark.usefixtures("sets")

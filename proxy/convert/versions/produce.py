@@ -25,10 +25,10 @@ from kio.schema.produce.v3.response import ProduceResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
 
-from proxy.convert.up import Unconvertible, to_batches
+from proxy.convert.up import to_batches
 from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
 from proxy.convert.versions.lift import Ask, Lift, Steps, Work
-from proxy.errors import ClientProtocolError
+from proxy.errors import BadRecords, ClientProtocolError
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor, write_string
 
@@ -158,7 +158,8 @@ class _ToldAll(NamedTuple):
     throttle_time: i32Timedelta
 
 
-_Converted = Mapping[_Key, tuple[bytes, ...] | ErrorCode]
+_Batch = bytes | memoryview
+_Converted = Mapping[_Key, tuple[_Batch, ...] | ErrorCode]
 
 
 def _steps(version: int, body: memoryview) -> Steps:
@@ -195,14 +196,14 @@ def _convert(request: _Request) -> _Converted:
     return {key: _batches(message_set) for key, message_set in request.sets.items()}
 
 
-def _batches(message_set: memoryview) -> tuple[bytes, ...] | ErrorCode:
+def _batches(message_set: memoryview) -> tuple[_Batch, ...] | ErrorCode:
     try:
         return to_batches(message_set, max_batch_bytes=MAX_BATCH_BYTES)
-    except Unconvertible as wrong:
+    except BadRecords as wrong:
         return wrong.code
 
 
-def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, bytes]) -> list[bytes | memoryview]:
+def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[bytes | memoryview]:
     """Layout v3: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
     pieces: list[bytes | memoryview] = [_NO_TRANSACTION + _ACKS.pack(acks, timeout_ms)]
     topics = [(topic, list(keys)) for topic, keys in groupby(batches, key=lambda key: key.topic)]

@@ -8,17 +8,12 @@ from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions import produce as module
 from proxy.convert.versions.lift import Ask, Work
-from proxy.errors import ClientProtocolError, MalformedFrame
+from proxy.errors import BadRecords, ClientProtocolError, MalformedFrame
 from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import encoded, produce
 
 APPENDED = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 BAD_CRC = b"!2"
-
-
-class Refused(Exception):
-    def __init__(self, code: ErrorCode) -> None:
-        self.code = code
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +24,10 @@ def _sets(monkeypatch: pytest.MonkeyPatch) -> None:
         assert max_batch_bytes == 1_000_000
         text = bytes(message_set)
         if text.startswith(b"!"):
-            raise Refused(ErrorCode(int(text[1:])))
+            raise BadRecords(ErrorCode(int(text[1:])), "as the test says")
         return tuple(text.split(b"|")) if text else ()
 
     monkeypatch.setattr(module, "to_batches", to_batches)
-    monkeypatch.setattr(module, "Unconvertible", Refused)
 
 
 def sent(sets: dict[str, dict[int, bytes]], *, acks: int = 1) -> bytes:

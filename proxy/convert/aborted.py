@@ -1,0 +1,75 @@
+"""Which batches belong to aborted transactions, by the list that a broker sends with them."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from proxy.errors import BadRecords, ErrorCode
+from proxy.wire.records import BATCH_HEADER_BYTES, Entry
+
+__all__ = ["Aborted"]
+
+_ABORT: Final = 0
+_CONTROL_KEY: Final = struct.Struct(">hh")
+"""Version and type."""
+
+
+class Aborted:
+    """Walks the batches of one answer in order, as Java's consumer does.
+
+    A producer's batches are aborted from the first offset of a transaction of its on to its next abort marker.
+    Source: Kafka's CompletedFetch.
+    """
+
+    __slots__ = ("_listed", "_producers")
+
+    def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
+        """*listed*: (producer id, first offset), in any order."""
+        self._listed = sorted(listed, key=lambda each: each[1], reverse=True)
+        self._producers: set[int] = set()
+
+    def copy(self) -> "Aborted":
+        """One that goes on from here by itself."""
+        twin = Aborted(())
+        twin._listed, twin._producers = list(self._listed), set(self._producers)
+        return twin
+
+    def has(self, batch: Entry, log: memoryview) -> bool:
+        """Whether the records of *batch*, the next one of *log*, are of an aborted transaction.
+
+        Raises: BadRecords: a control batch has no key that tells its type.
+        """
+        if batch.producer_id < 0:
+            return False
+        while self._listed and self._listed[-1][1] <= batch.last_offset:
+            self._producers.add(self._listed.pop()[0])
+        if batch.is_control:
+            if batch.producer_id in self._producers and _is_abort(batch, log):
+                self._producers.discard(batch.producer_id)
+            return False
+        return batch.is_transactional and batch.producer_id in self._producers
+
+
+def _is_abort(batch: Entry, log: memoryview) -> bool:
+    """Whether the first record of a control batch, never compressed, is an abort marker."""
+    if not batch.records:
+        return False
+    at = batch.at + BATCH_HEADER_BYTES
+    # Past the sizes of record and key, and between them attributes, time and offset.
+    for skipped in (0, 1, 0, 0):
+        at = _after_varint(log, at + skipped, batch)
+    if batch.end - at < _CONTROL_KEY.size:
+        raise _no_key(batch)
+    _, kind = _CONTROL_KEY.unpack_from(log, at)
+    return bool(kind == _ABORT)
+
+
+def _after_varint(log: memoryview, at: int, batch: Entry) -> int:
+    for end in range(at, min(at + 10, batch.end)):
+        if log[end] < 0x80:
+            return end + 1
+    raise _no_key(batch)
+
+
+def _no_key(batch: Entry) -> BadRecords:
+    return BadRecords(ErrorCode.corrupt_message, "a control batch without a key", offset=batch.base_offset)

@@ -1,0 +1,253 @@
+"""Down-conversion (KIP-283): one partition's records of a fetch answer, as a client of an older format reads them.
+
+The size of a record set is told before the set, so ``begin`` commits to one before anything but the first messages
+is converted; the rest is converted chunk by chunk as the answer is written. The size is the sum of
+
+- what is known exactly: batches that are not compressed, by a walk over their records that writes nothing and costs
+  a tenth of a conversion; entries that are copied; what converts to nothing; the first messages, where these are
+  compressed: they are converted at once;
+- for other compressed batches a guess, see ``sizes``; unless all that is left is a chunk or less: then it is
+  converted at once, and known too.
+
+So nothing is wasted where nothing is compressed. Where the guess is too high, the set is filled with the beginning
+of a message that is longer than what follows, which every client takes for one that was cut off; where it is too
+low, the last message is cut. Either is counted.
+
+Damage or a refused codec behind the first messages ends the set, so that the client asks again there and is told.
+
+A set for magic 0 or 1 is never only a part of a message, and has a message at or beyond the client's offset, its
+last one among them; old clients fail or loop on all else. Where there is no such set, the outcome is ``Nothing``.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from proxy.convert import kernel
+from proxy.convert.aborted import Aborted
+from proxy.convert.entry import GROWTH, rewrite, transcode
+from proxy.convert.kinds import Kind, is_copied, kind_of
+from proxy.convert.sizes import Growth, size_behind
+from proxy.convert.types import Converted, Counts, Damaged, Incomplete, Nothing, Outcome, Refused, Target
+from proxy.errors import BadRecords, ErrorCode
+from proxy.wire.records import Entry, entries
+
+__all__ = ["Conversion", "needs"]
+
+Piece = bytes | bytearray | memoryview
+
+_OVERFLOW: Final = struct.Struct(">qi")
+"""Of the message that fills a set up: offset and size."""
+_OVERFLOW_SIZE: Final = 61
+"""The least that it claims to have: a batch's, so that no reader takes it for damaged rather than cut off."""
+
+
+def needs(records: memoryview, offset: int, target: Target) -> bool:
+    """Whether *records*, fetched at *offset*, must be converted; if not, they can leave as they are.
+
+    Cost: O(entries) for what needs none, most often O(1) for what needs it.
+    """
+    if not records:
+        return False
+    is_set = target.magic == 2
+    try:
+        for entry in entries(records):
+            if not is_copied(entry, target) or (not is_set and entry.last_offset < offset):
+                return True
+            is_set = True
+    except BadRecords:
+        return target.magic < 2
+    return not is_set
+
+
+class Conversion:
+    """Shares no state: its methods may be called in any thread, one at a time."""
+
+    def __init__(
+        self, records: memoryview, offset: int, target: Target, aborted: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """*records* were fetched at *offset*, which is not negative.
+
+        Args: aborted: (producer id, first offset) of each aborted transaction that the broker named with them.
+        """
+        self.counts = Counts()
+        self._log = records
+        self._offset = offset
+        self._target = target
+        self._aborted = Aborted(aborted if target.committed and target.magic < 2 else ())
+        self._walk = entries(records)
+        self._entry: Entry | None = None
+        """Looked at, but not done with."""
+        self._kind = Kind.NOTHING
+        """What it becomes."""
+        self._wrapper: memoryview | None = None
+        """What it has become, where ``begin`` had to know its size."""
+        self._ready: deque[Piece] = deque()
+        """All that there is, where it had to be converted to know its size."""
+        self._error: BadRecords | None = None
+        """Why nothing more is converted."""
+        self._at = 0
+        """All entries before it are done with."""
+        self._end = 0
+        """Of the last entry that counts for the size."""
+        self._size = 0
+        self._left = 0
+        self._is_padded = False
+
+    def __len__(self) -> int:
+        """Bytes of the record set; 0 before ``begin``, and after it if the outcome is not ``Converted``."""
+        return self._size
+
+    def begin(self) -> Outcome:
+        """Commit to a size, or tell why there is none.
+
+        Cost: of what converts to nothing and of one batch; what a compressed one has become is held.
+        """
+        next_offset = -1
+        while (entry := self._look()) is not None:
+            size = self._size_of(entry)
+            if self._error is not None:
+                break
+            if size:
+                self._commit(entry, size)
+                return Converted(self._size)
+            next_offset = entry.last_offset + 1
+            self._done_with(entry)
+        if self._error is None:
+            return Nothing(next_offset) if next_offset > self._offset else Incomplete()
+        if self._error.code == ErrorCode.unsupported_compression_type:
+            return Refused(self._error.offset)
+        return Damaged(self._error.offset, str(self._error))
+
+    def _commit(self, first: Entry, size: int) -> None:
+        growth = Growth(first, size if self._wrapper else first.size, self._target)
+        aborted = self._aborted.copy()
+        behind = size_behind(first, self._log, self._offset, self._target, aborted, growth)
+        self._end = behind.end
+        self._size = size + behind.size
+        if not behind.is_exact and behind.end - first.at <= self._target.chunk_bytes:
+            while piece := self._convert():
+                self._ready.append(piece)
+            self._size = sum(map(len, self._ready))
+        self._left = self._size
+
+    def next_chunk(self) -> Piece | None:
+        """The set's next bytes, never none of them; None behind its end. They may be views of the source.
+
+        Cost: of ``chunk_bytes`` of the source, or one batch if that is larger; what is copied costs nothing.
+        """
+        if not self._left:
+            return None
+        piece = self._ready.popleft() if self._ready else self._convert() or self._padding()
+        if len(piece) > self._left:
+            self.counts.cut_bytes += len(piece) - self._left
+            self.counts.unread_bytes += max(self._end - self._at, 0)
+            piece = memoryview(piece)[: self._left]
+        self._left -= len(piece)
+        self.counts.out_bytes += len(piece)
+        return piece
+
+    def _look(self) -> Entry | None:
+        """The next entry that is not done with, checked; None at the end, and behind an error."""
+        if self._entry is None and self._error is None:
+            try:
+                entry = next(self._walk, None)
+                if entry is not None:
+                    if not is_copied(entry, self._target):
+                        entry.check(self._log)
+                    self._kind = kind_of(entry, self._log, self._offset, self._target, self._aborted)
+                self._entry = entry
+            except BadRecords as error:
+                self._error = error
+        return self._entry
+
+    def _done_with(self, entry: Entry) -> None:
+        self._entry = self._wrapper = None
+        self._at = entry.end
+        self.counts.source_bytes += entry.size
+
+    def _size_of(self, entry: Entry) -> int:
+        """What the entry looked at comes to; 0 too where that is an error."""
+        match self._kind:
+            case Kind.NOTHING:
+                return 0
+            case Kind.COPY:
+                return entry.size
+            case Kind.MESSAGES:
+                done = kernel.measure_entries(self._log, entry.at, entry.end, self._offset, self._target.magic)
+                self._error = _damage(done, entry.base_offset)
+                return done.size
+            case Kind.WRAPPER:
+                self._wrapper = self._rewritten(entry)
+                return len(self._wrapper)
+            case never:
+                assert_never(never)
+
+    def _rewritten(self, entry: Entry) -> memoryview:
+        """Empty where that is an error."""
+        write = rewrite if self._target.magic < 2 else transcode
+        try:
+            return write(entry, self._log, self._offset, self._target, self.counts)
+        except BadRecords as error:
+            self._error = error
+            return memoryview(b"")
+
+    def _convert(self) -> Piece:
+        """The next chunk; empty at the end, and behind an error."""
+        parts: list[Piece] = []
+        chunk_end = self._at + self._target.chunk_bytes
+        while (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
+            match self._kind:
+                case Kind.NOTHING:
+                    self._done_with(entry)
+                case Kind.COPY:
+                    if not parts:
+                        return self._copies(entry)
+                    break
+                case Kind.MESSAGES:
+                    parts.append(self._messages(entry, chunk_end))
+                case Kind.WRAPPER:
+                    parts.append(self._rewritten(entry) if self._wrapper is None else self._wrapper)
+                    self._done_with(entry)
+                case never:
+                    assert_never(never)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _copies(self, first: Entry) -> memoryview:
+        """All copied entries in a row, as one view."""
+        entry: Entry | None = first
+        while entry is not None and self._kind is Kind.COPY:
+            self._done_with(entry)
+            entry = self._look()
+        return self._log[first.at : self._at]
+
+    def _messages(self, first: Entry, chunk_end: int) -> memoryview:
+        """What is converted in one go: batches in a row up to the chunk's end, at least one."""
+        room = 0
+        entry: Entry | None = first
+        while entry is not None and self._kind is Kind.MESSAGES and (not room or self._at < chunk_end):
+            room += entry.size + GROWTH * min(entry.records, entry.size // 7)
+            self._done_with(entry)
+            entry = self._look()
+        written = memoryview(bytearray(room))
+        done = kernel.convert_entries(self._log, first.at, self._at, self._offset, self._target.magic, written)
+        if done.damage:
+            self._error, self._entry = _damage(done, -1), None
+        self.counts.messages += done.messages
+        self.counts.headers_dropped += done.headers
+        return written[: done.size]
+
+    def _padding(self) -> bytes:
+        """The beginning of a message that is longer than what follows, or more of it."""
+        size = min(self._left, self._target.chunk_bytes)
+        self.counts.padding_bytes += size
+        if self._is_padded:
+            return bytes(size)
+        self._is_padded = True
+        head = _OVERFLOW.pack(-1, max(self._left + 1, _OVERFLOW_SIZE))
+        return (head + bytes(max(size - len(head), 0)))[:size]
+
+
+def _damage(done: kernel.Done, offset: int) -> BadRecords | None:
+    return BadRecords(ErrorCode.corrupt_message, str(done.damage), offset=offset) if done.damage else None

@@ -1,0 +1,147 @@
+"""One compressed entry of a log as one that a client can read."""
+
+import struct
+from typing import Final
+from zlib import crc32
+
+from crc32c import crc32c
+
+from proxy.convert import kernel
+from proxy.convert.codecs import compress, decompress
+from proxy.convert.types import Counts, Target
+from proxy.errors import BadRecords, ErrorCode
+from proxy.wire.records import (
+    BATCH_HEADER_BYTES,
+    ENTRY_HEADER_BYTES,
+    MESSAGE_BYTES,
+    Codec,
+    Entry,
+    entries,
+    value_of,
+)
+
+__all__ = ["GROWTH", "inside", "rewrite", "transcode"]
+
+GROWTH: Final = 27
+"""Bytes by which a record grows at most: as a message of magic 1 it has 34 next to key and value, as a record 7 or
+more."""
+_WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
+_SIZE: Final = struct.Struct(">i")
+_CHECKED: Final = struct.Struct(">Ih")
+"""Checksum and attributes of a batch."""
+_CRC_AT: Final = 12
+_CHECKED_AT: Final = 16
+_APPEND_TIME: Final = 8
+
+
+def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, counts: Counts) -> memoryview:
+    """A compressed batch or wrapper as one wrapper of magic 0 or 1; empty if nothing in it is at *from_offset*.
+
+    All of it stays together, but for a codec that becomes none: that makes messages of it, from *from_offset* on.
+    Raises: BadRecords: it is damaged.
+    """
+    codec = target.codec(entry.codec)
+    assert codec is not None
+    is_wrapped = codec != Codec.NONE
+    plain = inside(entry, log, target.decompressed_bytes)
+    if entry.magic == 2:
+        done, inner = _from_records(plain, entry, 0 if is_wrapped else from_offset, target.magic, is_wrapped)
+    else:
+        done, inner = _from_messages(plain, entry)
+    if done.damage:
+        raise _corrupt(entry, str(done.damage))
+    if done.last_offset < from_offset:
+        return memoryview(b"")
+    counts.messages += done.messages
+    counts.headers_dropped += done.headers
+    if not is_wrapped:
+        return inner
+    counts.recompressions += 1
+    newest_ms = max(entry.max_ms, -1) if entry.is_append_time else done.newest_ms
+    value = compress(codec, inner, magic=target.magic)
+    return _wrapper(value, codec, done.last_offset, newest_ms, entry, target.magic)
+
+
+def _from_records(
+    plain: memoryview, entry: Entry, from_offset: int, magic: int, is_wrapped: bool
+) -> tuple[kernel.Done, memoryview]:
+    room = memoryview(bytearray(len(plain) + GROWTH * min(entry.records, len(plain) // 7)))
+    done = kernel.convert_records(
+        plain,
+        entry.records,
+        entry.base_offset,
+        entry.last_offset,
+        entry.base_ms,
+        entry.max_ms,
+        entry.is_append_time,
+        from_offset,
+        magic,
+        is_wrapped and magic == 1,
+        room,
+    )
+    return done, room[: done.size]
+
+
+def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memoryview]:
+    """The inside of a wrapper of magic 1, whose offset is that of the last message inside."""
+    last = -1
+    for message in entries(plain):
+        last = message.last_offset
+    if last > entry.last_offset:
+        raise _corrupt(entry, "its offset is before the last one inside")
+    room = memoryview(bytearray(len(plain)))
+    done = kernel.convert_messages(plain, entry.last_offset - last, room)
+    return done, room[: done.size]
+
+
+def _wrapper(
+    value: bytes | bytearray | memoryview, codec: int, offset: int, time_ms: int, entry: Entry, magic: int
+) -> memoryview:
+    size = MESSAGE_BYTES[magic] + len(value)
+    attributes = codec | (_APPEND_TIME if magic and entry.is_append_time else 0)
+    fields = (offset, size - ENTRY_HEADER_BYTES, 0, magic, attributes, *((time_ms,) * magic), -1, len(value))
+    written = bytearray(size)
+    _WRAPPERS[magic].pack_into(written, 0, *fields)
+    written[MESSAGE_BYTES[magic] :] = value
+    view = memoryview(written)
+    struct.pack_into(">I", written, _CRC_AT, crc32(view[_CRC_AT + 4 :]))
+    return view
+
+
+def transcode(entry: Entry, log: memoryview, _from_offset: int, target: Target, counts: Counts) -> memoryview:
+    """A batch with another codec, else the same.
+
+    Raises: BadRecords: it is damaged.
+    """
+    codec = target.codec(entry.codec)
+    assert codec is not None
+    records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
+    size = BATCH_HEADER_BYTES + len(records)
+    written = bytearray(size)
+    written[:BATCH_HEADER_BYTES] = log[entry.at : entry.at + BATCH_HEADER_BYTES]
+    written[BATCH_HEADER_BYTES:] = records
+    _SIZE.pack_into(written, 8, size - ENTRY_HEADER_BYTES)
+    attributes = entry.attributes & ~7 | codec
+    struct.pack_into(">h", written, 21, attributes)
+    view = memoryview(written)
+    struct.pack_into(">I", written, 17, crc32c(view[21:]))
+    counts.messages += entry.records
+    counts.recompressions += 1
+    return view
+
+
+def inside(entry: Entry, log: memoryview, limit: int) -> memoryview:
+    """What is compressed in a batch or wrapper.
+
+    Raises: BadRecords: it is damaged, or more than *limit* bytes.
+    """
+    try:
+        data = log[entry.at + BATCH_HEADER_BYTES : entry.end] if entry.magic == 2 else value_of(entry, log)
+        plain = decompress(entry.codec, data, magic=entry.magic, limit=limit)
+    except BadRecords as error:
+        raise BadRecords(error.code, str(error), offset=entry.base_offset) from None
+    return memoryview(plain)
+
+
+def _corrupt(entry: Entry, why: str) -> BadRecords:
+    return BadRecords(ErrorCode.corrupt_message, why, offset=entry.base_offset)

@@ -1,0 +1,83 @@
+"""How many bytes the entries behind the first messages of a set will become, as far as it can be known cheaply.
+
+What is not compressed is known by a walk over its records that writes nothing. What is compressed is guessed.
+"""
+
+from typing import Final, NamedTuple
+
+from proxy.convert import kernel
+from proxy.convert.aborted import Aborted
+from proxy.convert.kinds import Kind, kind_of
+from proxy.convert.types import Target
+from proxy.errors import BadRecords
+from proxy.wire.records import BATCH_HEADER_BYTES, MESSAGE_BYTES, Entry, entries
+
+__all__ = ["Behind", "Growth", "size_behind"]
+
+_SAVED: Final = BATCH_HEADER_BYTES - MESSAGE_BYTES[1]
+"""Bytes by which a wrapper is smaller than a batch with the same inside."""
+
+
+_MARGIN: Final = 32
+"""A guess is raised by this part of it: one that is a little too high wastes that little, one that is a little too
+low cuts a whole batch off, which is fetched again."""
+
+
+class Behind(NamedTuple):
+    """What follows the first messages."""
+
+    size: int
+    end: int
+    """Of the last complete entry in the source."""
+    is_exact: bool
+
+
+class Growth:
+    """By how much compressed batches grow: a record as much as in the first one, and none shrinks.
+
+    KIP-283 takes them to stay as large as they are. But the checksum and time that each message has for itself do
+    not compress away, and what stays of them is much the same for each message of a log.
+    """
+
+    __slots__ = ("_each", "_saved")
+
+    def __init__(self, first: Entry, size: int, target: Target) -> None:
+        """*size*: what *first* has become; itself, where it tells nothing."""
+        self._saved = _SAVED if target.magic < 2 else 0
+        self._each = max(size + self._saved - first.size, 0) / max(first.records, 1)
+
+    def size_of(self, entry: Entry) -> int:
+        guess = entry.size - self._saved + int(self._each * entry.records)
+        return guess + guess // _MARGIN
+
+
+def size_behind(
+    first: Entry, log: memoryview, offset: int, target: Target, aborted: Aborted, growth: Growth
+) -> Behind:
+    """What is behind *first* will come to.
+
+    It counts to where the conversion will end: to the first entry whose damage shows without a conversion, or whose
+    codec is refused. Checksums are not looked at.
+    Args: aborted: as it is behind *first*; it is changed.
+    """
+    size = run_at = run_end = 0
+    end = first.end
+    is_exact = True
+    try:
+        for entry in entries(log, first.end):
+            kind = kind_of(entry, log, offset, target, aborted)
+            if kind is Kind.MESSAGES and run_end == entry.at:
+                run_end = entry.end
+            elif kind is Kind.MESSAGES:
+                size += kernel.measure_entries(log, run_at, run_end, offset, target.magic).size
+                run_at, run_end = entry.at, entry.end
+            elif kind is Kind.COPY:
+                size += entry.size
+            elif kind is Kind.WRAPPER:
+                size += growth.size_of(entry)
+                is_exact = False
+            end = entry.end
+    except BadRecords:
+        pass
+    size += kernel.measure_entries(log, run_at, run_end, offset, target.magic).size
+    return Behind(size, end, is_exact)
