@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from proxy.cli.options import readme_table
+from proxy.convert.versions import table as versions
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -15,6 +16,15 @@ def test_the_table_of_options_is_the_programs_own() -> None:
 
     assert end
     assert table == readme_table(), f"put this between the marks:\n{readme_table()}"
+
+
+def test_the_table_of_versions_is_that_of_the_lifts() -> None:
+    _, _, rest = README.partition("## Versions that Kafka 4 removed\n")
+    table, end, _ = rest.partition("<!-- end -->")
+    _, _, table = table.partition("a test keeps it equal -->\n")
+
+    assert end
+    assert table == versions.readme_table(), f"put this between the marks:\n{versions.readme_table()}"
 
 
 def test_every_make_target_that_it_names_exists() -> None:

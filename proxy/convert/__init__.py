@@ -2,7 +2,7 @@
 
 It is pure and shares nothing, so that a large conversion can run in a worker thread. The loops over records are in
 ``kernel``, compiled where there is a compiler. It never imports trio, and knows no requests: only the records of
-one partition.
+one partition. Requests of old versions are what ``versions`` is about.
 
 ``down.Conversion`` turns a fetched log into messages, lazily (KIP-283)::
 

@@ -10,11 +10,12 @@ from proxy.convert.types import Outcome, Target
 from proxy.wire.fetch import FetchRequest, Key, PartitionReply
 from proxy.wire.records import Codec
 
-__all__ = ["DEFAULT_POLICY", "Job", "Policy", "begin_all"]
+__all__ = ["DEFAULT_POLICY", "Job", "Policy", "are_small", "begin_all"]
 
 _MAGIC_1_VERSION: Final = 2
 _MAGIC_2_VERSION: Final = 4
 _ZSTD_VERSION: Final = 10
+_SMALL_BYTES: Final = 16 * 1024
 
 
 @attrs.frozen
@@ -68,6 +69,11 @@ class Job:
         if not needs(records, offset, target):
             return None
         return cls(key, reply, Conversion(records, offset, target, reply.aborted or ()))
+
+
+def are_small(jobs: tuple[Job, ...]) -> bool:
+    """Whether they may be begun at once: nobody else waits for long then."""
+    return sum(len(job.reply.records) for job in jobs) <= _SMALL_BYTES
 
 
 def begin_all(jobs: tuple[Job, ...]) -> None:

@@ -17,6 +17,7 @@ import attrs
 
 from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneName, Learn, OpenLane
+from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
@@ -353,11 +354,15 @@ class Reader:
 
     def _finish(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         jobs = self._tables.hand_out(exchange)
-        if jobs:
-            self._stage = Converting(jobs)
-            yield Convert(jobs)
-        else:
+        if not jobs:
             yield from self._answer(exchange, now_s)
+            return
+        self._stage = Converting(jobs)
+        if are_small(jobs):
+            begin_all(jobs)
+            yield from self._converted(now_s)
+        else:
+            yield Convert(jobs)
 
     def _converted(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange

@@ -1,7 +1,7 @@
 """Connections to brokers, and the handshake that tells what a broker serves."""
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -62,8 +62,15 @@ class BrokerConnection:
 
     async def _exchange(self, request: RequestPayload) -> memoryview:
         self._correlation_id += 1
+        return await self.exchange([messages.request_frame(self._correlation_id, self._client_id, request)])
+
+    async def exchange(self, pieces: Sequence[bytes | memoryview]) -> memoryview:
+        """Send one frame and return the answer to it, without its size.
+
+        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: that was no frame.
+        """
         try:
-            await self.frames.send([messages.request_frame(self._correlation_id, self._client_id, request)])
+            await self.frames.send(pieces)
             frames = await self.frames.receive()
         except OSError as broken:
             raise BrokerUnavailable(f"{self.frames.peer}: {broken}") from broken

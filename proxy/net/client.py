@@ -17,10 +17,10 @@ from proxy.errors import (
     MalformedFrame,
     ProxyError,
 )
-from proxy.fetch.converting import Job, begin_all
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.brokers import connect, open_broker
+from proxy.net.errands import Errands
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
@@ -32,10 +32,11 @@ from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
-    Convert,
-    Converted,
     Delivered,
+    DoWork,
     Draining,
+    Errand,
+    ErrandDone,
     Event,
     Learn,
     Leave,
@@ -51,6 +52,8 @@ from proxy.relay.commands import (
     Send,
     Tick,
     Told,
+    WorkDone,
+    Worker,
 )
 from proxy.trace import ConversionRecord, DamageRecord, Record
 from proxy.wire.addresses import Place
@@ -59,7 +62,6 @@ from proxy.wire.frames import Chunks, Piece
 
 __all__ = ["ClientConnection", "Services"]
 
-_AT_ONCE_BYTES = 16 * 1024
 _LOG_EVERY_S = 5.0
 _FAREWELL_S = 1.0
 """How long closing a session may take, with a broker that may be gone."""
@@ -109,6 +111,7 @@ class ClientConnection:
         self._verifier = Verifier(
             node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
         )
+        self._errands = Errands(node_id, services.topology.address_of, services.connect_timeout_s, services.log)
         self._outbox = Outbox(client, self._observe_conversion)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -140,6 +143,7 @@ class ClientConnection:
                 await self._say_farewell()
             for link in self._links.values():
                 link.frames.close()
+            self._errands.close()
 
     def drain(self) -> None:
         """Answer at once what waits."""
@@ -217,9 +221,6 @@ class ClientConnection:
                 self._send(link, pieces)
             case Note(record):
                 self._observe(record)
-            case Convert(jobs):
-                assert self._nursery is not None
-                self._nursery.start_soon(self._begin, jobs)
             case Learn(topics):
                 services.topology.learn(topics, self._told)
             case OpenLink(link, client_id):
@@ -230,6 +231,12 @@ class ClientConnection:
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
+            case Errand():
+                assert self._nursery is not None
+                self._nursery.start_soon(self._run_errand, command)
+            case DoWork(worker, run):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._work, worker, run)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
                 tell("lane-closed", node=self._node_id, lane=link.value, reason=why)
@@ -261,14 +268,6 @@ class ClientConnection:
         told["converted_bytes"] += record.in_bytes
         told["padding_bytes"] += record.padding_bytes
         self._observe(record)
-
-    async def _begin(self, jobs: tuple[Job, ...]) -> None:
-        """Convert the start of each of *jobs*; what is large in a thread, so that nobody else waits for it."""
-        if sum(len(job.reply.records) for job in jobs) <= _AT_ONCE_BYTES:
-            begin_all(jobs)
-        else:
-            await trio.to_thread.run_sync(begin_all, jobs)
-        self._handle(Converted())
 
     def _reply(self, pieces: Sequence[Piece]) -> None:
         try:
@@ -306,6 +305,12 @@ class ClientConnection:
             self._has_mail = trio.Event()
             while self._mail:
                 self._handle(self._mail.popleft())
+
+    async def _run_errand(self, errand: Errand) -> None:
+        self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
+
+    async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
+        self._handle(WorkDone(worker, await trio.to_thread.run_sync(run, abandon_on_cancel=True)))
 
     # ------------------------------------------------------------------------------------------- the links
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, assert_never
 
-import attrs
-
 from proxy.bypass import Bypass
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
+from proxy.errors import BrokerProtocolError, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
 from proxy.fetch.commands import LaneName
+from proxy.fetch.converting import begin_all
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
 from proxy.fetch.reading import Reading
@@ -21,10 +20,10 @@ from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
     Command,
-    Convert,
-    Converted,
     Delivered,
+    DoWork,
     Draining,
+    ErrandDone,
     Event,
     Learn,
     Leave,
@@ -40,13 +39,16 @@ from proxy.relay.commands import (
     Send,
     Tick,
     Told,
+    WorkDone,
+    Worker,
 )
+from proxy.relay.passing import PassThrough
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
-from proxy.wire import addresses, api_versions, fetch, produce
+from proxy.wire import api_versions, fetch
 from proxy.wire.addresses import Place
-from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, passes
-from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header
+from proxy.wire.apis import ApiKey, passes
+from proxy.wire.headers import RequestHeader, read_request_header
 
 __all__ = ["ClientRelay"]
 
@@ -59,14 +61,6 @@ _LINKS: Final = {LaneName.PATIENT: Link.PATIENT, LaneName.QUICK: Link.QUICK}
 _NAMES: Final = {link: lane for lane, link in _LINKS.items()}
 
 
-@attrs.frozen
-class _Owed:
-    """An answer that the broker owes on the pass-through link."""
-
-    header: RequestHeader
-    slot: Slot
-
-
 class ClientRelay:
     """Decides for one client connection, which came to the listener of broker *node_id*.
 
@@ -74,7 +68,6 @@ class ClientRelay:
     """
 
     def __init__(self, node_id: BrokerId, place: Place, jitter: float, reading: Reading) -> None:
-        self._place = place
         self._topology = Topology()
         self._new_reader = partial(Reader, node_id, place, jitter, reading)
         self._reader = self._new_reader()
@@ -83,24 +76,20 @@ class ClientRelay:
         self._draining = False
         self._way_out = WayOut()
         self._pipeline = Pipeline()
+        self._pass = PassThrough(self._pipeline, place)
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
         """The one that the reader answers."""
-        self._owed: deque[_Owed] = deque()
-        self._pass_is_open = False
-        self._waiting: list[bytes | memoryview] | None = None
-        """What goes out on the pass-through link once it is open; None while nobody opens it."""
-        self._unanswered = False
-        """Whether the last thing on the pass-through link was a produce request without an answer."""
 
     @property
     def takes_requests(self) -> bool:
-        """Whether the client should be read: not while what it sent waits here for the broker to be connected."""
-        return len(self._pipeline) < _IN_FLIGHT and self._waiting is None
+        """Whether the client should be read: not while what it sent waits here for the broker."""
+        return len(self._pipeline) < _IN_FLIGHT and self._pass.takes_requests
 
     @property
     def deadline_s(self) -> float | None:
-        return self._reader.deadline_s
+        deadlines = (self._reader.deadline_s, self._pass.deadline_s)
+        return min((each for each in deadlines if each is not None), default=None)
 
     def is_busy(self, lane: Link) -> bool:
         """Whether the broker would not look at another frame on that lane yet."""
@@ -128,11 +117,13 @@ class ClientRelay:
                 self._topology = topology
                 yield from self._request(frame, bypass, now_s)
             case LinkFrame(link, frame):
-                passed = link is Link.PASS
-                yield from self._passed_answer(frame) if passed else self._lane_answer(link, frame, now_s)
+                if link is Link.PASS:
+                    yield from self._passed(self._pass.answered(frame, now_s))
+                else:
+                    yield from self._lane_answer(link, frame, now_s)
             case LinkOpened(link, ranges):
                 if link is Link.PASS:
-                    yield from self._pass_opened()
+                    yield from self._pass.opened()
                 else:
                     yield from self._fetched(self._reader.opened(_NAMES[link], ranges, now_s), now_s)
             case LinkAnswering(link):
@@ -140,15 +131,22 @@ class ClientRelay:
                     yield from self._fetched(self._reader.answering(_NAMES[link], now_s), now_s)
             case LinkLost(link):
                 if link is Link.PASS:
-                    self._pass_lost()
+                    self._pass.lost()
                 else:
                     yield from self._fetched(self._reader.lost(_NAMES[link], now_s), now_s)
             case Told(topology):
                 self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
-            case Converted():
-                yield from self._fetched(self._reader.converted(now_s), now_s)
+            case ErrandDone(frame):
+                yield from self._passed(self._pass.errand_done(frame, now_s))
+            case WorkDone(worker, result):
+                if worker is Worker.READER:
+                    yield from self._fetched(self._reader.converted(now_s), now_s)
+                else:
+                    yield from self._passed(self._pass.worked(result, now_s))
             case Tick():
+                self._pass.tick(now_s)
+                yield from self._ready()
                 yield from self._fetched(self._reader.tick(now_s), now_s)
             case MemoryNeeded():
                 yield from self._fetched(self._reader.drop_held(now_s), now_s)
@@ -161,6 +159,9 @@ class ClientRelay:
     # ------------------------------------------------------------------------------------------- requests
 
     def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
+        if self._pass.takes_token(frame):
+            yield from self._pass.token(frame)
+            return
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
@@ -168,7 +169,7 @@ class ClientRelay:
                 request = fetch.read_request(header, cursor)
                 if version >= _SERVED_BY_ALL and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)
-                    yield from self._pass_answered(header, frame)
+                    yield from self._passed(self._pass.request(header, frame, now_s))
                     yield from self._leave_reader(now_s)
                 else:
                     yield from self._close_left_behind(header)
@@ -181,14 +182,9 @@ class ClientRelay:
                 return
             if not passes(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
-            answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
+            yield from self._passed(self._pass.request(header, frame, now_s))
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
-        if answered:
-            yield from self._pass_answered(header, frame)
-        else:
-            yield from self._pass_on(frame)
-            self._unanswered = True
 
     def _close_left_behind(self, client: RequestHeader) -> Iterator[Command]:
         """Close the session that the client had with the broker while it was bypassed; its answer is nobody's."""
@@ -196,24 +192,7 @@ class ClientRelay:
         if session_id != NO_SESSION:
             options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
             framed = fetch.write_request(client, options, session_id, FINAL_EPOCH, {}, ())
-            yield from self._pass_on(memoryview(framed)[_SIZE.size :])
-            self._unanswered = False
-            self._owed.append(_Owed(client, Slot()))
-
-    def _pass_answered(self, header: RequestHeader, frame: memoryview) -> Iterator[Command]:
-        yield from self._pass_on(frame)
-        self._unanswered = False
-        self._owed.append(_Owed(header, self._pipeline.expect()))
-
-    def _pass_on(self, frame: memoryview) -> Iterator[Command]:
-        framed: list[bytes | memoryview] = [_SIZE.pack(len(frame)), frame]
-        if self._pass_is_open:
-            yield Send(Link.PASS, framed)
-        elif self._waiting is None:
-            self._waiting = framed
-            yield OpenLink(Link.PASS, None)
-        else:
-            self._waiting += framed
+            yield from self._pass.ask_for_nobody(client, framed)
 
     def _next_fetch(self, now_s: float) -> Iterator[Command]:
         """Look at the oldest fetch that waits, unless one is being answered."""
@@ -233,27 +212,9 @@ class ClientRelay:
 
     # -------------------------------------------------------------------------------------------- answers
 
-    def _passed_answer(self, frame: memoryview) -> Iterator[Command]:
-        if not self._owed:
-            raise BrokerProtocolError("an answer to nothing")
-        owed = self._owed.popleft()
-        header = owed.header
-        try:
-            if read_correlation_id(frame) != header.correlation_id:
-                raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
-            owed.slot.pieces = self._rewritten(header, frame)
-        except MalformedFrame as wrong:
-            api = f"API {header.api_key} v{header.api_version}"
-            raise BrokerProtocolError(f"a malformed answer to {api}: {wrong}") from wrong
+    def _passed(self, commands: Iterable[Command]) -> Iterator[Command]:
+        yield from commands
         yield from self._ready()
-
-    def _rewritten(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
-        key, version = header.api_key, header.api_version
-        if key == ApiKey.API_VERSIONS:
-            return [api_versions.rewrite(version, frame)]
-        if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
-            return addresses.rewrite(key, version, frame, self._place)
-        return [_SIZE.pack(len(frame)), frame]
 
     def _lane_answer(self, link: Link, frame: memoryview, now_s: float) -> Iterator[Command]:
         try:
@@ -281,7 +242,7 @@ class ClientRelay:
                 case fetching.Learn(topics):
                     yield Learn(topics)
                 case fetching.Convert(jobs):
-                    yield Convert(jobs)
+                    yield DoWork(Worker.READER, partial(begin_all, jobs))
                 case fetching.Note(record):
                     yield Note(record)
                 case fetching.Answered(pieces):
@@ -298,20 +259,3 @@ class ClientRelay:
     def _ready(self) -> Iterator[Command]:
         for pieces in self._pipeline.ready():
             yield Reply(pieces)
-
-    # ------------------------------------------------------------------------------ the pass-through link
-
-    def _pass_opened(self) -> Iterator[Command]:
-        self._pass_is_open = True
-        waiting, self._waiting = self._waiting, None
-        if waiting:
-            yield Send(Link.PASS, waiting)
-
-    def _pass_lost(self) -> None:
-        """Brokers close what is idle: only a client that waits for something must hear of it.
-
-        A broker that cannot fulfil a produce request without an answer closes the connection, to be noticed.
-        """
-        self._pass_is_open = False
-        if self._owed or self._waiting is not None or self._unanswered:
-            raise BrokerUnavailable("the broker went away")

@@ -1,12 +1,11 @@
 """What happened on a client connection, and what is to be done about it."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from proxy.bypass import Bypass
-from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
@@ -17,10 +16,11 @@ __all__ = [
     "ClientFrame",
     "CloseLink",
     "Command",
-    "Convert",
-    "Converted",
     "Delivered",
+    "DoWork",
     "Draining",
+    "Errand",
+    "ErrandDone",
     "Event",
     "Learn",
     "Leave",
@@ -36,6 +36,8 @@ __all__ = [
     "Send",
     "Tick",
     "Told",
+    "WorkDone",
+    "Worker",
 ]
 
 
@@ -48,6 +50,13 @@ class Link(enum.Enum):
     """A lane: carries Sidefetch's fetches. Opened with a handshake, so that the broker's versions are known."""
     QUICK = "quick"
     """The other lane."""
+
+
+class Worker(enum.Enum):
+    """Whose work takes so long that it is done in a thread."""
+
+    READER = "reader"
+    PASS = "pass"  # noqa: S105
 
 
 # -------------------------------------------------------------------------------------------------- events
@@ -101,11 +110,6 @@ class Told:
 
 
 @attrs.frozen
-class Converted:
-    """What ``Convert`` asked for is done."""
-
-
-@attrs.frozen
 class Tick:
     """``deadline_s`` has passed."""
 
@@ -120,6 +124,22 @@ class Draining:
     """Sidefetch stops: no fetch may wait for long any more."""
 
 
+@attrs.frozen
+class ErrandDone:
+    """What became of an ``Errand``."""
+
+    frame: memoryview | None
+    """The coordinator's answer, without its size; None if there was no coordinator to be had."""
+
+
+@attrs.frozen
+class WorkDone:
+    """What became of ``DoWork``."""
+
+    worker: Worker
+    result: object
+
+
 Event = (
     ClientFrame
     | LinkOpened
@@ -127,10 +147,11 @@ Event = (
     | LinkFrame
     | LinkLost
     | Told
-    | Converted
     | Tick
     | MemoryNeeded
     | Draining
+    | ErrandDone
+    | WorkDone
 )
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -202,15 +223,27 @@ class Learn:
 
 
 @attrs.frozen
-class Convert:
-    """Have these begun, by ``begin_all``; ``Converted`` must follow."""
-
-    jobs: tuple[Job, ...]
-
-
-@attrs.frozen
 class Note:
     record: Record
 
 
-Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Convert | Note
+@attrs.frozen
+class Errand:
+    """Ask the coordinator of *group*, wherever that is; ``ErrandDone`` must follow. There is one at a time."""
+
+    group: str
+    pieces: Sequence[bytes | memoryview]
+    """A frame."""
+    afresh: bool
+    """Whether the one found before is not it any more, or not ready yet."""
+
+
+@attrs.frozen
+class DoWork:
+    """Call *run* where it keeps nobody waiting; ``WorkDone`` must follow. There is one at a time of each worker."""
+
+    worker: Worker
+    run: Callable[[], object]
+
+
+Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note | Errand | DoWork

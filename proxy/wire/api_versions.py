@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from proxy.wire import messages
-from proxy.wire.apis import ApiKey, ApiRanges, VersionRange, offered
+from proxy.wire.apis import NOTHING_LIFTED, ApiKey, ApiRanges, Lifted, VersionRange, offered
 from proxy.wire.primitives import Cursor
 
 __all__ = ["MAX_VERSION", "ranges_of", "read", "rewrite", "unsupported"]
@@ -31,10 +31,10 @@ def ranges_of(body: Any) -> ApiRanges:
     return {int(each.api_key): VersionRange(each.min_version, each.max_version) for each in body.api_keys}
 
 
-def rewrite(version: int, frame: bytes | memoryview) -> bytes:
-    """A broker's answer, with size, narrowed to what Sidefetch can honour; all else as the broker said it."""
+def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LIFTED) -> bytes:
+    """A broker's answer, with size, made what Sidefetch can honour; all else as the broker said it."""
     correlation_id, body = read(version, frame)
-    ranges = offered(ranges_of(body))
+    ranges = offered(ranges_of(body), lifted)
     narrowed = tuple(
         dataclasses.replace(
             each,

@@ -9,7 +9,17 @@ from kio.schema.index import api_key_map
 
 from proxy.wire import fetch
 
-__all__ = ["CARRIES_ADDRESSES", "KNOWN_KEYS", "ApiKey", "ApiRanges", "VersionRange", "offered", "passes"]
+__all__ = [
+    "CARRIES_ADDRESSES",
+    "KNOWN_KEYS",
+    "NOTHING_LIFTED",
+    "ApiKey",
+    "ApiRanges",
+    "Lifted",
+    "VersionRange",
+    "offered",
+    "passes",
+]
 
 
 class ApiKey(enum.IntEnum):
@@ -17,10 +27,27 @@ class ApiKey(enum.IntEnum):
 
     PRODUCE = 0
     FETCH = 1
+    LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     SHARE_FETCH = 78
@@ -88,11 +115,17 @@ def passes(api_key: int, version: int) -> bool:
     return api_key not in _BOUNDED or version in _BOUNDED[api_key]
 
 
-def offered(broker: ApiRanges) -> dict[int, VersionRange]:
+Lifted = Mapping[tuple[int, int], int]
+"""API key and version that a broker need not serve, to the version that it is lifted to."""
+
+NOTHING_LIFTED: Final[Lifted] = MappingProxyType({})
+
+
+def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, VersionRange]:
     """What ApiVersions may offer in front of a broker that serves *broker*: nothing we cannot honour.
 
-    Minimums stay as the broker tells them, though it may not serve them: librdkafka up to 2.10 looks for exact
-    versions within the ranges and leaves out compression, message formats or groups when one is missing.
+    Minimums are what the broker tells, or what is *lifted* to a version that it serves: librdkafka up to 2.10 looks
+    for exact versions within the ranges and leaves out compression, message formats or groups when one is missing.
     """
     ranges = {}
     for api_key, served in broker.items():
@@ -101,5 +134,12 @@ def offered(broker: ApiRanges) -> dict[int, VersionRange]:
         bound = _BOUNDED.get(api_key, served)
         common = VersionRange(max(served.first, bound.first), min(served.last, bound.last))
         if common.first <= common.last:
-            ranges[api_key] = common
+            ranges[api_key] = _widened(api_key, common, lifted)
     return ranges
+
+
+def _widened(api_key: int, served: VersionRange, lifted: Lifted) -> VersionRange:
+    first = served.first
+    while lifted.get((api_key, first - 1)) in served:
+        first -= 1
+    return VersionRange(first, served.last)

@@ -15,7 +15,7 @@ from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 from proxy.errors import MalformedFrame
 from proxy.wire.frames import with_size
 
-__all__ = ["read_entity", "read_response", "request_frame", "response_frame", "response_type"]
+__all__ = ["entity_bytes", "read_entity", "read_response", "request_frame", "response_frame", "response_type"]
 
 E = TypeVar("E", bound=Entity)
 
@@ -50,13 +50,16 @@ def read_response(response: type[ResponsePayload], frame: bytes | memoryview) ->
     return header.correlation_id, body
 
 
+def entity_bytes(entity: Entity) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
 def response_frame(correlation_id: int, body: ResponsePayload) -> bytes:
     """An answer as a frame, with its size."""
-    kind = type(body)
-    buffer = io.BytesIO()
-    entity_writer(kind.__header_schema__)(buffer, kind.__header_schema__(correlation_id=i32(correlation_id)))
-    entity_writer(kind)(buffer, body)
-    return with_size(buffer.getvalue())
+    header = body.__header_schema__(correlation_id=i32(correlation_id))
+    return with_size(entity_bytes(header) + entity_bytes(body))
 
 
 def request_frame(correlation_id: int, client_id: str | None, body: RequestPayload) -> bytes:
@@ -69,7 +72,4 @@ def request_frame(correlation_id: int, client_id: str | None, body: RequestPaylo
         correlation_id=i32(correlation_id),
         client_id=client_id,
     )
-    buffer = io.BytesIO()
-    entity_writer(header_type)(buffer, header)
-    entity_writer(kind)(buffer, body)
-    return with_size(buffer.getvalue())
+    return with_size(entity_bytes(header) + entity_bytes(body))

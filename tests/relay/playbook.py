@@ -16,15 +16,14 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from proxy.bypass import Bypass
-from proxy.fetch.converting import DEFAULT_POLICY, Policy, begin_all
+from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
     Command,
-    Convert,
-    Converted,
+    DoWork,
     Event,
     Learn,
     Link,
@@ -35,6 +34,7 @@ from proxy.relay.commands import (
     Send,
     Tick,
     Told,
+    WorkDone,
 )
 from proxy.wire import messages
 from proxy.wire.apis import VersionRange
@@ -104,14 +104,14 @@ class Play:
         broker_fetch: int = NEWEST,
         patience_s: float = 0,
         policy: Policy = DEFAULT_POLICY,
-        converts: bool = True,
+        works: bool = True,
     ) -> None:
-        """*converts*: what is to be converted is, at once."""
+        """*works*: what takes long is done at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
         reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy)
-        self._converts = converts
+        self._works = works
         self.relay = ClientRelay(BrokerId(1), self.place, 0.0, reading)
         self.bypass = Bypass()
         self.asked: list[Asked] = []
@@ -138,9 +138,8 @@ class Play:
                     case Send(link, pieces):
                         self._last[link] = self._read_fetch(link, b"".join(pieces))
                         self.asked.append(self._last[link])
-                    case Convert(jobs) if self._converts:
-                        begin_all(jobs)
-                        pending.append(Converted())
+                    case DoWork(worker, run) if self._works:
+                        pending.append(WorkDone(worker, run()))
                     case _:
                         left.append(command)
         return left

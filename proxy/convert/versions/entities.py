@@ -1,0 +1,115 @@
+"""Entities in kio's style, and one made of another.
+
+None of the removed versions is flexible, so none has tagged fields, and headers are request v1 and response v0.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, Final, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v1.header import RequestHeader
+from kio.schema.response_header.v0.header import ResponseHeader
+from kio.static.constants import EntityType
+from kio.static.primitive import i16
+
+from proxy.errors import MalformedFrame
+from proxy.wire import messages
+
+__all__ = ["Code", "Nested", "OldRequest", "OldResponse", "read", "recast", "same", "up_to", "write"]
+
+E = TypeVar("E")
+Code = Callable[[ErrorCode], ErrorCode]
+"""An error as a broker tells it to one as a client understands it."""
+
+_NOTHING: Final = object()
+
+
+class Nested:
+    """What entities of an array have in common."""
+
+    __slots__ = ()
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = False
+
+
+class OldRequest(Nested):
+    __slots__ = ()
+    __type__: ClassVar = EntityType.request
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+class OldResponse(Nested):
+    __slots__ = ()
+    __type__: ClassVar = EntityType.response
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+
+
+def read(kind: type[E], body: memoryview) -> E:
+    """All of *body* as an entity. Raises: MalformedFrame: it is none, or more than one."""
+    entity, end = messages.read_entity(kind, body)  # type: ignore[type-var]  # kio tells entities by their fields
+    if end != len(body):
+        raise MalformedFrame(f"{len(body) - end} bytes behind {kind.__qualname__}")
+    return entity
+
+
+def write(entity: Any) -> list[bytes | memoryview]:
+    return [messages.entity_bytes(entity)]
+
+
+def same(code: ErrorCode) -> ErrorCode:
+    return code
+
+
+def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
+    """Codes after *newest* become UNKNOWN_SERVER_ERROR, and others what *instead* says, by their names.
+
+    *newest* is the last that Kafka had when its own clients still sent the version: they know none after it.
+    """
+
+    def code(told: ErrorCode) -> ErrorCode:
+        if told.name in instead:
+            return instead[told.name]
+        return told if int(told) <= int(newest) else ErrorCode.unknown_server_error
+
+    return code
+
+
+def recast(kind: type[E], entity: Any, code: Code = same, **given: Any) -> E:
+    """A *kind* with the fields of *entity* that it has, at every depth; error codes through *code*.
+
+    Args:   given: what *entity* does not have, by name: a value, or a function of the entity at that depth. What is
+            neither there nor given is as it is by default.
+    """
+    fields = {}
+    for name, item, default in _fields(cast(Any, kind)):
+        if name in given:
+            value = given[name]
+            fields[name] = value(entity) if callable(value) else value
+        elif not hasattr(entity, name):
+            assert default is not _NOTHING, f"{kind.__qualname__}.{name} is not given"
+        else:
+            fields[name] = _value(getattr(entity, name), item, code, given)
+    return kind(**fields)
+
+
+def _value(value: Any, item: Any, code: Code, given: dict[str, Any]) -> Any:
+    if item is not None and value is not None:
+        return tuple(recast(item, each, code, **given) for each in value)
+    return code(value) if isinstance(value, ErrorCode) else value
+
+
+@cache
+def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
+    """Name, entity of the items or None, default or ``_NOTHING``."""
+    hints = get_type_hints(kind)
+    fields = []
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        inner = get_args(hint)[0] if get_origin(hint) is tuple else None
+        item = inner if dataclasses.is_dataclass(inner) else None
+        missing = field.default is dataclasses.MISSING
+        fields.append((field.name, item, _NOTHING if missing else field.default))
+    return fields

@@ -1,0 +1,23 @@
+"""Fetch (API key 1) v0 to v3: read like every fetch, and the records converted to what the version can carry."""
+
+from typing import Final
+
+from proxy.convert.versions.lift import Lift
+from proxy.wire.apis import ApiKey
+
+__all__ = ["LIFTS"]
+
+_SINCE: Final = 4
+
+LIFTS: Final = tuple(
+    Lift(
+        "Fetch",
+        ApiKey.FETCH,
+        version,
+        _SINCE,
+        adds="read_uncommitted, and a limit for the whole answer" if version < 3 else "read_uncommitted",
+        loses="headers of records, control records, producers' ids",
+        steps=None,
+    )
+    for version in range(_SINCE)
+)

@@ -1,0 +1,119 @@
+"""OffsetCommit (API key 8) v0 and v1: asked of the group's coordinator, wherever the client has sent it.
+
+v0 kept offsets in ZooKeeper, by any broker; v1 was the first for the coordinator, with a time for each partition
+from which the offset was to be kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_commit.v2 import response as v2
+from kio.schema.offset_commit.v2.request import OffsetCommitRequest
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i16, i32, i64
+
+from proxy.convert.versions.coordinator import ask_coordinator
+from proxy.convert.versions.entities import Code, Nested, OldRequest, read, recast, up_to, write
+from proxy.convert.versions.lift import Lift, Steps
+from proxy.wire.apis import ApiKey
+
+__all__ = ["LIFTS", "OffsetCommitRequestV0", "OffsetCommitRequestV1"]
+
+_NOT_READY: Final = {
+    "coordinator_load_in_progress": ErrorCode.unknown_server_error,
+    "coordinator_not_available": ErrorCode.unknown_server_error,
+    "not_coordinator": ErrorCode.unknown_server_error,
+}
+"""To a client of v0, which knows of no coordinator; ZooKeeper's troubles were told so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRequestPartitionV0(Nested):
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    committed_offset: i64 = field(metadata={"kafka_type": "int64"})
+    committed_metadata: str | None = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRequestTopicV0(Nested):
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    partitions: tuple[OffsetCommitRequestPartitionV0, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRequestV0(OldRequest):
+    __api_key__: ClassVar[i16] = i16(ApiKey.OFFSET_COMMIT)
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    topics: tuple[OffsetCommitRequestTopicV0, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRequestPartitionV1(Nested):
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    committed_offset: i64 = field(metadata={"kafka_type": "int64"})
+    commit_timestamp: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    committed_metadata: str | None = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRequestTopicV1(Nested):
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    partitions: tuple[OffsetCommitRequestPartitionV1, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRequestV1(OldRequest):
+    __version__: ClassVar[i16] = i16(1)
+    __api_key__: ClassVar[i16] = i16(ApiKey.OFFSET_COMMIT)
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    generation_id_or_member_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
+    member_id: str = field(metadata={"kafka_type": "string"})
+    topics: tuple[OffsetCommitRequestTopicV1, ...]
+
+
+def _steps(kind: type[Any], code: Code, body: memoryview) -> Steps:
+    request = read(kind, body)
+    lifted = recast(OffsetCommitRequest, request, member_id=_member_of)
+    answer = yield from ask_coordinator(request.group_id, write(lifted), v2.OffsetCommitResponse)
+    return write(recast(v2.OffsetCommitResponse, answer or _without_coordinator(lifted), code))
+
+
+def _member_of(request: Any) -> str:
+    return getattr(request, "member_id", "")
+
+
+def _without_coordinator(request: OffsetCommitRequest) -> v2.OffsetCommitResponse:
+    def refused(partition: Any) -> v2.OffsetCommitResponsePartition:
+        return v2.OffsetCommitResponsePartition(
+            partition_index=partition.partition_index, error_code=ErrorCode.coordinator_not_available
+        )
+
+    return v2.OffsetCommitResponse(
+        topics=tuple(
+            v2.OffsetCommitResponseTopic(name=topic.name, partitions=tuple(map(refused, topic.partitions)))
+            for topic in request.topics
+        )
+    )
+
+
+def _lift(version: int, steps: Callable[[memoryview], Steps], adds: str, loses: str) -> Lift:
+    return Lift("OffsetCommit", ApiKey.OFFSET_COMMIT, version, 2, adds, loses, steps)
+
+
+LIFTS: Final = (
+    _lift(
+        0,
+        partial(_steps, OffsetCommitRequestV0, up_to(ErrorCode.not_enough_replicas_after_append, **_NOT_READY)),
+        "no generation, no member, the broker's retention; sent to the group's coordinator",
+        "ZooKeeper: offsets are kept in Kafka",
+    ),
+    _lift(
+        1,
+        partial(_steps, OffsetCommitRequestV1, up_to(ErrorCode.cluster_authorization_failed)),
+        "the broker's retention; sent to the group's coordinator",
+        "the time of each commit, from which its retention was counted",
+    ),
+)

@@ -1,0 +1,72 @@
+"""OffsetFetch (API key 9) v0: asked of the group's coordinator, where v0 read ZooKeeper. The layout is v1's."""
+
+import dataclasses
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_fetch.v1 import response as v1
+from kio.schema.offset_fetch.v1.request import OffsetFetchRequest
+from kio.static.primitive import i64
+
+from proxy.convert.versions.coordinator import ask_coordinator
+from proxy.convert.versions.entities import read, up_to, write
+from proxy.convert.versions.lift import Lift, Steps
+from proxy.wire.apis import ApiKey
+
+__all__ = ["LIFTS"]
+
+_NO_OFFSET: Final = i64(-1)
+_CODE: Final = up_to(
+    ErrorCode.not_enough_replicas_after_append,
+    coordinator_load_in_progress=ErrorCode.unknown_server_error,
+    coordinator_not_available=ErrorCode.unknown_server_error,
+    not_coordinator=ErrorCode.unknown_server_error,
+)
+"""A client of v0 knows of no coordinator; ZooKeeper's troubles were told so."""
+
+
+def _steps(body: memoryview) -> Steps:
+    request = read(OffsetFetchRequest, body)
+    answer = yield from ask_coordinator(request.group_id, [body], v1.OffsetFetchResponse)
+    told = answer or _without_coordinator(request)
+    topics = (
+        dataclasses.replace(topic, partitions=tuple(map(_lowered, topic.partitions))) for topic in told.topics
+    )
+    return write(dataclasses.replace(told, topics=tuple(topics)))
+
+
+def _lowered(partition: Any) -> Any:
+    code = _CODE(partition.error_code)
+    if code == ErrorCode.none and partition.committed_offset == _NO_OFFSET:
+        code = ErrorCode.unknown_topic_or_partition
+    return dataclasses.replace(partition, error_code=code, metadata=partition.metadata or "")
+
+
+def _without_coordinator(request: OffsetFetchRequest) -> v1.OffsetFetchResponse:
+    def refused(index: Any) -> v1.OffsetFetchResponsePartition:
+        return v1.OffsetFetchResponsePartition(
+            partition_index=index,
+            committed_offset=_NO_OFFSET,
+            metadata="",
+            error_code=ErrorCode.coordinator_not_available,
+        )
+
+    return v1.OffsetFetchResponse(
+        topics=tuple(
+            v1.OffsetFetchResponseTopic(name=topic.name, partitions=tuple(map(refused, topic.partition_indexes)))
+            for topic in request.topics
+        )
+    )
+
+
+LIFTS: Final = (
+    Lift(
+        "OffsetFetch",
+        ApiKey.OFFSET_FETCH,
+        0,
+        1,
+        adds="nothing; sent to the group's coordinator. No offset is told as error 3, as v0 did",
+        loses="ZooKeeper: offsets are those kept in Kafka",
+        steps=_steps,
+    ),
+)

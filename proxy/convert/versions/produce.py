@@ -1,0 +1,252 @@
+"""Produce (API key 0) v0 to v2: message sets become record batches, a partition's in one request if it fits.
+
+| version | answer |
+|---|---|
+| 0 | error and base offset of each partition |
+| 1 | and the throttle time, at the end |
+| 2 | and the time of appending of each partition, where the broker stamps records |
+
+What does not fit into one batch is sent in several requests, one after another; each but the last has to have
+succeeded. What cannot be converted is answered here and not sent. With acks 0 there is no answer: a client that has
+sent what cannot be converted is hung up on, as it would be by a broker.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from itertools import groupby
+from typing import Any, ClassVar, Final, NamedTuple
+
+import attrs
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v3.response import ProduceResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
+
+from proxy.convert.up import to_batches
+from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
+from proxy.convert.versions.lift import Ask, Lift, Steps, Work
+from proxy.errors import BadRecords, ClientProtocolError
+from proxy.wire.apis import ApiKey
+from proxy.wire.primitives import Cursor, write_string
+
+__all__ = ["LIFTS", "MAX_BATCH_BYTES", "ProduceResponseV0", "ProduceResponseV1", "ProduceResponseV2"]
+
+MAX_BATCH_BYTES: Final = 1_000_000
+"""Just below what brokers take unless told otherwise (message.max.bytes: 1,048,588)."""
+
+_ACKS: Final = struct.Struct(">hi")
+_I32: Final = struct.Struct(">i")
+_PARTITION: Final = struct.Struct(">ii")
+_NO_TRANSACTION: Final = write_string(None, flexible=False)
+_NO_OFFSET: Final = i64(-1)
+_NO_THROTTLE: Final = i32Timedelta.parse(timedelta())
+_CODES: Final[Sequence[Code]] = tuple(
+    up_to(
+        newest,
+        kafka_storage_error=ErrorCode.not_leader_or_follower,
+        invalid_record=ErrorCode.corrupt_message,
+    )
+    for newest in (
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.cluster_authorization_failed,
+        ErrorCode.policy_violation,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProduceResponseV0(Nested):
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    base_offset: i64 = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicProduceResponseV0(Nested):
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    partition_responses: tuple[PartitionProduceResponseV0, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceResponseV0(OldResponse):
+    __api_key__: ClassVar[i16] = i16(ApiKey.PRODUCE)
+    responses: tuple[TopicProduceResponseV0, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceResponseV1(OldResponse):
+    __version__: ClassVar[i16] = i16(1)
+    __api_key__: ClassVar[i16] = i16(ApiKey.PRODUCE)
+    responses: tuple[TopicProduceResponseV0, ...]
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProduceResponseV2(Nested):
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    base_offset: i64 = field(metadata={"kafka_type": "int64"})
+    log_append_time: TZAware | None = field(metadata={"kafka_type": "datetime_i64"}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicProduceResponseV2(Nested):
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    partition_responses: tuple[PartitionProduceResponseV2, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceResponseV2(OldResponse):
+    __version__: ClassVar[i16] = i16(2)
+    __api_key__: ClassVar[i16] = i16(ApiKey.PRODUCE)
+    responses: tuple[TopicProduceResponseV2, ...]
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+
+
+_RESPONSES: Final[Sequence[type[Any]]] = (ProduceResponseV0, ProduceResponseV1, ProduceResponseV2)
+
+
+class _Key(NamedTuple):
+    topic: str
+    partition: int
+
+
+@attrs.frozen
+class _Request:
+    """Layout: ``acks: i16 | timeout: i32 | topics: array of (name: string | array of (partition: i32 |
+    message set: nullable bytes))``."""
+
+    acks: int
+    timeout_ms: int
+    sets: Mapping[_Key, memoryview]
+    """In the client's order."""
+
+    @classmethod
+    def read(cls, body: memoryview) -> "_Request":
+        cursor = Cursor(body)
+        acks, timeout_ms = cursor.i16(), cursor.i32()
+        sets = {}
+        for _ in range(cursor.count(flexible=False, item_bytes=6)):
+            topic = cursor.string(flexible=False)
+            for _ in range(cursor.count(flexible=False, item_bytes=8)):
+                key = _Key(topic, cursor.i32())
+                sets[key] = memoryview(cursor.take(max(cursor.length(flexible=False), 0)))
+        cursor.done()
+        return cls(acks, timeout_ms, sets)
+
+
+@attrs.frozen
+class _Told:
+    """What is answered of a partition."""
+
+    index: int
+    error_code: ErrorCode
+    base_offset: int = _NO_OFFSET
+    log_append_time: TZAware | None = None
+
+
+class _ToldTopic(NamedTuple):
+    name: str
+    partition_responses: tuple[_Told, ...]
+
+
+class _ToldAll(NamedTuple):
+    responses: tuple[_ToldTopic, ...]
+    throttle_time: i32Timedelta
+
+
+_Batch = bytes | memoryview
+_Converted = Mapping[_Key, tuple[_Batch, ...] | ErrorCode]
+
+
+def _steps(version: int, body: memoryview) -> Steps:
+    request = _Request.read(body)
+    converted: _Converted = yield Work(partial(_convert, request), len(body))
+    told = {
+        key: _Told(key.partition, some if isinstance(some, ErrorCode) else ErrorCode.none)
+        for key, some in converted.items()
+    }
+    is_refused = any(each.error_code != ErrorCode.none for each in told.values())
+    # Who must be hung up on is hung up on once the rest of what it sent has arrived.
+    acks = request.acks or int(is_refused)
+    throttle_time = _NO_THROTTLE
+    left = {key: some for key, some in converted.items() if isinstance(some, tuple) and some}
+    while left:
+        now = {key: some[0] for key, some in left.items()}
+        left = {key: some[1:] for key, some in left.items() if some[1:]}
+        asked = _lifted(acks, request.timeout_ms, now)
+        answer = yield Ask(asked, is_answered=acks != 0, is_last=not left)
+        if answer is not None:
+            response = read(ProduceResponse, answer)
+            throttle_time = max(throttle_time, response.throttle_time)
+            _join(told, now, response)
+            left = {key: some for key, some in left.items() if told[key].error_code == ErrorCode.none}
+    if request.acks:
+        return write(_lowered(version, told, throttle_time))
+    if is_refused:
+        raise ClientProtocolError("records that are not to be acknowledged cannot be converted")
+    return None
+
+
+def _convert(request: _Request) -> _Converted:
+    """Each partition's batches, or why there are none. Takes as long as there are records."""
+    return {key: _batches(message_set) for key, message_set in request.sets.items()}
+
+
+def _batches(message_set: memoryview) -> tuple[_Batch, ...] | ErrorCode:
+    try:
+        return to_batches(message_set, max_batch_bytes=MAX_BATCH_BYTES)
+    except BadRecords as wrong:
+        return wrong.code
+
+
+def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[bytes | memoryview]:
+    """Layout v3: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
+    pieces: list[bytes | memoryview] = [_NO_TRANSACTION + _ACKS.pack(acks, timeout_ms)]
+    topics = [(topic, list(keys)) for topic, keys in groupby(batches, key=lambda key: key.topic)]
+    pieces.append(_I32.pack(len(topics)))
+    for topic, keys in topics:
+        pieces.append(write_string(topic, flexible=False) + _I32.pack(len(keys)))
+        for key in keys:
+            pieces += (_PARTITION.pack(key.partition, len(batches[key])), batches[key])
+    return pieces
+
+
+def _join(told: dict[_Key, _Told], asked: Iterable[_Key], response: ProduceResponse) -> None:
+    """The offset of a partition's first batch is told, and the first error."""
+    answers = {
+        _Key(topic.name, int(each.index)): each
+        for topic in response.responses
+        for each in topic.partition_responses
+    }
+    for key in asked:
+        answer = answers.get(key)
+        if answer is None:
+            told[key] = _Told(key.partition, ErrorCode.unknown_server_error)
+        elif answer.error_code != ErrorCode.none:
+            told[key] = _Told(key.partition, answer.error_code)
+        elif told[key].base_offset == _NO_OFFSET:
+            told[key] = _Told(key.partition, ErrorCode.none, answer.base_offset, answer.log_append_time)
+
+
+def _lowered(version: int, told: Mapping[_Key, _Told], throttle_time: i32Timedelta) -> Any:
+    topics = groupby(told.items(), key=lambda item: item[0].topic)
+    responses = (_ToldTopic(topic, tuple(each for _, each in some)) for topic, some in topics)
+    return recast(_RESPONSES[version], _ToldAll(tuple(responses), throttle_time), _CODES[version])
+
+
+LIFTS: Final = tuple(
+    Lift(
+        "Produce",
+        ApiKey.PRODUCE,
+        version,
+        3,
+        adds="no transaction; message sets become record batches, several requests where they are large",
+        loses="offsets that the client gave its messages, which brokers ignored",
+        steps=partial(_steps, version),
+    )
+    for version in range(3)
+)

@@ -1,0 +1,20 @@
+"""Versions 0 whose layout is that of version 1, both ways: v1 only says that its clients throttle themselves."""
+
+from typing import Final
+
+from proxy.convert.versions.lift import Lift, relabelled, throttle_at_the_end, throttle_in_front
+from proxy.wire.apis import ApiKey
+
+__all__ = ["LIFTS"]
+
+LIFTS: Final = tuple(
+    Lift(api, key, 0, 1, "nothing", "nothing", relabelled, throttle_ms)
+    for api, key, throttle_ms in (
+        ("AlterReplicaLogDirs", ApiKey.ALTER_REPLICA_LOG_DIRS, throttle_in_front),
+        ("DescribeLogDirs", ApiKey.DESCRIBE_LOG_DIRS, throttle_in_front),
+        ("CreateDelegationToken", ApiKey.CREATE_DELEGATION_TOKEN, throttle_at_the_end),
+        ("RenewDelegationToken", ApiKey.RENEW_DELEGATION_TOKEN, throttle_at_the_end),
+        ("ExpireDelegationToken", ApiKey.EXPIRE_DELEGATION_TOKEN, throttle_at_the_end),
+        ("DescribeDelegationToken", ApiKey.DESCRIBE_DELEGATION_TOKEN, throttle_at_the_end),
+    )
+)

@@ -1,0 +1,372 @@
+"""All but the fetches that are read: on the pass-through link to the client's broker, and back."""
+
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, assert_never
+
+import attrs
+from kio.schema.api_versions.v0.request import ApiVersionsRequest
+from kio.schema.errors import ErrorCode
+
+from proxy.convert.versions.lift import Ask, AskCoordinator, Lift, Pieces, Steps, Work
+from proxy.convert.versions.table import LIFTS, TARGETS, serves
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
+from proxy.relay.commands import Command, DoWork, Errand, Link, OpenLink, Send, Worker
+from proxy.relay.pipeline import Pipeline, Slot
+from proxy.relay.tokens import Tokens
+from proxy.wire import addresses, api_versions, messages, produce
+from proxy.wire.addresses import Place
+from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
+from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header, write_request_header
+
+__all__ = ["PassThrough"]
+
+_SIZE: Final = struct.Struct(">i")
+_I16: Final = struct.Struct(">h")
+_CORRELATION_BYTES: Final = 4
+_PROBE_ID: Final = 0
+_LONG_WORK_BYTES: Final = 64 * 1024
+"""Work on more than that is done in a thread: it takes a millisecond or more, in which others would wait."""
+
+
+@attrs.frozen
+class _Request:
+    header: RequestHeader
+    frame: memoryview
+    slot: Slot | None
+    """None: it is not answered."""
+
+
+@attrs.define(eq=False)
+class _Lifting:
+    """A request on its way to its answer."""
+
+    lift: Lift
+    header: RequestHeader
+    slot: Slot | None
+    steps: Steps
+    throttle_ms: int = 0
+
+
+@attrs.frozen
+class _Passed:
+    """The broker owes an answer to a request that went as it came."""
+
+    header: RequestHeader
+    slot: Slot
+
+
+@attrs.frozen
+class _Token:
+    """The broker owes a token, or may owe one."""
+
+    slot: Slot
+    is_sure: bool
+
+
+@attrs.frozen
+class _Probe:
+    """The broker owes what it serves."""
+
+
+@attrs.frozen
+class _HeldBack:
+    until_s: float
+    slot: Slot
+    pieces: list[bytes | memoryview]
+
+
+class PassThrough:
+    """Carries requests to the broker in their order, as the bytes they came in wherever the broker serves them.
+
+    What it does not serve any more is lifted. What it serves is learnt from the client's own ApiVersions, or asked
+    before the first request that may have to be lifted; that one and those behind it wait meanwhile.
+    """
+
+    def __init__(self, pipeline: Pipeline, place: Place) -> None:
+        self._pipeline = pipeline
+        self._place = place
+        self._tokens = Tokens()
+        self._is_used = False
+        self._served: ApiRanges | None = None
+        """By the broker on the link; None if that is not known."""
+        self._queue: deque[_Request] = deque()
+        """What may not be sent yet."""
+        self._blocked_by: _Lifting | None = None
+        """What has more to send before others may."""
+        self._errands: deque[tuple[_Lifting, AskCoordinator]] = deque()
+        """The first is under way."""
+        self._held_back: deque[_HeldBack] = deque()
+        self._owed: deque[_Passed | _Token | _Probe | _Lifting] = deque()
+        """What the broker is to answer on the link."""
+        self._is_open = False
+        self._waiting: list[bytes | memoryview] | None = None
+        """What goes out on the link once it is open; None while nobody opens it."""
+        self._unanswered = False
+        """Whether the last thing on the link was a produce request without an answer."""
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether nothing waits here for the broker."""
+        return self._waiting is None and not self._queue
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When it wants a tick."""
+        return min((each.until_s for each in self._held_back), default=None)
+
+    # ------------------------------------------------------------------------------------------- requests
+
+    def request(self, header: RequestHeader, frame: memoryview, now_s: float) -> Iterator[Command]:
+        """A request that may go to the broker. Raises: MalformedFrame, ClientProtocolError."""
+        _, cursor = read_request_header(frame)
+        key, version = header.api_key, header.api_version
+        if key == ApiKey.SASL_HANDSHAKE and version == 0:
+            self._tokens.began(cursor.string(flexible=False))
+        is_answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
+        slot = self._pipeline.expect() if is_answered else None
+        self._queue.append(_Request(header, frame, slot))
+        yield from self._flow(now_s)
+
+    def ask_for_nobody(self, header: RequestHeader, framed: bytes) -> Iterator[Command]:
+        """Send a request of our own, with its size; what is answered is not told."""
+        yield from self._send([framed], _Passed(header, Slot()))
+
+    def takes_token(self, frame: memoryview) -> bool:
+        """Whether the client's frame, the next that comes, is no request."""
+        is_first, self._is_used = not self._is_used, True
+        self._drop_unanswered_token()
+        return self._tokens.takes(frame, is_first=is_first)
+
+    def token(self, frame: memoryview) -> Iterator[Command]:
+        yield from self._send(
+            [_SIZE.pack(len(frame)), frame], _Token(self._pipeline.expect(), self._tokens.is_answered)
+        )
+
+    def _drop_unanswered_token(self) -> None:
+        """A client sends nothing behind a token before it has its answer, unless there is none."""
+        if self._owed and isinstance(last := self._owed[-1], _Token) and not last.is_sure:
+            self._owed.pop()
+            last.slot.pieces = []
+
+    def _flow(self, now_s: float) -> Iterator[Command]:
+        """Send what may be sent now."""
+        while self._queue and self._blocked_by is None:
+            request = self._queue[0]
+            header = request.header
+            lift = LIFTS.get((header.api_key, header.api_version))
+            if lift is None or lift.steps is None:
+                self._queue.popleft()
+                yield from self._pass(request)
+            elif self._served is not None:
+                self._queue.popleft()
+                yield from self._lifted(request, lift, self._served, now_s)
+            else:
+                yield from self._probe(header.client_id)
+                return
+
+    def _pass(self, request: _Request) -> Iterator[Command]:
+        owed = _Passed(request.header, request.slot) if request.slot is not None else None
+        yield from self._send([_SIZE.pack(len(request.frame)), request.frame], owed)
+
+    def _probe(self, client_id: str | None) -> Iterator[Command]:
+        if not any(isinstance(each, _Probe) for each in self._owed):
+            yield from self._send([messages.request_frame(_PROBE_ID, client_id, ApiVersionsRequest())], _Probe())
+
+    def _lifted(self, request: _Request, lift: Lift, served: ApiRanges, now_s: float) -> Iterator[Command]:
+        header = request.header
+        if serves(served, lift.key, lift.version):
+            yield from self._pass(request)
+            return
+        if not serves(served, lift.key, lift.to):
+            what = f"{lift.api} v{lift.version}, nor v{lift.to} that it can be lifted to"
+            raise ClientProtocolError(f"the broker does not serve {what}")
+        assert lift.steps is not None
+        _, cursor = read_request_header(request.frame)
+        lifting = _Lifting(lift, header, request.slot, lift.steps(request.frame[cursor.at :]))
+        try:
+            yield from self._step(lifting, None, now_s)
+        except MalformedFrame as wrong:
+            raise ClientProtocolError(f"malformed request: {wrong}") from wrong
+
+    # ---------------------------------------------------------------------------------------------- lifting
+
+    def _step(self, lifting: _Lifting, came_back: Any, now_s: float) -> Iterator[Command]:
+        """Take steps until one has to be waited for."""
+        while True:
+            try:
+                step = lifting.steps.send(came_back)
+            except StopIteration as done:
+                self._finish(lifting, done.value, now_s)
+                return
+            match step:
+                case Ask(body, is_answered, is_last):
+                    self._blocked_by = None if is_last else lifting
+                    yield from self._send(_framed(lifting, body), lifting if is_answered else None)
+                    if is_answered:
+                        return
+                    came_back = None
+                case AskCoordinator(afresh=True):
+                    # It was under way, and those behind it are not.
+                    self._errands.appendleft((lifting, step))
+                    yield from self._next_errand(1)
+                    return
+                case AskCoordinator():
+                    self._errands.append((lifting, step))
+                    yield from self._next_errand(len(self._errands))
+                    return
+                case Work(run, size_bytes) if size_bytes <= _LONG_WORK_BYTES:
+                    came_back = run()
+                case Work(run):
+                    self._blocked_by = lifting
+                    yield DoWork(Worker.PASS, run)
+                    return
+                case never:
+                    assert_never(never)
+
+    def _finish(self, lifting: _Lifting, body: Pieces | None, now_s: float) -> None:
+        if self._blocked_by is lifting:
+            self._blocked_by = None
+        if lifting.slot is None or body is None:
+            return
+        correlation_id = lifting.header.correlation_id
+        size = _CORRELATION_BYTES + sum(map(len, body))
+        pieces: list[bytes | memoryview] = [_SIZE.pack(size) + _SIZE.pack(correlation_id), *body]
+        if lifting.throttle_ms > 0:
+            self._held_back.append(_HeldBack(now_s + lifting.throttle_ms / 1000, lifting.slot, pieces))
+        else:
+            lifting.slot.pieces = pieces
+
+    def worked(self, result: object, now_s: float) -> Iterator[Command]:
+        """What ``DoWork`` asked for is done."""
+        lifting = self._blocked_by
+        assert lifting is not None
+        yield from self._step(lifting, result, now_s)
+        yield from self._flow(now_s)
+
+    def errand_done(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
+        """The coordinator has answered, or None has been found."""
+        lifting, _ = self._errands.popleft()
+        try:
+            if frame is not None:
+                _check_order(lifting.header, frame)
+            answer = None if frame is None else frame[_CORRELATION_BYTES:]
+            yield from self._step(lifting, answer, now_s)
+        except MalformedFrame as wrong:
+            raise _malformed(lifting.header, wrong) from wrong
+        if self._errands and self._errands[0][0] is not lifting:
+            yield from self._next_errand(1)
+
+    def _next_errand(self, place: int) -> Iterator[Command]:
+        """Begin the first errand, if the one that has come to *place* is it."""
+        if place == 1:
+            lifting, asked = self._errands[0]
+            yield Errand(asked.group, _framed(lifting, asked.body), asked.afresh)
+
+    def tick(self, now_s: float) -> None:
+        """``deadline_s`` has passed."""
+        for each in [each for each in self._held_back if each.until_s <= now_s]:
+            self._held_back.remove(each)
+            each.slot.pieces = each.pieces
+
+    # ---------------------------------------------------------------------------------------------- answers
+
+    def answered(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+        """The broker's next answer. Raises: BrokerProtocolError."""
+        if not self._owed:
+            raise BrokerProtocolError("an answer to nothing")
+        match self._owed.popleft():
+            case _Token(slot, _):
+                slot.pieces = [_SIZE.pack(len(frame)), frame]
+            case _Passed(header, slot):
+                try:
+                    _check_order(header, frame)
+                    slot.pieces = self._rewritten(header, frame)
+                except MalformedFrame as wrong:
+                    raise _malformed(header, wrong) from wrong
+            case _Probe():
+                self._learn(frame)
+            case _Lifting() as lifting:
+                try:
+                    _check_order(lifting.header, frame)
+                    answer = frame[_CORRELATION_BYTES:]
+                    lifting.throttle_ms = max(lifting.throttle_ms, lifting.lift.throttle_ms(answer))
+                    yield from self._step(lifting, answer, now_s)
+                except MalformedFrame as wrong:
+                    raise _malformed(lifting.header, wrong) from wrong
+            case never:
+                assert_never(never)
+        yield from self._flow(now_s)
+
+    def _learn(self, frame: memoryview) -> None:
+        try:
+            correlation_id, body = api_versions.read(0, frame)
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
+        if correlation_id != _PROBE_ID or body.error_code != ErrorCode.none:
+            raise BrokerProtocolError(f"an answer to ApiVersions with {body.error_code!r}")
+        self._served = api_versions.ranges_of(body)
+
+    def _rewritten(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
+        key, version = header.api_key, header.api_version
+        if key == ApiKey.API_VERSIONS:
+            _, body = api_versions.read(version, frame)
+            if body.error_code == ErrorCode.none:
+                self._served = api_versions.ranges_of(body)
+            return [api_versions.rewrite(version, frame, TARGETS)]
+        if key == ApiKey.SASL_HANDSHAKE and _I16.unpack_from(frame, _CORRELATION_BYTES)[0]:
+            self._tokens.refused()
+        if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
+            return addresses.rewrite(key, version, frame, self._place)
+        return [_SIZE.pack(len(frame)), frame]
+
+    # --------------------------------------------------------------------------------------------- the link
+
+    def opened(self) -> Iterator[Command]:
+        self._is_open = True
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            yield Send(Link.PASS, waiting)
+
+    def lost(self) -> None:
+        """Brokers close what is idle: only a client that waits for something must hear of it.
+
+        A broker that cannot fulfil a produce request without an answer closes the connection, to be noticed.
+        Raises: BrokerUnavailable: it must hear of it.
+        """
+        self._is_open = False
+        # It may come back in another version.
+        self._served = None
+        if self._owed or self._waiting is not None or self._unanswered:
+            raise BrokerUnavailable("the broker went away")
+
+    def _send(
+        self, framed: Sequence[bytes | memoryview], owed: _Passed | _Token | _Probe | _Lifting | None
+    ) -> Iterator[Command]:
+        self._unanswered = owed is None
+        if owed is not None:
+            self._owed.append(owed)
+        if self._is_open:
+            yield Send(Link.PASS, framed)
+        elif self._waiting is None:
+            self._waiting = list(framed)
+            yield OpenLink(Link.PASS, None)
+        else:
+            self._waiting += framed
+
+
+def _framed(lifting: _Lifting, body: Pieces) -> list[bytes | memoryview]:
+    """The client's request in the version lifted to, with its size."""
+    header = attrs.evolve(lifting.header, api_version=lifting.lift.to)
+    head = write_request_header(header, flexible=False)
+    return [_SIZE.pack(len(head) + sum(map(len, body))) + head, *body]
+
+
+def _check_order(header: RequestHeader, frame: memoryview) -> None:
+    if read_correlation_id(frame) != header.correlation_id:
+        raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
+
+
+def _malformed(header: RequestHeader, wrong: MalformedFrame) -> BrokerProtocolError:
+    return BrokerProtocolError(f"a malformed answer to API {header.api_key} v{header.api_version}: {wrong}")

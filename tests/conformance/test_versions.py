@@ -1,0 +1,109 @@
+"""Every request version that Kafka 4 removed, spoken to a broker of 3.9 and, through Sidefetch, to one of 4.3.
+
+What is answered agrees, but for ``DIFFERENT``.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy.convert.versions.table import LIFTS
+from proxy.demo.client import connect
+from tests.conformance.old_versions import CONVERSATIONS, Heard, Setting, Speaker
+from tests.kafka.admin import Admin, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.sidefetch import Sidefetch
+
+pytestmark = pytest.mark.kafka
+
+ACCESS_CONTROL = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "a secret",
+}
+COORDINATED = (8, 9, 11)
+
+_NO_ZOOKEEPER = "a broker of 3.9 without ZooKeeper has nowhere to keep them, and answers 35"
+_AGE_OF_FILES = "v0 looks at when segments were last written, v1 at the times of records"
+_FORGOTTEN = "brokers of 3.x do not fill it in any more: to them nothing is a default"
+
+DIFFERENT: dict[tuple[int, int], dict[str, str]] = {
+    (2, 0): {"a time before": _AGE_OF_FILES, "a time between": _AGE_OF_FILES},
+    (8, 0): dict.fromkeys(("an offset", "a long metadata", "no metadata", "what is kept"), _NO_ZOOKEEPER),
+    (9, 0): {"kept": _NO_ZOOKEEPER},
+    (32, 0): {"set, inherited, and by default": _FORGOTTEN},
+}
+"""By API key, version and what it is about: why the answers differ, and rightly."""
+
+
+@pytest.fixture(scope="module")
+def kafka39() -> Iterator[KafkaCluster]:
+    with KafkaCluster("3.9.2", settings=ACCESS_CONTROL) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka4() -> Iterator[KafkaCluster]:
+    with KafkaCluster("4.3.1", settings=ACCESS_CONTROL) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def sidefetch(kafka4: KafkaCluster) -> Iterator[Sidefetch]:
+    with Sidefetch(kafka4.bootstrap) as started:
+        yield started
+
+
+@pytest.fixture
+def setting(kafka39: KafkaCluster, kafka4: KafkaCluster) -> Setting:
+    """The same in both clusters."""
+    it = Setting(unique("versions"), unique("group"))
+    for kafka in (kafka39, kafka4):
+        admin = Admin(kafka)
+        admin.create_topic(it.topic, assignment=[[1, 2], [1, 3]], config={"retention.bytes": "1000000000"})
+        admin.produce_known(it.topic, 200, 2)
+        admin.coordinator(it.group)
+    return it
+
+
+async def heard_at(address: str, key: int, version: int, setting: Setting) -> Heard:
+    async with connect(address) as connection:
+        return await CONVERSATIONS[key, version](Speaker(connection), setting)
+
+
+def node_for(kafka: KafkaCluster, key: int, setting: Setting) -> int:
+    """Whom a client asks: of groups, their coordinator."""
+    return Admin(kafka).coordinator(setting.group) if key in COORDINATED else 1
+
+
+@pytest.mark.parametrize(("key", "version"), CONVERSATIONS)
+async def test_answers_agree(
+    key: int, version: int, kafka39: KafkaCluster, kafka4: KafkaCluster, sidefetch: Sidefetch, setting: Setting
+) -> None:
+    direct = await heard_at(kafka39.brokers[node_for(kafka39, key, setting)].address, key, version, setting)
+    port = sidefetch.port_of(node_for(kafka4, key, setting))
+    through = await heard_at(f"127.0.0.1:{port}", key, version, setting)
+
+    differing = {what: (direct[what], through[what]) for what in direct if direct[what] != through[what]}
+    expected = DIFFERENT.get((key, version), {})
+    assert {what: both for what, both in differing.items() if what not in expected} == {}
+    assert set(differing) == set(expected)
+
+
+def test_every_lift_is_spoken() -> None:
+    assert {each for each, lift in LIFTS.items() if lift.steps} == set(CONVERSATIONS)
+
+
+@pytest.mark.parametrize("node_id", [1, 2, 3])
+@pytest.mark.parametrize(("key", "version"), [(8, 0), (8, 1), (9, 0)])
+async def test_offsets_are_kept_by_way_of_any_broker(
+    key: int, version: int, node_id: int, kafka4: KafkaCluster, sidefetch: Sidefetch, setting: Setting
+) -> None:
+    coordinator = node_for(kafka4, key, setting)
+    at_it = await heard_at(f"127.0.0.1:{sidefetch.port_of(coordinator)}", key, version, setting)
+
+    def kept(heard: Heard) -> Any:
+        return {what: told for what, told in heard.items() if what not in ("what is kept", "committed")}
+
+    assert kept(await heard_at(f"127.0.0.1:{sidefetch.port_of(node_id)}", key, version, setting)) == kept(at_it)

@@ -1,0 +1,124 @@
+"""ListOffsets v0: what 'before' means, and how many offsets are told."""
+
+from typing import Any
+
+import pytest
+
+from tests.convert.versions import lifting
+from tests.convert.versions.lifting import play
+from tests.convert.versions.old import encoded, offset
+
+LATEST, EARLIEST = -1, -2
+LOG = {LATEST: 100, EARLIEST: 20, 5_000: 60}
+
+
+def broker(request: Any) -> dict[str, Any]:
+    """Every partition's log begins at 20, ends at 100, and has a record of the time 5,000 at 60."""
+    assert request.replica_id == -1
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "offset": LOG.get(each.timestamp, -1)}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def asked(*partitions: tuple[int, int, int], topic: str = "t") -> bytes:
+    """*partitions*: index, timestamp, most offsets."""
+    return encoded(offset.OffsetRequest_v0, -1, [(topic, list(partitions))])
+
+
+def offsets(body: bytes | None) -> list[tuple[int, int, list[int]]]:
+    """Index, error, offsets."""
+    decoded = offset.OffsetResponse_v0.decode(body)
+    assert decoded.encode() == body
+    return [partition for _, partitions in decoded.topics for partition in partitions]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "most", "told"),
+    [
+        (LATEST, 1, [100]),
+        (LATEST, 2, [100, 20]),
+        (LATEST, 1000, [100, 20]),
+        (EARLIEST, 1, [20]),
+        (EARLIEST, 10, [20]),
+        (5_000, 1, [60]),
+        (5_000, 10, [60]),
+        (9_000, 1, [100]),
+        (LATEST, 0, []),
+        (LATEST, -1, []),
+    ],
+)
+def test_the_offsets_of_one_partition(timestamp: int, most: int, told: list[int]) -> None:
+    played = play(2, 0, asked((0, timestamp, most)), broker)
+
+    assert offsets(played.body) == [(0, 0, told)]
+
+
+def test_a_log_that_is_empty_has_one_offset_however_many_are_wanted() -> None:
+    answers = [
+        {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 7}]}]},
+        {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 7}]}]},
+    ]
+
+    assert offsets(play(2, 0, asked((0, LATEST, 5)), answers).body) == [(0, 0, [7])]
+
+
+def test_partitions_are_answered_in_the_clients_order_and_asked_in_as_few_requests_as_can_be() -> None:
+    played = play(2, 0, asked((2, 9_000, 1), (0, LATEST, 2), (1, EARLIEST, 1)), broker)
+
+    assert offsets(played.body) == [(2, 0, [100]), (0, 0, [100, 20]), (1, 0, [20])]
+    assert len(played.bodies) == 3
+
+
+def test_one_offset_of_each_is_asked_in_one_request() -> None:
+    played = play(2, 0, asked((0, LATEST, 1), (1, EARLIEST, 1), (2, 5_000, 1)), broker)
+
+    assert len(played.bodies) == 1
+
+
+def test_a_partition_named_twice_is_answered_twice() -> None:
+    """A newer broker refuses such a request."""
+    played = play(2, 0, asked((0, LATEST, 1), (0, EARLIEST, 1)), broker)
+
+    assert offsets(played.body) == [(0, 0, [100]), (0, 0, [20])]
+
+
+def test_a_time_below_earliest_is_refused_and_not_asked() -> None:
+    played = play(2, 0, asked((0, -3, 1), (1, LATEST, 1)), broker)
+
+    assert offsets(played.body) == [(0, 35, []), (1, 0, [100])]
+    assert [part.partition_index for part in _partitions(played.bodies)] == [1]
+
+
+def _partitions(bodies: list[bytes]) -> list[Any]:
+    return [part for body in bodies for topic in lifting.asked(2, 1, body).topics for part in topic.partitions]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(3, 3), (6, 6), (29, 29), (56, 6), (74, 6), (75, 6), (78, 5), (43, -1), (42, -1)]
+)
+def test_an_error_is_told_as_the_client_knows_it_and_without_offsets(code: int, told: int) -> None:
+    answers = [{"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": code}]}]}]
+
+    assert offsets(play(2, 0, asked((0, LATEST, 1)), answers).body) == [(0, told, [])]
+
+
+def test_a_partition_that_the_broker_says_nothing_of_is_in_error() -> None:
+    assert offsets(play(2, 0, asked((0, LATEST, 1)), [{"topics": []}]).body) == [(0, -1, [])]
+
+
+def test_if_only_the_earliest_cannot_be_had_the_latest_is_told() -> None:
+    answers = [
+        {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 6}]}]},
+        {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 7}]}]},
+    ]
+
+    assert offsets(play(2, 0, asked((0, LATEST, 5)), answers).body) == [(0, 0, [7])]

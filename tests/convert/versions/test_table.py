@@ -1,0 +1,83 @@
+"""The table of lifts as a whole."""
+
+import pytest
+from kio.index import load_request_schema
+
+from proxy.convert.versions.table import LIFTS, TARGETS, readme_table, serves
+from proxy.errors import MalformedFrame
+from proxy.wire.apis import VersionRange, offered, passes
+from tests.wire.test_api_versions import BROKERS
+
+REMOVED = {
+    0: [0, 1, 2], 1: [0, 1, 2, 3], 2: [0], 8: [0, 1], 9: [0], 11: [0, 1], 19: [0, 1], 20: [0], 23: [0, 1],
+    29: [0], 30: [0], 31: [0], 32: [0], 34: [0], 35: [0], 38: [0], 39: [0], 40: [0], 41: [0],
+}  # fmt: skip
+"""By KIP-896, and JoinGroup's by 4.0.0."""
+
+
+def test_every_version_that_clients_had_and_kafka_4_removed_is_lifted() -> None:
+    assert sorted(LIFTS) == [(key, version) for key, versions in REMOVED.items() for version in versions]
+
+
+@pytest.mark.parametrize(("key", "version"), LIFTS)
+def test_a_lift_goes_to_the_nearest_version_that_was_kept(key: int, version: int) -> None:
+    assert TARGETS[key, version] == REMOVED[key][-1] + 1
+    assert load_request_schema(key, TARGETS[key, version])
+    assert passes(key, version)
+
+
+@pytest.mark.parametrize(("key", "version"), [each for each in LIFTS if LIFTS[each].steps])
+def test_a_request_that_is_cut_short_is_malformed_or_passes_as_it_is(key: int, version: int) -> None:
+    lift = LIFTS[key, version]
+    assert lift.steps is not None
+    try:
+        step = next(lift.steps(memoryview(b"\0")))
+    except MalformedFrame:
+        return
+    assert b"".join(step.body).startswith(b"\0")  # type: ignore[union-attr]  # only requests pass as they are
+
+
+def test_a_broker_that_serves_the_old_versions_is_offered_as_it_is() -> None:
+    served = {key: VersionRange(*range_) for key, range_ in BROKERS["3.9"].items() if key != 55}
+
+    assert offered(served, TARGETS) == served
+
+
+def test_in_front_of_kafka_4_everything_is_offered_from_0() -> None:
+    told = offered({key: VersionRange(*range_) for key, range_ in BROKERS["4.3"].items()}, TARGETS)
+
+    assert {key: range_.first for key, range_ in told.items()} == dict.fromkeys(told, 0)
+    assert told[1] == VersionRange(0, 18)
+    assert told[2] == VersionRange(0, 11)
+
+
+def test_what_cannot_be_lifted_is_not_offered() -> None:
+    assert offered({2: VersionRange(2, 11)}, TARGETS)[2] == VersionRange(2, 11)
+    assert offered({11: VersionRange(2, 9)}, TARGETS)[11] == VersionRange(0, 9)
+    assert offered({11: VersionRange(3, 9)}, TARGETS)[11] == VersionRange(3, 9)
+    assert 8 not in offered({}, TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("broker", "produce_v2", "produce_v3", "join_v0", "commit_v1"),
+    [("4.3", False, True, True, False), ("4.0", False, True, True, False), ("3.9", True, True, True, True)],
+)
+def test_what_a_broker_serves_itself(
+    broker: str, produce_v2: bool, produce_v3: bool, join_v0: bool, commit_v1: bool
+) -> None:
+    """Kafka 4 tells of Produce v0 to v2, and closes the connection on them."""
+    served = {key: VersionRange(*range_) for key, range_ in BROKERS[broker].items()}
+
+    assert serves(served, 0, 2) == produce_v2
+    assert serves(served, 0, 3) == produce_v3
+    assert serves(served, 11, 0) == join_v0
+    assert serves(served, 8, 1) == commit_v1
+    assert not serves(served, 999, 0)
+
+
+def test_the_readme_has_a_row_for_every_version() -> None:
+    table = readme_table()
+
+    for lift in LIFTS.values():
+        assert f"| {lift.api} |" in table
+        assert lift.loses in table

@@ -1,0 +1,126 @@
+"""Clients that Kafka 4 turns away, over sockets, in front of an embedded cluster that serves what Kafka 4 does."""
+
+import struct
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from proxy.convert.versions import produce as lift
+from proxy.demo.batches import records_of, split
+from proxy.demo.client import Connection
+from proxy.wire.frames import with_size
+from proxy.wire.headers import RequestHeader, write_request_header
+from tests.conformance.raw import value_batch
+from tests.convert.versions.old import encoded, offset, produce
+from tests.net.proxied import Proxied, proxied
+
+PRODUCE, LIST_OFFSETS = 0, 2
+LARGE = 200_000
+
+
+async def send(client: Connection, key: int, version: int, correlation_id: int, body: bytes) -> None:
+    header = write_request_header(RequestHeader(key, version, correlation_id, "old"), flexible=False)
+    await client.send_frame(with_size(header + body))
+
+
+async def answer(client: Connection, correlation_id: int) -> bytes:
+    frame = await client.receive_frame()
+    assert frame is not None
+    assert int.from_bytes(frame[:4]) == correlation_id
+    return frame[4:]
+
+
+def producing(values: bytes, *, acks: int = 1) -> bytes:
+    return encoded(produce.ProduceRequest_v1, acks, 1000, [("t", [(0, values)])])
+
+
+def stored(it: Proxied) -> list[bytes | None]:
+    log = it.cluster.partition("t", 0).log
+    return [record.value for record in records_of(split(log.read(0, 1 << 30, at_least_one=True)))]
+
+
+@pytest.fixture
+def lifted_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ran the conversions; a message set is its values with bars in between, each to be a batch."""
+    threads: list[str] = []
+
+    def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes, ...]:
+        assert max_batch_bytes
+        try:
+            trio.lowlevel.current_task()
+            threads.append("here")
+        except RuntimeError:
+            threads.append("in a thread")
+        return tuple(value_batch(value) for value in bytes(message_set).split(b"|"))
+
+    monkeypatch.setattr(lift, "to_batches", to_batches)
+    return threads
+
+
+async def test_a_client_that_asks_for_no_versions_is_served() -> None:
+    async with proxied() as it, it.client(1) as client:
+        it.cluster.append("t", 0, [b"a"] * 5)
+        body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, -1, 2)])])
+        await send(client, LIST_OFFSETS, 0, 1, body)
+
+        told = offset.OffsetResponse_v0.decode(await answer(client, 1))
+
+    assert told.topics == [("t", [(0, 0, [5, 0])])]
+
+
+async def test_what_is_produced_keeps_its_order_whatever_its_size(lifted_in: list[str]) -> None:
+    values = [b"a|b|c", b"L" * LARGE, b"d", b"e|f"]
+    async with proxied() as it, it.client(1) as client:
+        for number, each in enumerate(values):
+            await send(client, PRODUCE, 1, number, producing(each))
+        told = [produce.ProduceResponse_v1.decode(await answer(client, number)) for number in range(4)]
+        written = stored(it)
+
+    assert [each.topics[0][1][0] for each in told] == [(0, 0, base) for base in (0, 3, 4, 5)]
+    assert written == [b"a", b"b", b"c", b"L" * LARGE, b"d", b"e", b"f"]
+    assert lifted_in == ["here", "in a thread", "here", "here"]
+
+
+async def test_what_is_produced_without_acknowledgement_keeps_its_order_too(lifted_in: list[str]) -> None:
+    async with proxied() as it, it.client(1) as client:
+        for number, each in enumerate([b"a|b", b"L" * LARGE, b"c"]):
+            await send(client, PRODUCE, 1, number, producing(each, acks=0))
+        await send(client, PRODUCE, 1, 9, producing(b"d"))
+        told = produce.ProduceResponse_v1.decode(await answer(client, 9))
+        written = stored(it)
+
+    assert told.topics[0][1][0] == (0, 0, 4)
+    assert written == [b"a", b"b", b"L" * LARGE, b"c", b"d"]
+    assert "in a thread" in lifted_in
+
+
+async def test_a_client_may_go_while_its_records_are_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+    released = trio.Event()
+
+    def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes, ...]:  # noqa: ARG001
+        set_event: Callable[[], None] = running.set
+        trio.from_thread.run_sync(set_event, trio_token=token)
+        trio.from_thread.run(released.wait, trio_token=token)
+        return (value_batch(b"late"),)
+
+    monkeypatch.setattr(lift, "to_batches", to_batches)
+    async with proxied() as it:
+        async with it.client(1) as client:
+            await send(client, PRODUCE, 1, 1, producing(b"L" * LARGE))
+            with trio.fail_after(5):
+                await running.wait()
+        released.set()
+        await trio.sleep(0.1)
+        assert stored(it) == []
+
+
+@pytest.mark.usefixtures("lifted_in")
+async def test_a_version_that_nobody_knows_ends_the_connection() -> None:
+    async with proxied() as it, it.client(1) as client:
+        await send(client, 9_999, 0, 1, struct.pack(">i", 0))
+
+        assert await client.receive_frame() is None
+        assert "API 9999 v0 is not known" in it.log.getvalue()

@@ -1,0 +1,485 @@
+"""Requests that the broker does not serve any more, on their way through a client's relay."""
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from proxy.convert.versions import produce as produce_lift
+from proxy.demo.messages import encode_request, encode_response, read_request, read_response
+from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.relay.commands import (
+    Command,
+    DoWork,
+    Errand,
+    ErrandDone,
+    Link,
+    LinkFrame,
+    OpenLink,
+    Reply,
+    WorkDone,
+)
+from proxy.wire.frames import with_size
+from proxy.wire.headers import RequestHeader, write_request_header
+from tests.convert.versions.old import commit, encoded, offset, produce
+from tests.pieces import joined
+from tests.relay.playbook import Play, of_type
+from tests.wire.test_api_versions import BROKERS
+
+KAFKA_4, KAFKA_39 = BROKERS["4.3"], BROKERS["3.9"]
+API_VERSIONS, LIST_OFFSETS, OFFSET_COMMIT, HEARTBEAT, CREATE_ACLS, PRODUCE = 18, 2, 8, 12, 30, 0
+
+
+def old(key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+    """A request of an old version, with its size."""
+    header = RequestHeader(key, version, correlation_id, "the-client")
+    return with_size(write_request_header(header, flexible=False) + body)
+
+
+def list_offsets(correlation_id: int, timestamp: int = -1) -> bytes:
+    body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, timestamp, 1)])])
+    return old(LIST_OFFSETS, 0, correlation_id, body)
+
+
+def committing(correlation_id: int, group: str = "g") -> bytes:
+    body = encoded(commit.OffsetCommitRequest_v1, group, -1, "", [("t", [(0, 10, -1, "")])])
+    return old(OFFSET_COMMIT, 1, correlation_id, body)
+
+
+def producing(correlation_id: int, records: bytes, *, acks: int = 1) -> bytes:
+    return old(PRODUCE, 2, correlation_id, encoded(produce.ProduceRequest_v2, acks, 1000, [("t", [(0, records)])]))
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return encode_request(HEARTBEAT, 3, correlation_id, "the-client", {"group_id": "g"})
+
+
+def answered(key: int, version: int, correlation_id: int, said: Mapping[str, Any]) -> LinkFrame:
+    return LinkFrame(Link.PASS, memoryview(encode_response(key, version, correlation_id, said))[4:])
+
+
+def serving(ranges: Mapping[int, tuple[int, int]], *, version: int = 0, correlation_id: int = 0) -> LinkFrame:
+    """The broker's answer to ApiVersions."""
+    keys = [{"api_key": k, "min_version": a, "max_version": b} for k, (a, b) in ranges.items()]
+    return answered(API_VERSIONS, version, correlation_id, {"api_keys": keys})
+
+
+def latest(correlation_id: int, told: int) -> LinkFrame:
+    partition = {"partition_index": 0, "offset": told}
+    topics = [{"name": "t", "partitions": [partition]}]
+    return answered(LIST_OFFSETS, 1, correlation_id, {"topics": topics})
+
+
+def code(correlation_id: int, told: int) -> LinkFrame:
+    partition = {"partition_index": 0, "error_code": told}
+    topics = [{"name": "t", "partitions": [partition]}]
+    return answered(OFFSET_COMMIT, 2, correlation_id, {"topics": topics})
+
+
+def produced(correlation_id: int, base_offset: int, error: int = 0) -> LinkFrame:
+    partition = {"index": 0, "base_offset": base_offset, "error_code": error}
+    responses = [{"name": "t", "partition_responses": [partition]}]
+    return answered(PRODUCE, 3, correlation_id, {"responses": responses})
+
+
+def sent(play: Play) -> list[tuple[int, int, int]]:
+    """API key, version, correlation id of what the broker has been sent."""
+    return [struct.unpack(">hhi", frame[4:12]) for frame in _frames(play)]
+
+
+def _frames(play: Play) -> list[bytes]:
+    """Several may go out at once."""
+    stream, frames = b"".join(play.passed), []
+    while stream:
+        size = 4 + int.from_bytes(stream[:4])
+        frames.append(stream[:size])
+        stream = stream[size:]
+    return frames
+
+
+def replies(commands: list[Command]) -> list[bytes]:
+    """Answers told to the client, without their sizes."""
+    told = [joined(reply.pieces) for reply in of_type(Reply, commands)]
+    assert all(int.from_bytes(each[:4]) == len(each) - 4 for each in told)
+    return [each[4:] for each in told]
+
+
+def ids(commands: list[Command]) -> list[int]:
+    return [int.from_bytes(each[:4]) for each in replies(commands)]
+
+
+def started(ranges: Mapping[int, tuple[int, int]] | None = KAFKA_4) -> Play:
+    """A connection whose client has asked what the broker serves, unless *ranges* is None."""
+    play = Play(works=False)
+    play.request(heartbeat(99))
+    play.open(Link.PASS)
+    play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 99))))
+    if ranges is not None:
+        play.request(encode_request(API_VERSIONS, 0, 98, "the-client", {}))
+        play.handle(serving(ranges, correlation_id=98))
+    play.passed.clear()
+    return play
+
+
+# ------------------------------------------------------------------------- what the broker serves is learnt
+
+
+def test_a_client_that_never_asks_has_it_asked_for_it() -> None:
+    play = Play()
+
+    assert of_type(OpenLink, play.request(list_offsets(1))) == [OpenLink(Link.PASS, None)]
+    play.open(Link.PASS)
+    play.request(heartbeat(2))
+    assert sent(play) == [(API_VERSIONS, 0, 0)]
+    assert of_type(Reply, play.handle(serving(KAFKA_4))) == []
+    assert sent(play)[1:] == [(LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2)]
+
+    (answer,) = replies(play.handle(latest(1, 100)))
+    assert offset.OffsetResponse_v0.decode(answer[4:]).topics == [("t", [(0, 0, [100])])]
+
+
+def test_it_is_asked_once() -> None:
+    play = started(None)
+    play.request(list_offsets(1))
+    play.request(list_offsets(2))
+    play.handle(serving(KAFKA_4))
+    play.request(list_offsets(3))
+
+    assert sent(play) == [(API_VERSIONS, 0, 0), *((LIST_OFFSETS, 1, n) for n in (1, 2, 3))]
+
+
+def test_a_client_that_waits_for_it_is_not_read() -> None:
+    play = started(None)
+    play.request(list_offsets(1))
+    assert not play.relay.takes_requests
+
+    play.handle(serving(KAFKA_4))
+    assert play.relay.takes_requests
+
+
+def test_what_the_client_was_told_itself_is_not_asked_again() -> None:
+    play = started(KAFKA_4)
+
+    play.request(list_offsets(1))
+
+    assert sent(play) == [(LIST_OFFSETS, 1, 1)]
+
+
+def test_the_client_is_told_of_what_is_lifted() -> None:
+    play = started(None)
+    play.request(encode_request(API_VERSIONS, 3, 1, "the-client", {"client_software_name": "x"}))
+
+    (answer,) = replies(play.handle(serving(KAFKA_4, version=3, correlation_id=1)))
+
+    _, told = read_response(API_VERSIONS, 3, answer)
+    assert {each.api_key: each.min_version for each in told.api_keys} == dict.fromkeys(KAFKA_4, 0)
+    play.request(list_offsets(2))
+    assert sent(play)[1:] == [(LIST_OFFSETS, 1, 2)]
+
+
+def test_a_refusal_to_tell_teaches_nothing() -> None:
+    play = started(None)
+    play.request(encode_request(API_VERSIONS, 3, 1, "the-client", {"client_software_name": "x"}))
+    play.handle(answered(API_VERSIONS, 0, 1, {"error_code": 35, "api_keys": []}))
+
+    play.request(list_offsets(2))
+
+    assert sent(play)[1:] == [(API_VERSIONS, 0, 0)]
+
+
+def test_what_the_broker_serves_passes_as_the_bytes_it_came_in() -> None:
+    play = started(KAFKA_39)
+    requests = [list_offsets(1), committing(2), producing(3, b"set")]
+
+    for request in requests:
+        play.request(request)
+    (told,) = replies(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 1) + b"as it is"))))
+
+    assert play.passed == requests
+    assert told == struct.pack(">i", 1) + b"as it is"
+
+
+def test_after_a_reconnect_the_broker_may_be_another_version() -> None:
+    play = started(KAFKA_39)
+    play.lose(Link.PASS)
+
+    play.request(list_offsets(1))
+    play.open(Link.PASS)
+    play.handle(serving(KAFKA_4))
+
+    assert sent(play) == [(API_VERSIONS, 0, 0), (LIST_OFFSETS, 1, 1)]
+
+
+def test_a_version_that_the_broker_serves_neither_way_is_refused() -> None:
+    play = started({**KAFKA_4, LIST_OFFSETS: (2, 11)})
+
+    with pytest.raises(ClientProtocolError, match="ListOffsets v0, nor v1"):
+        play.request(list_offsets(1))
+
+
+def test_a_broker_that_does_not_say_what_it_serves_is_at_fault() -> None:
+    play = started(None)
+    play.request(list_offsets(1))
+
+    with pytest.raises(BrokerProtocolError, match="ApiVersions"):
+        play.handle(answered(API_VERSIONS, 0, 0, {"error_code": 35, "api_keys": []}))
+
+
+def test_a_broker_that_goes_while_it_is_asked_ends_the_connection() -> None:
+    play = started(None)
+    play.request(list_offsets(1))
+
+    with pytest.raises(BrokerUnavailable):
+        play.lose(Link.PASS)
+
+
+# ------------------------------------------------------------------------------------------------- lifting
+
+
+def test_answers_keep_the_order_of_requests() -> None:
+    play = started()
+    play.request(list_offsets(1, timestamp=5))
+    play.request(heartbeat(2))
+
+    assert ids(play.handle(latest(1, -1))) == []
+    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == []
+    assert ids(play.handle(latest(1, 100))) == [1, 2]
+    assert sent(play) == [(LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2), (LIST_OFFSETS, 1, 1)]
+
+
+def test_what_needs_no_broker_is_answered_at_once() -> None:
+    play = started()
+
+    (answer,) = replies(play.request(list_offsets(1, timestamp=-3)))
+
+    assert offset.OffsetResponse_v0.decode(answer[4:]).topics == [("t", [(0, 35, [])])]
+
+
+def test_the_client_keeps_its_name() -> None:
+    play = started()
+    play.request(list_offsets(1))
+
+    assert read_request(_frames(play)[0][4:]).client_id == "the-client"
+
+
+def test_a_request_that_cannot_be_lifted_is_the_clients_fault_and_such_an_answer_the_brokers() -> None:
+    play = started()
+    with pytest.raises(ClientProtocolError, match="malformed request"):
+        play.request(old(LIST_OFFSETS, 0, 1, b"\0"))
+
+    play = started()
+    play.request(list_offsets(1))
+    with pytest.raises(BrokerProtocolError, match="malformed answer to API 2 v0"):
+        play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 1) + b"\0")))
+
+    play = started()
+    play.request(list_offsets(1))
+    with pytest.raises(BrokerProtocolError, match="out of order"):
+        play.handle(latest(2, 100))
+
+
+# ------------------------------------------------------------------------------------------------ throttle
+
+
+def create_acls(correlation_id: int) -> bytes:
+    return old(CREATE_ACLS, 0, correlation_id, struct.pack(">i", 0))
+
+
+def test_who_does_not_throttle_itself_gets_its_answer_late() -> None:
+    play = started({**KAFKA_4, CREATE_ACLS: (1, 3)})
+    play.request(create_acls(1))
+    play.request(heartbeat(2))
+
+    assert ids(play.handle(answered(CREATE_ACLS, 1, 1, {"throttle_time": 250}))) == []
+    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == []
+    assert play.relay.deadline_s == play.now_s + 0.25
+    assert ids(play.wait(0.2)) == []
+    assert ids(play.wait(0.1)) == [1, 2]
+    assert play.relay.deadline_s is None
+
+
+def test_who_is_not_throttled_gets_its_answer_at_once() -> None:
+    play = started({**KAFKA_4, CREATE_ACLS: (1, 3)})
+    play.request(create_acls(1))
+
+    assert ids(play.handle(answered(CREATE_ACLS, 1, 1, {}))) == [1]
+
+
+# ------------------------------------------------------------------------------------------------- errands
+
+NOT_COORDINATOR = 16
+
+
+def errand_done(frame: LinkFrame | None) -> ErrandDone:
+    return ErrandDone(None if frame is None else frame.frame)
+
+
+def test_what_only_the_coordinator_answers_is_taken_there() -> None:
+    play = started()
+    play.request(committing(1))
+
+    (errand,) = of_type(Errand, play.handle(code(1, NOT_COORDINATOR)))
+
+    assert (errand.group, errand.afresh) == ("g", False)
+    request = read_request(b"".join(errand.pieces)[4:])
+    assert (request.key, request.version, request.correlation_id, request.client_id) == (8, 2, 1, "the-client")
+    assert ids(play.handle(errand_done(code(1, 0)))) == [1]
+
+
+def test_errands_run_one_after_another_and_one_that_fails_is_run_again_before_those_behind_it() -> None:
+    play = started()
+    for number, group in enumerate("abc"):
+        play.request(committing(number, group))
+    commands = [command for number in range(3) for command in play.handle(code(number, NOT_COORDINATOR))]
+    run = of_type(Errand, commands)
+    assert [(errand.group, errand.afresh) for errand in run] == [("a", False)]
+
+    run += of_type(Errand, play.handle(errand_done(None)))
+    run += of_type(Errand, play.handle(errand_done(code(0, NOT_COORDINATOR))))
+    commands = play.handle(errand_done(code(0, 0)))
+    run += of_type(Errand, commands)
+    assert ids(commands) == [0]
+    for number in (1, 2):
+        commands = play.handle(errand_done(code(number, 0)))
+        run += of_type(Errand, commands)
+        assert ids(commands) == [number]
+
+    assert [(errand.group, errand.afresh) for errand in run] == [
+        ("a", False),
+        ("a", True),
+        ("a", True),
+        ("b", False),
+        ("c", False),
+    ]
+
+
+def test_other_requests_do_not_wait_for_an_errand_but_their_answers_do() -> None:
+    play = started()
+    play.request(committing(1))
+    play.handle(code(1, NOT_COORDINATOR))
+    play.request(heartbeat(2))
+
+    assert sent(play)[-1] == (HEARTBEAT, 3, 2)
+    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == []
+    assert ids(play.handle(errand_done(code(1, 0)))) == [1, 2]
+
+
+def test_an_errand_outlives_an_idle_connection() -> None:
+    play = started()
+    play.request(committing(1))
+    play.handle(code(1, NOT_COORDINATOR))
+
+    assert play.lose(Link.PASS) == []
+    assert ids(play.handle(errand_done(code(1, 0)))) == [1]
+
+
+def test_an_answer_of_the_coordinators_to_something_else_is_its_fault() -> None:
+    play = started()
+    play.request(committing(1))
+    play.handle(code(1, NOT_COORDINATOR))
+
+    with pytest.raises(BrokerProtocolError, match="out of order"):
+        play.handle(errand_done(code(2, 0)))
+
+
+# ------------------------------------------------------------------------------------------------- produce
+
+LARGE = 100_000
+
+
+@pytest.fixture
+def sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message set is its batches with bars in between, or an exclamation mark: its CRC is wrong."""
+
+    def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes, ...]:
+        assert max_batch_bytes < 1_048_588
+        if bytes(message_set[:1]) == b"!":
+            raise BadRecords(ErrorCode.corrupt_message, "as the test says")
+        return tuple(bytes(message_set).split(b"|"))
+
+    monkeypatch.setattr(produce_lift, "to_batches", to_batches)
+
+
+@pytest.mark.usefixtures("sets")
+def test_a_small_set_is_converted_on_its_way() -> None:
+    play = started()
+    play.request(producing(1, b"a"))
+    play.request(heartbeat(2))
+
+    assert sent(play) == [(PRODUCE, 3, 1), (HEARTBEAT, 3, 2)]
+    (answer,) = replies(play.handle(produced(1, 7)))
+    assert produce.ProduceResponse_v2.decode(answer[4:]).topics == [("t", [(0, 0, 7, -1)])]
+
+
+@pytest.mark.usefixtures("sets")
+def test_a_large_set_is_converted_elsewhere_and_what_comes_later_waits() -> None:
+    play = started()
+
+    (work,) = of_type(DoWork, play.request(producing(1, b"a" * LARGE)))
+    play.request(heartbeat(2))
+    assert sent(play) == []
+    assert not play.relay.takes_requests
+
+    play.handle(WorkDone(work.worker, work.run()))
+    assert sent(play) == [(PRODUCE, 3, 1), (HEARTBEAT, 3, 2)]
+    assert play.relay.takes_requests
+
+
+@pytest.mark.usefixtures("sets")
+def test_what_comes_after_a_set_of_several_requests_waits_until_the_last_is_sent() -> None:
+    play = started()
+    play.request(producing(1, b"a|b|c"))
+    play.request(producing(2, b"d"))
+
+    assert sent(play) == [(PRODUCE, 3, 1)]
+    assert ids(play.handle(produced(1, 7))) == []
+    assert sent(play) == [(PRODUCE, 3, 1)] * 2
+    play.handle(produced(1, 8))
+    assert sent(play) == [(PRODUCE, 3, 1)] * 3 + [(PRODUCE, 3, 2)]
+    assert ids(play.handle(produced(1, 9))) == [1]
+    assert ids(play.handle(produced(2, 10))) == [2]
+
+
+@pytest.mark.usefixtures("sets")
+def test_an_error_in_the_midst_lets_what_waits_go_on() -> None:
+    play = started()
+    play.request(producing(1, b"a|b|c"))
+    play.request(producing(2, b"d"))
+
+    (answer,) = replies(play.handle(produced(1, -1, error=6)))
+
+    assert produce.ProduceResponse_v2.decode(answer[4:]).topics == [("t", [(0, 6, -1, -1)])]
+    assert sent(play) == [(PRODUCE, 3, 1), (PRODUCE, 3, 2)]
+
+
+@pytest.mark.usefixtures("sets")
+def test_without_acknowledgement_no_answer_is_expected_and_a_lost_connection_is_told() -> None:
+    play = started()
+    play.request(producing(1, b"a|b", acks=0))
+    play.request(heartbeat(2))
+
+    assert sent(play) == [(PRODUCE, 3, 1), (PRODUCE, 3, 1), (HEARTBEAT, 3, 2)]
+    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == [2]
+    play.request(producing(3, b"a", acks=0))
+    with pytest.raises(BrokerUnavailable):
+        play.lose(Link.PASS)
+
+
+@pytest.mark.usefixtures("sets")
+def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_cannot_be_converted() -> None:
+    with pytest.raises(ClientProtocolError):
+        started().request(producing(1, b"!", acks=0))
+
+
+@pytest.mark.usefixtures("sets")
+def test_a_connection_that_is_lost_while_a_set_is_converted_is_made_again() -> None:
+    play = started()
+    (work,) = of_type(DoWork, play.request(producing(1, b"a" * LARGE)))
+
+    play.lose(Link.PASS)
+    assert of_type(OpenLink, play.handle(WorkDone(work.worker, work.run()))) == [OpenLink(Link.PASS, None)]
+    play.open(Link.PASS)
+
+    assert sent(play) == [(PRODUCE, 3, 1)]
