@@ -96,7 +96,7 @@ const commands = {
       const places = await producer.send({
         topic: request.topic,
         acks: -1,
-        compression: CompressionTypes.GZIP,
+        compression: request.codec === "none" ? CompressionTypes.None : CompressionTypes.GZIP,
         messages: request.records.map(([partition, , timestamp, key, value, headers]) => ({
           partition,
           timestamp: String(timestamp),
