@@ -78,7 +78,7 @@ _RETURNS: Final = {
 
 
 def _load(folder: Path) -> ctypes.CDLL:
-    for needed in ("libcrypto", "libssl", "libz"):  # which it names without saying where they are
+    for needed in ("libz", "libcrypto", "libssl"):  # which it names without saying where they are
         ctypes.CDLL(str(next(folder.glob(f"{needed}-*"))), ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(folder / "librdkafka.so.1"))
     for kind, names in _RETURNS.items():

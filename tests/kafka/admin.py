@@ -127,16 +127,16 @@ class Admin:
 
         eventually(in_sync, f"all replicas of {topic} in sync", timeout_s)
 
-    def produce(self, topic: str, records: Iterable[Record]) -> None:
-        """Produce *records* in batches of some dozens, plain and gzip in turn, acknowledged by all in sync.
+    def produce(self, topic: str, records: Iterable[Record], *, codecs: Sequence[str] = ("none", "gzip")) -> None:
+        """Produce *records* in batches of some dozens, in each of *codecs* in turn, acknowledged by all in sync.
 
         Raises: AssertionError: a record was refused, or got another offset than it says.
         """
-        plain, packed = (self._producer(codec) for codec in ("none", "gzip"))
+        producers = [self._producer(codec) for codec in codecs]
         pending = list(records)
         for number, start in enumerate(range(0, len(pending), 250)):
             problems: list[str] = []
-            producer = packed if number % 2 else plain
+            producer = producers[number % len(producers)]
             for record in pending[start : start + 250]:
                 producer.produce(
                     topic,
