@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import attrs
 import pytest
+from confluent_kafka import Producer
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
@@ -20,7 +21,7 @@ from tests.conformance.matrix import CODECS, DIRECTLY_ON_39, MATRIX, NOT_YET, TH
 from tests.kafka.admin import Admin, unique
 from tests.kafka.ask import ask
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import Record, by_partition, known_records, sendable_records
+from tests.kafka.records import FIRST_TIMESTAMP_MS, Record, by_partition, known_records, sendable_records
 from tests.sidefetch import Sidefetch
 
 pytestmark = pytest.mark.kafka
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.kafka
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 RECORDS: Final = 200
 """In each partition of a log: several fetches of several batches."""
+TRANSACTION: Final = 5
+"""Records of a transaction; its marker takes an offset of its own."""
 _ATTRIBUTES_END: Final = 23
 """Within a record batch; the codec is in the lowest bits of the second of the two bytes before."""
 SILENCE_S: Final = 10.0
@@ -120,6 +123,43 @@ def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
 
     assert len(produced) // 2 <= len(first) < len(produced)
     assert by_partition(first + second) == by_partition([entry.seen(record) for record in produced])
+
+
+def test_waits_behind_the_marker_of_a_transaction_for_what_comes_next(
+    entry: Entry, client: Client, side: Side
+) -> None:
+    admin = Admin(side.cluster)
+    topic = admin.create_topic(unique("transactions"))
+    produced = in_transactions(side.cluster, topic, 3)
+
+    whole = {"partitions": [0], "count": len(produced) + 1, "isolation": "read_uncommitted"}
+    reading = client.begin("read", side.bootstrap, topic, **whole)
+    reading.wait_for(len(produced))
+    time.sleep(1)  # it asks again where the last marker is, at least once
+    produced.append(Record(0, produced[-1].offset + 2, FIRST_TIMESTAMP_MS, b"last", b"of all"))
+    admin.produce(topic, produced[-1:])
+    read = reading.wait(20)
+
+    assert read == [entry.seen(record) for record in produced]
+
+
+def in_transactions(cluster: KafkaCluster, topic: str, count: int) -> list[Record]:
+    """Produce so many transactions to the only partition, every other one aborted; return all their records."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(30)
+    produced: list[Record] = []
+    for number in range(count):
+        producer.begin_transaction()
+        for offset in range(number * (TRANSACTION + 1), number * (TRANSACTION + 1) + TRANSACTION):
+            record = Record(0, offset, FIRST_TIMESTAMP_MS + offset, b"key-%d" % offset, b"value-%d" % offset)
+            producer.produce(topic, record.value, record.key, partition=0, timestamp=record.timestamp_ms)
+            produced.append(record)
+        assert producer.flush(30) == 0
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    return produced
 
 
 def test_produces_in_every_codec_what_a_client_of_today_reads(

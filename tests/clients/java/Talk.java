@@ -29,7 +29,7 @@ final class Talk {
             try {
                 Command command = commands.get(request.get("do").asText());
                 if (command == null) {
-                    throw new UnsupportedOperationException(line);
+                    throw new UnsupportedOperationException("cannot " + request.get("do").asText());
                 }
                 say("done", command.run(request));
             } catch (Exception wrong) {
