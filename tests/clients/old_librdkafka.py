@@ -7,6 +7,7 @@ those of its rdkafka.h.
 import contextlib
 import ctypes
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -115,7 +116,7 @@ def _handle(kind: int, settings: dict[str, object], delivered: Any = None) -> ct
 
 @contextlib.contextmanager
 def _consumer(request: dict[str, Any]) -> Iterator[ctypes.c_void_p]:
-    max_bytes = request.get("max_bytes", MAX_BYTES)
+    max_bytes, wait_ms = request.get("max_bytes", MAX_BYTES), request.get("wait_ms", 500)
     handle = _handle(
         _CONSUMER,
         {
@@ -128,7 +129,7 @@ def _consumer(request: dict[str, Any]) -> Iterator[ctypes.c_void_p]:
             "max.partition.fetch.bytes": request.get("chunk_bytes", CHUNK_BYTES),
             "fetch.max.bytes": max_bytes,
             "message.max.bytes": min(max_bytes, 1_000_000),
-            "fetch.wait.max.ms": request.get("wait_ms", 500),
+            "fetch.wait.max.ms": wait_ms,
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 500,
             "check.crcs": "true",
@@ -139,6 +140,9 @@ def _consumer(request: dict[str, Any]) -> Iterator[ctypes.c_void_p]:
         yield handle
     finally:
         _call("consumer_close", handle)
+        if "group" in request:
+            # Its request to leave waits at the broker behind the last fetch, and is lost when it closes at once.
+            time.sleep(wait_ms / 1000 + 0.1)
         _call("destroy", handle)
 
 
@@ -233,6 +237,7 @@ def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
         "queue.buffering.max.ms": 20,
         "compression.codec": request.get("codec", "none"),
         "request.required.acks": -1,
+        "produce.offset.report": "true",
     }
     report = _DELIVERED(delivered)  # bound: it is called until the producer is gone
     producer = _handle(_PRODUCER, settings, report)

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
@@ -49,8 +50,12 @@ class Logs:
         config = {"message.timestamp.type": timestamps}
         topic = self._admin.create_topic(unique("log"), len(codecs), config=config)
         produced = known_records(RECORDS * len(codecs), len(codecs))
-        for partition, records in by_partition(produced).items():
-            self._admin.produce(topic, records, codecs=[codecs[partition]])
+        with ThreadPoolExecutor() as pool:  # a producer takes a second to begin
+            for done in [
+                pool.submit(self._admin.produce, topic, records, codecs=[codecs[partition]])
+                for partition, records in by_partition(produced).items()
+            ]:
+                done.result()
         if timestamps == "CreateTime":
             return topic, produced
         read = self._reference.read(self._cluster.bootstrap, topic, range(len(codecs)), len(produced))
@@ -103,12 +108,16 @@ def client(entry: Entry, programs: Callable[[str], Client]) -> Client:
 def test_reads_every_codec_by_assignment(
     entry: Entry, client: Client, side: Side, timestamps: TimestampType
 ) -> None:
-    codecs = entry.codecs(side.way)
-    topic, produced = side.logs.of(codecs, timestamps)
+    readable = entry.codecs(side.way)
+    # What has no assignment reads all partitions, whatever it is told.
+    held = CODECS if "snappy" in readable else readable
+    topic, produced = side.logs.of(held, timestamps)
+    partitions = [held.index(codec) for codec in readable]
+    expected = [entry.seen(record) for record in produced if record.partition in partitions]
 
-    read = client.read(side.bootstrap, topic, range(len(codecs)), len(produced))
+    read = client.read(side.bootstrap, topic, partitions, len(expected))
 
-    assert by_partition(read) == by_partition([entry.seen(record) for record in produced])
+    assert by_partition(read) == by_partition(expected)
 
 
 def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
@@ -128,6 +137,8 @@ def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
 def test_waits_behind_the_marker_of_a_transaction_for_what_comes_next(
     entry: Entry, client: Client, side: Side
 ) -> None:
+    if side.way == DIRECTLY_ON_39 and entry.magic < 2:
+        pytest.skip("Kafka 3.9 sends old formats records twice at a marker, or what never ends")
     admin = Admin(side.cluster)
     topic = admin.create_topic(unique("transactions"))
     produced = in_transactions(side.cluster, topic, 3)

@@ -65,6 +65,7 @@ final class Talk {
         properties.put("isolation.level", request.path("isolation").asText("read_uncommitted"));
         properties.put("max.partition.fetch.bytes", request.path("chunk_bytes").asInt(CHUNK_BYTES));
         properties.put("fetch.max.bytes", request.path("max_bytes").asInt(MAX_BYTES));
+        properties.put("max.poll.records", 100);
         properties.put("fetch.max.wait.ms", request.path("wait_ms").asInt(500));
         properties.put("session.timeout.ms", 6000);
         properties.put("heartbeat.interval.ms", 500);
