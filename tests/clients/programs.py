@@ -6,10 +6,10 @@ What the old ones cannot:
   source serves that and its elders; the admin clients of kafka-python and librdkafka ask brokers for their newest
   versions, and so would show nothing of old ones.
 - Headers: they came with Fetch v4, which Java 0.11 and librdkafka speak; others neither read nor send any.
-- Timestamps: they came with Fetch v2. Java 0.9, kafka-python as 0.8.2 and 0.9, Sarama as 0.8.2 and 0.9 tell -1.
-- To join a group: kafka-python as 0.8.2 (0.9 brought groups) and Sarama before 0.10.2 (where its own begin) take
-  all partitions for ``group``, and keep their offsets with the coordinator.
-- To produce lz4: Sarama refuses to before 0.10.
+- Timestamps: they came with Fetch v2. Java 0.9, kafka-python and Sarama as 0.8 and 0.9 tell -1.
+- To join a group: kafka-python as 0.8 (0.9 brought groups) and Sarama before 0.10.2 (where its own begin) take all
+  partitions for ``group``, and keep their offsets with the coordinator; as 0.8.1, with any broker, for ZooKeeper.
+- To produce lz4: Sarama refuses to before 0.10, kafka-python as 0.8.1.
 - An ``isolation`` other than reading all.
 """
 
@@ -104,6 +104,7 @@ OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "java-0.9.0.1": cache(partial(_old_java, "0.9.0.1", "v0_9")),
     "java-0.10.2.2": cache(partial(_old_java, "0.10.2.2", "v0_10")),
     "java-0.11.0.3": cache(partial(_old_java, "0.11.0.3", "v0_11")),
+    "kafka-python-1.4.7-as-0.8.1": cache(partial(_kafka_python, "0.8.1")),
     "kafka-python-1.4.7-as-0.8.2": cache(partial(_kafka_python, "0.8.2")),
     "kafka-python-1.4.7-as-0.9": cache(partial(_kafka_python, "0.9")),
     "kafka-python-1.4.7-as-0.10": cache(partial(_kafka_python, "0.10")),

@@ -30,6 +30,9 @@ class Entry:
     reads_on_39: tuple[str, ...] = CODECS[:-1]
     """Codecs: Kafka 3.9 refuses to convert zstd, and sends it as it is to those who read the newest format."""
     writes: tuple[str, ...] = CODECS[:-1]
+    makes_topics: bool = False
+    keeps_offsets_in_zookeeper: bool = False
+    """It commits to any broker, and that is to tell ZooKeeper: Kafka 3.9 has none any more."""
 
     def codecs(self, way: Way) -> tuple[str, ...]:
         """What it can read of a log that holds all codecs."""
@@ -48,17 +51,24 @@ MATRIX: Final = (
     Entry("Java 0.9.0.1", "java-0.9.0.1", 0),
     Entry("Java 0.10.2.2", "java-0.10.2.2", 1),
     Entry("Java 0.11.0.3", "java-0.11.0.3", 2),
+    Entry(
+        "kafka-python 1.4.7 as 0.8.1",
+        "kafka-python-1.4.7-as-0.8.1",
+        0,
+        writes=CODECS[:3],
+        keeps_offsets_in_zookeeper=True,
+    ),
     Entry("kafka-python 1.4.7 as 0.8.2", "kafka-python-1.4.7-as-0.8.2", 0),
     Entry("kafka-python 1.4.7 as 0.9", "kafka-python-1.4.7-as-0.9", 0),
     Entry("kafka-python 1.4.7 as 0.10", "kafka-python-1.4.7-as-0.10", 1),
     # It wants the right checksum in the header of LZ4, where Kafka 3.9 sees to the wrong one of old.
     Entry("Sarama 1.19.0 as 0.8.2", "sarama-1.19.0-as-0.8.2", 0, reads_on_39=CODECS[:3], writes=CODECS[:3]),
     Entry("Sarama 1.19.0 as 0.9", "sarama-1.19.0-as-0.9", 0, reads_on_39=CODECS[:3], writes=CODECS[:3]),
-    Entry("Sarama 1.19.0 as 0.10.2", "sarama-1.19.0-as-0.10.2", 1),
+    Entry("Sarama 1.19.0 as 0.10.2", "sarama-1.19.0-as-0.10.2", 1, makes_topics=True),
     Entry("librdkafka 0.11.6", "librdkafka-0.11.6", 2),
     # It brings no other codecs; whoever wants them adds them.
-    Entry("KafkaJS 2.2.4", "kafkajs", 2, reads=_PLAIN, reads_on_39=_PLAIN, writes=_PLAIN),
-    Entry("librdkafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS),
+    Entry("KafkaJS 2.2.4", "kafkajs", 2, reads=_PLAIN, reads_on_39=_PLAIN, writes=_PLAIN, makes_topics=True),
+    Entry("librdkafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
 )
 
 NOT_YET: Final = frozenset(
@@ -66,6 +76,7 @@ NOT_YET: Final = frozenset(
         "Java 0.9.0.1",
         "Java 0.10.2.2",
         "Java 0.11.0.3",
+        "kafka-python 1.4.7 as 0.8.1",
         "kafka-python 1.4.7 as 0.8.2",
         "kafka-python 1.4.7 as 0.9",
         "kafka-python 1.4.7 as 0.10",

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.alter_partition_reassignments.v0.request import (
@@ -84,6 +84,11 @@ class Admin:
     def delete_topic(self, name: str) -> None:
         self._client.delete_topics([name])[name].result()
         self.wait_until_gone(name)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Let the log of a partition begin at offset *before*."""
+        where = TopicPartition(topic, partition, before)
+        self._client.delete_records([where])[where].result()
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Node id of the leader of each partition that has one, as the first running broker knows them."""
