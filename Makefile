@@ -31,7 +31,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test:
-	@.ci/prerequisites python java maven node
+	@.ci/prerequisites python java maven node go
 	@$(MAKE) --no-print-directory install
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -45,10 +45,14 @@ bench:
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
-# Needs uv on the PATH. The file must name no registry host: it is read on machines that have their own.
+# Needs uv on the PATH. The files must name no registry host: they are read on machines that have their own.
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+  --no-emit-index-url --quiet
 lock:
-	uv pip compile pyproject.toml --extra demo --group build --group test --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file deploy/requirements.lock
+	$(COMPILE) pyproject.toml --extra demo --group build --group test --output-file deploy/requirements.lock
+	printf 'kafka-python==1.4.7\nlz4\npython-snappy\nsix\nxxhash\n' | \
+	  $(COMPILE) - --output-file tests/clients/locks/kafka-python-1.4.7.lock
+	echo confluent-kafka==0.11.6 | $(COMPILE) - --no-deps --output-file tests/clients/locks/librdkafka-0.11.6.lock
 
 clean:
 	rm -f proxy/convert/kernel.c proxy/convert/kernel.*.so

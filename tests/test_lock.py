@@ -2,8 +2,12 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "deploy" / "requirements.lock").read_text()
+CLIENTS = ROOT / "tests" / "clients"
+OF_OLD_CLIENTS = sorted((CLIENTS / "locks").iterdir())
 
 
 def _name(requirement: str) -> str:
@@ -19,15 +23,31 @@ def test_the_lock_pins_all_that_the_project_names_and_hashes_all_that_it_pins() 
         *(each for extra in metadata["project"]["optional-dependencies"].values() for each in extra),
         *(each for group in metadata["dependency-groups"].values() for each in group),
     ]
-    entries = re.split(r"^(?=\S)", LOCK, flags=re.MULTILINE)[1:]
+
+    assert {_name(each) for each in named} <= _pinned(LOCK)
+
+
+@pytest.mark.parametrize("lock", OF_OLD_CLIENTS, ids=lambda lock: lock.stem)
+def test_the_locks_of_old_clients_pin_their_version_and_hash_all_that_they_pin(lock: Path) -> None:
+    assert re.search(r"^\S+==" + re.escape(lock.stem.rpartition("-")[2]) + " ", lock.read_text(), re.MULTILINE)
+    assert _pinned(lock.read_text())
+
+
+def _pinned(lock: str) -> set[str]:
+    entries = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]
     pinned = {_name(entry) for entry in entries if re.match(r"\S+==\S+ ", entry) and "--hash=sha256:" in entry}
-
     assert len(pinned) == len(entries)
-    assert {_name(each) for each in named} <= pinned
+    return pinned
 
 
-def test_the_lock_files_name_no_registry() -> None:
-    lock_of_node = (ROOT / "tests" / "clients" / "node" / "package-lock.json").read_text()
-
-    assert "://" not in LOCK
-    assert "://" not in lock_of_node
+@pytest.mark.parametrize(
+    "lock",
+    [
+        ROOT / "deploy" / "requirements.lock",
+        *OF_OLD_CLIENTS,
+        *(CLIENTS / lock for lock in ("node/package-lock.json", "go/go.mod", "go/go.sum")),
+    ],
+    ids=lambda lock: lock.name,
+)
+def test_the_lock_files_name_no_registry(lock: Path) -> None:
+    assert "://" not in lock.read_text()

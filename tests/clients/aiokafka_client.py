@@ -50,7 +50,13 @@ async def group(talk: Talk, request: dict[str, Any]) -> None:
 
 
 async def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
-    async with AIOKafkaProducer(bootstrap_servers=request["bootstrap"], acks="all", linger_ms=20) as producer:
+    codec = request.get("codec", "none")
+    async with AIOKafkaProducer(
+        bootstrap_servers=request["bootstrap"],
+        acks="all",
+        linger_ms=20,
+        compression_type=None if codec == "none" else codec,
+    ) as producer:
         sent = [
             await producer.send(
                 request["topic"],

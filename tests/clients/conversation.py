@@ -4,65 +4,22 @@ import contextlib
 import json
 import queue
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.clients.programs import PROGRAMS
 from tests.clients.talk import from_text, to_text
-from tests.kafka.jars import locked
-from tests.kafka.java import java_command
 from tests.kafka.records import Record
-from tests.prerequisites import require
 from tests.processes import Process
 
-__all__ = ["CLIENTS", "Client", "ClientFailed", "Task"]
+__all__ = ["Client", "ClientFailed", "Task"]
 
-_HERE = Path(__file__).parent
-_ROOT = _HERE.parents[1]
-
-
-def _python(module: str) -> list[str]:
-    # Client libraries warn of what is not ours to mend.
-    return [sys.executable, "-W", "ignore", "-m", f"tests.clients.{module}"]
-
-
-def _java() -> list[str]:
-    require("java", "maven")
-    return java_command(_HERE / "java" / "Client.java", "4.3.1")
-
-
-@cache
-def _node() -> list[str]:
-    """The command for KafkaJS, installed from its lock file; again only when that has changed."""
-    require("node")
-    folder = _HERE / "node"
-    lock = (folder / "package-lock.json").read_text()
-    with locked(_ROOT / ".cache" / "node"):
-        installed = folder / "node_modules" / "installed-lock.json"
-        if not (installed.is_file() and installed.read_text() == lock):
-            command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f"npm ci failed:\n{done.stdout}{done.stderr}")
-            installed.write_text(lock)
-    return ["node", str(folder / "kafkajs.js")]
-
-
-CLIENTS: Mapping[str, Callable[[], list[str]]] = {
-    "kafka-python": lambda: _python("kafka_python"),
-    "aiokafka": lambda: _python("aiokafka_client"),
-    "librdkafka": lambda: _python("librdkafka"),
-    "kafkajs": _node,
-    "java": _java,
-}
-"""The command of each program, by the client's name."""
+_ROOT = Path(__file__).parents[2]
 
 
 class ClientFailed(AssertionError):
@@ -152,7 +109,7 @@ class Client:
         self._task: Task | None = None
 
     def __enter__(self) -> Self:
-        command = CLIENTS[self.name]()
+        command = PROGRAMS[self.name]()
         self._folder = Path(tempfile.mkdtemp(prefix=f"sidefetch-{self.name}-"))
         self._start(command)
         return self
@@ -179,7 +136,7 @@ class Client:
     def restart(self) -> None:
         """Start the program anew, with nothing left of the old one."""
         self.kill()
-        self._start(CLIENTS[self.name]())
+        self._start(PROGRAMS[self.name]())
 
     def _start(self, command: Sequence[str]) -> None:
         assert self._folder is not None, "not in context"
@@ -232,13 +189,15 @@ class Client:
         """Join *group*, read *count* records or more, commit, leave."""
         return self.begin("group", bootstrap, topic, group=group, count=count).wait()
 
-    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> list[tuple[int, int]]:
+    def produce(
+        self, bootstrap: str, topic: str, records: Iterable[Record], **more: object
+    ) -> list[tuple[int, int]]:
         """Produce *records* and return partition and offset of each acknowledgement."""
         told = [
             [each.partition, each.offset, each.timestamp_ms, to_text(each.key), to_text(each.value), _told(each)]
             for each in records
         ]
-        task = self.begin("produce", bootstrap, topic, records=told)
+        task = self.begin("produce", bootstrap, topic, records=told, **more)
         task.wait()
         return [(partition, offset) for partition, offset in task.result]
 

@@ -1,5 +1,6 @@
-"""kafka-python 2.0.2: old, pure Python, full fetches of version 4."""
+"""kafka-python, pure Python: 2.0.2 with full fetches of version 4; 1.4.7 as if to brokers of a version."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +10,14 @@ from kafka.errors import CommitFailedError
 
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
+API_VERSION = tuple(map(int, sys.argv[1].split("."))) if len(sys.argv) > 1 else None
+"""That of the brokers, so far as it wants to know; None to ask them."""
+
 
 def _consumer(request: dict[str, Any], **more: object) -> Any:
     return KafkaConsumer(
         bootstrap_servers=request["bootstrap"],
+        api_version=API_VERSION,
         client_id=request.get("client_id", "kafka-python"),
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -26,7 +31,8 @@ def _consumer(request: dict[str, Any], **more: object) -> Any:
 def _tell(talk: Talk, polled: dict[Any, Iterable[Any]]) -> None:
     for records in polled.values():
         for each in records:
-            talk.record(each.partition, each.offset, each.timestamp, each.key, each.value, each.headers)
+            timestamp_ms = -1 if each.timestamp is None else each.timestamp
+            talk.record(each.partition, each.offset, timestamp_ms, each.key, each.value, each.headers)
 
 
 def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: bool) -> None:
@@ -64,7 +70,15 @@ def group(talk: Talk, request: dict[str, Any]) -> None:
 
 
 def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
-    producer = KafkaProducer(bootstrap_servers=request["bootstrap"], acks="all", linger_ms=20, retries=5)
+    codec = request.get("codec", "none")
+    producer = KafkaProducer(
+        bootstrap_servers=request["bootstrap"],
+        api_version=API_VERSION,
+        compression_type=None if codec == "none" else codec,
+        acks="all",
+        linger_ms=20,
+        retries=5,
+    )
     try:
         sent = [
             producer.send(

@@ -94,7 +94,13 @@ def group(talk: Talk, request: dict[str, Any]) -> None:
 
 def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
     producer = Producer(
-        {"bootstrap.servers": request["bootstrap"], "enable.idempotence": True, "linger.ms": 20, "log_level": 3}
+        {
+            "bootstrap.servers": request["bootstrap"],
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "compression.type": request.get("codec", "none"),
+            "log_level": 3,
+        }
     )
     places: list[list[int]] = []
     problems: list[str] = []

@@ -5,7 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.clients.conversation import CLIENTS, Client
+from tests.clients.conversation import Client
+from tests.clients.programs import CLIENTS
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.alter_partition_reassignments.v0.request import (
@@ -85,6 +85,11 @@ class Admin:
         self._client.delete_topics([name])[name].result()
         self.wait_until_gone(name)
 
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Let the log of a partition begin at offset *before*."""
+        where = TopicPartition(topic, partition, before)
+        self._client.delete_records([where])[where].result()
+
     def leaders(self, topic: str) -> dict[int, int]:
         """Node id of the leader of each partition that has one, as the first running broker knows them."""
         return self._leaders_seen(topic)[0]
@@ -127,16 +132,16 @@ class Admin:
 
         eventually(in_sync, f"all replicas of {topic} in sync", timeout_s)
 
-    def produce(self, topic: str, records: Iterable[Record]) -> None:
-        """Produce *records* in batches of some dozens, plain and gzip in turn, acknowledged by all in sync.
+    def produce(self, topic: str, records: Iterable[Record], *, codecs: Sequence[str] = ("none", "gzip")) -> None:
+        """Produce *records* in batches of some dozens, in each of *codecs* in turn, acknowledged by all in sync.
 
         Raises: AssertionError: a record was refused, or got another offset than it says.
         """
-        plain, packed = (self._producer(codec) for codec in ("none", "gzip"))
+        producers = [self._producer(codec) for codec in codecs]
         pending = list(records)
         for number, start in enumerate(range(0, len(pending), 250)):
             problems: list[str] = []
-            producer = packed if number % 2 else plain
+            producer = producers[number % len(producers)]
             for record in pending[start : start + 250]:
                 producer.produce(
                     topic,

@@ -2,10 +2,11 @@
 
 import hashlib
 import shutil
-import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.kafka.jars import CACHE, class_path, locked
+from tests.kafka.jars import What, class_path, home
+from tests.kept import locked, run
 
 __all__ = ["QUICK_JVM", "java_command"]
 
@@ -13,11 +14,15 @@ QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """Halve the time to the first answer; wrong for benchmarks: C2 and G1 change a JVM's figures by a factor of two."""
 
 
-def java_command(source: Path, version: str) -> list[str]:
-    """Return the command that runs *source* with the jars of Kafka *version*; its class is named as the file."""
-    jars = class_path(version)
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    folder = CACHE / version / "classes"
+def java_command(source: Path, version: str, *, what: What = "kafka", beside: Sequence[Path] = ()) -> list[str]:
+    """Return the command that runs *source* with the jars of *what* in *version*; its class is named as the file.
+
+    Other classes of its folder and of the folders *beside* it are compiled with it as far as it names them.
+    """
+    jars = class_path(version, what)
+    folders = (source.parent, *beside)
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in _sources(folders))).hexdigest()[:12]
+    folder = home(version, what) / "classes"
     classes = folder / f"{source.stem}-{digest}"
     with locked(folder):
         if not classes.is_dir():
@@ -25,9 +30,9 @@ def java_command(source: Path, version: str) -> list[str]:
             fresh = folder / "fresh"
             shutil.rmtree(fresh, ignore_errors=True)
             options = ["-nowarn", "-proc:none", "-cp", jars, "-d", str(fresh)]
-            done = subprocess.run(["javac", *options, str(source)], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f"javac {source} failed:\n{done.stdout}{done.stderr}")
+            paths = ["-implicit:class", "-sourcepath", ":".join(map(str, folders))]
+            command = ["javac", *options, *paths, str(source)]
+            run(command, timeout_s=120)
             fresh.rename(classes)
     return [
         "java",
@@ -38,3 +43,7 @@ def java_command(source: Path, version: str) -> list[str]:
         f"{classes}:{jars}",
         source.stem,
     ]
+
+
+def _sources(folders: Iterable[Path]) -> list[Path]:
+    return [source for folder in folders for source in sorted(folder.glob("*.java"))]

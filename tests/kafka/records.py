@@ -2,7 +2,7 @@
 
 import attrs
 
-__all__ = ["Record", "by_partition", "known_records", "sendable_records"]
+__all__ = ["FIRST_TIMESTAMP_MS", "Record", "by_partition", "known_records", "sendable_records"]
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 

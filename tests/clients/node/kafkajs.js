@@ -48,7 +48,9 @@ async function consume(request, group, commits) {
   try {
     await consumer.subscribe({ topics: [request.topic], fromBeginning: true });
     await new Promise((resolve, reject) => {
-      consumer.on(consumer.events.CRASH, (event) => reject(event.payload.error));
+      consumer.on(consumer.events.CRASH, ({ payload }) =>
+        payload.restart ? say({ heard: String(payload.error) }) : reject(payload.error),
+      );
       consumer
         .run({
           autoCommit: false,
@@ -96,7 +98,7 @@ const commands = {
       const places = await producer.send({
         topic: request.topic,
         acks: -1,
-        compression: CompressionTypes.GZIP,
+        compression: request.codec === "none" ? CompressionTypes.None : CompressionTypes.GZIP,
         messages: request.records.map(([partition, , timestamp, key, value, headers]) => ({
           partition,
           timestamp: String(timestamp),

@@ -1,0 +1,20 @@
+// A record of 0.9: neither timestamp nor headers.
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.List;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.producer.ProducerRecord;
+
+final class Shape {
+    static long timestamp(ConsumerRecord<byte[], byte[]> record) {
+        return -1;
+    }
+
+    static List<List<String>> headers(ConsumerRecord<byte[], byte[]> record) {
+        return List.of();
+    }
+
+    static ProducerRecord<byte[], byte[]> record(String topic, JsonNode told) {
+        return new ProducerRecord<>(topic, told.get(0).asInt(), Talk.fromText(told.get(3)), Talk.fromText(told.get(4)));
+    }
+}

@@ -1,0 +1,118 @@
+"""The command that starts each client program; what it needs is installed or built when it is first asked for.
+
+What the old ones cannot:
+
+- ``create`` and ``delete``: of them only Sarama as 0.10.2 can. Java has no admin client before 0.11, and one
+  source serves that and its elders; the admin clients of kafka-python and librdkafka ask brokers for their newest
+  versions, and so would show nothing of old ones.
+- Headers: they came with Fetch v4, which Java 0.11 and librdkafka speak; others neither read nor send any.
+- Timestamps: they came with Fetch v2. Java 0.9, kafka-python and Sarama as 0.8 and 0.9 tell -1.
+- To join a group: kafka-python as 0.8 (0.9 brought groups) and Sarama before 0.10.2 (where its own begin) take all
+  partitions for ``group``, and keep their offsets with the coordinator; as 0.8.1, with any broker, for ZooKeeper.
+- To produce lz4: Sarama refuses to before 0.10, kafka-python as 0.8.1.
+- An ``isolation`` other than reading all.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+from tests.kafka.java import java_command
+from tests.kept import CACHE, kept, locked, run
+from tests.prerequisites import require
+
+__all__ = ["CLIENTS", "OLD_CLIENTS", "PROGRAMS"]
+
+_HERE: Final = Path(__file__).parent
+_LOCKS: Final = _HERE / "locks"
+
+
+def _python(module: str, *arguments: str) -> list[str]:
+    # Client libraries warn of what is not ours to mend.
+    return [sys.executable, "-W", "ignore", "-m", f"tests.clients.{module}", *arguments]
+
+
+def _java() -> list[str]:
+    require("java", "maven")
+    return java_command(_HERE / "java" / "Client.java", "4.3.1")
+
+
+def _old_java(version: str, shape: str) -> list[str]:
+    require("java", "maven")
+    source, beside = _HERE / "java" / "OldClient.java", _HERE / "java" / shape
+    return java_command(source, version, what="kafka-clients", beside=[beside])
+
+
+def _node() -> list[str]:
+    """The command for KafkaJS, installed from its lock file; again only when that has changed."""
+    require("node")
+    folder = _HERE / "node"
+    lock = (folder / "package-lock.json").read_text()
+    with locked(CACHE / "node"):
+        installed = folder / "node_modules" / "installed-lock.json"
+        if not (installed.is_file() and installed.read_text() == lock):
+            run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], timeout_s=300, cwd=folder)
+            installed.write_text(lock)
+    return ["node", str(folder / "kafkajs.js")]
+
+
+def _pip_install(lock: Path, *options: str) -> Path:
+    """Return a folder with what *lock* names, beside the environment of the tests and not in it."""
+
+    def install(folder: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        run([*pip, "--require-hashes", *options, f"--target={folder}", f"--requirement={lock}"], timeout_s=300)
+
+    return kept(lock.stem, [lock], install, of=sys.version)
+
+
+def _kafka_python(api_version: str) -> list[str]:
+    libraries = _pip_install(_LOCKS / "kafka-python-1.4.7.lock")
+    return ["env", f"PYTHONPATH={libraries}", *_python("kafka_python", api_version)]
+
+
+def _librdkafka() -> list[str]:
+    """librdkafka as confluent-kafka's wheels brought it; of which Python they are for does not matter to it."""
+    require("linux-x86-64")
+    wheel = ["--only-binary=:all:", "--platform=manylinux1_x86_64", "--implementation=cp", "--python-version=3.7"]
+    libraries = _pip_install(_LOCKS / "librdkafka-0.11.6.lock", *wheel)
+    return _python("old_librdkafka", str(libraries / "confluent_kafka" / ".libs"))
+
+
+def _sarama(version: str) -> list[str]:
+    require("go")
+    sources = _HERE / "go"
+
+    def build(folder: Path) -> None:
+        run(["go", "build", "-o", str(folder / "sarama"), "."], timeout_s=300, cwd=sources)
+
+    return [str(kept("sarama-1.19.0", sorted(sources.iterdir()), build) / "sarama"), version]
+
+
+CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "kafka-python": lambda: _python("kafka_python"),
+    "aiokafka": lambda: _python("aiokafka_client"),
+    "librdkafka": lambda: _python("librdkafka"),
+    "kafkajs": cache(_node),
+    "java": cache(_java),
+}
+"""Those that Kafka 4 serves, by name."""
+
+OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "java-0.9.0.1": cache(partial(_old_java, "0.9.0.1", "v0_9")),
+    "java-0.10.2.2": cache(partial(_old_java, "0.10.2.2", "v0_10")),
+    "java-0.11.0.3": cache(partial(_old_java, "0.11.0.3", "v0_11")),
+    "kafka-python-1.4.7-as-0.8.1": cache(partial(_kafka_python, "0.8.1")),
+    "kafka-python-1.4.7-as-0.8.2": cache(partial(_kafka_python, "0.8.2")),
+    "kafka-python-1.4.7-as-0.9": cache(partial(_kafka_python, "0.9")),
+    "kafka-python-1.4.7-as-0.10": cache(partial(_kafka_python, "0.10")),
+    "sarama-1.19.0-as-0.8.2": cache(partial(_sarama, "0.8.2.0")),
+    "sarama-1.19.0-as-0.9": cache(partial(_sarama, "0.9.0.0")),
+    "sarama-1.19.0-as-0.10.2": cache(partial(_sarama, "0.10.2.0")),
+    "librdkafka-0.11.6": cache(_librdkafka),
+}
+"""Those that were made for brokers before 1.0."""
+
+PROGRAMS: Final = {**CLIENTS, **OLD_CLIENTS}

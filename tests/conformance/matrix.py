@@ -1,0 +1,89 @@
+"""The clients that Sidefetch is for, old and new: what each of them can hold of a record, and in which codecs."""
+
+from typing import Final, Literal
+
+import attrs
+
+from tests.kafka.records import Record
+
+__all__ = ["CODECS", "DIRECTLY_ON_39", "MATRIX", "NOT_YET", "THROUGH_SIDEFETCH", "Entry", "Way"]
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Way = Literal["3.9 directly", "4.3 through Sidefetch"]
+DIRECTLY_ON_39: Final = "3.9 directly"
+THROUGH_SIDEFETCH: Final = "4.3 through Sidefetch"
+
+
+@attrs.frozen
+class Entry:
+    """One client."""
+
+    title: str
+    """As the README names it."""
+    program: str
+    """As ``tests.clients.programs`` names it."""
+    magic: Literal[0, 1, 2]
+    """The record format that it reads and writes: 0 has no timestamps, 1 no headers."""
+    reads: tuple[str, ...] = CODECS
+    """Codecs, as far as its brokers or Sidefetch see to it that it is sent no other."""
+    reads_on_39: tuple[str, ...] = CODECS[:-1]
+    """Codecs: Kafka 3.9 refuses to convert zstd, and sends it as it is to those who read the newest format."""
+    writes: tuple[str, ...] = CODECS[:-1]
+    makes_topics: bool = False
+    keeps_offsets_in_zookeeper: bool = False
+    """It commits to any broker, and that is to tell ZooKeeper: Kafka 3.9 has none any more."""
+
+    def codecs(self, way: Way) -> tuple[str, ...]:
+        """What it can read of a log that holds all codecs."""
+        return self.reads_on_39 if way == DIRECTLY_ON_39 else self.reads
+
+    def seen(self, record: Record) -> Record:
+        """What is left of *record* in the client's format."""
+        if self.magic < 1:
+            record = attrs.evolve(record, timestamp_ms=-1)
+        return attrs.evolve(record, headers=()) if self.magic < 2 else record
+
+
+_PLAIN: Final = ("none", "gzip")
+
+MATRIX: Final = (
+    Entry("Java 0.9.0.1", "java-0.9.0.1", 0),
+    Entry("Java 0.10.2.2", "java-0.10.2.2", 1),
+    Entry("Java 0.11.0.3", "java-0.11.0.3", 2),
+    Entry(
+        "kafka-python 1.4.7 as 0.8.1",
+        "kafka-python-1.4.7-as-0.8.1",
+        0,
+        writes=CODECS[:3],
+        keeps_offsets_in_zookeeper=True,
+    ),
+    Entry("kafka-python 1.4.7 as 0.8.2", "kafka-python-1.4.7-as-0.8.2", 0),
+    Entry("kafka-python 1.4.7 as 0.9", "kafka-python-1.4.7-as-0.9", 0),
+    Entry("kafka-python 1.4.7 as 0.10", "kafka-python-1.4.7-as-0.10", 1),
+    # It wants the right checksum in the header of LZ4, where Kafka 3.9 sees to the wrong one of old.
+    Entry("Sarama 1.19.0 as 0.8.2", "sarama-1.19.0-as-0.8.2", 0, reads_on_39=CODECS[:3], writes=CODECS[:3]),
+    Entry("Sarama 1.19.0 as 0.9", "sarama-1.19.0-as-0.9", 0, reads_on_39=CODECS[:3], writes=CODECS[:3]),
+    Entry("Sarama 1.19.0 as 0.10.2", "sarama-1.19.0-as-0.10.2", 1, makes_topics=True),
+    Entry("librdkafka 0.11.6", "librdkafka-0.11.6", 2),
+    # It brings no other codecs; whoever wants them adds them.
+    Entry("KafkaJS 2.2.4", "kafkajs", 2, reads=_PLAIN, reads_on_39=_PLAIN, writes=_PLAIN, makes_topics=True),
+    Entry("librdkafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
+)
+
+NOT_YET: Final = frozenset(
+    {
+        "Java 0.9.0.1",
+        "Java 0.10.2.2",
+        "Java 0.11.0.3",
+        "kafka-python 1.4.7 as 0.8.1",
+        "kafka-python 1.4.7 as 0.8.2",
+        "kafka-python 1.4.7 as 0.9",
+        "kafka-python 1.4.7 as 0.10",
+        "Sarama 1.19.0 as 0.8.2",
+        "Sarama 1.19.0 as 0.9",
+        "Sarama 1.19.0 as 0.10.2",
+        "librdkafka 0.11.6",
+    }
+)
+"""Titles of those that Sidefetch cannot serve before versions are lifted and records converted (issue 5)."""
