@@ -19,6 +19,8 @@ Heard = dict[str, Any]
 """What was answered, by what it was about."""
 
 FIRST_MS = 1_700_000_000_000
+NOT_READY = (14, 15, 16)
+"""What a coordinator answers that has only just become one."""
 TOPIC_RESOURCE, ANY, READ, ALLOW = 2, 1, 3, 3
 
 
@@ -189,6 +191,9 @@ def _joining(version: int) -> Conversation:
         kind = group.JoinGroupRequest_v1 if version else group.JoinGroupRequest_v0
         body = encoded(kind, setting.group, *timeouts, "", "consumer", protocols)
         joined = group.JoinGroupResponse_v0.decode(await speaker.ask(11, version, body))
+        while joined.error_code in NOT_READY:
+            await trio.sleep(0.1)
+            joined = group.JoinGroupResponse_v0.decode(await speaker.ask(11, version, body))
         assert [each[0] for each in joined.members] == [joined.member_id] == [joined.leader_id]
         unknown = encoded(kind, setting.group, *timeouts, "nobody", "consumer", protocols)
         refused = group.JoinGroupResponse_v0.decode(await speaker.ask(11, version, unknown))

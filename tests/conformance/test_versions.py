@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import trio
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from proxy.convert.versions.table import LIFTS
 from proxy.demo.client import connect
 from tests.conformance.old_versions import CONVERSATIONS, Heard, Setting, Speaker
-from tests.convert.versions.old import encoded, legacy_set, produce
+from tests.convert.versions.old import commit, encoded, legacy_set, produce
 from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
@@ -26,7 +27,7 @@ ACCESS_CONTROL = {
     "delegation.token.secret.key": "a secret",
 }
 COORDINATED = (8, 9, 11)
-PRODUCE = 0
+PRODUCE, JOIN_GROUP = 0, 11
 
 _Stored = list[tuple[int, int, tuple[int, int], bytes | None, bytes | None]]
 
@@ -52,6 +53,12 @@ def kafka39() -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def kafka4() -> Iterator[KafkaCluster]:
     with KafkaCluster("4.3.1", settings=ACCESS_CONTROL) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka400() -> Iterator[KafkaCluster]:
+    with KafkaCluster("4.0.0") as cluster:
         yield cluster
 
 
@@ -157,6 +164,56 @@ async def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_is_damaged(
             speaker = Speaker(connection)
             await ask_produce(speaker, setting.topic, plain[:-1] + b"!", acks=0)
             assert await speaker.is_hung_up_on()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [0, 1])
+async def test_members_join_at_brokers_of_4_0_0_which_alone_do_not_serve_them(
+    version: int, kafka400: KafkaCluster
+) -> None:
+    """It needs three more brokers: 4.0.1 has the versions again (KAFKA-19444)."""
+    setting = Setting("t", unique("group"))
+    with Sidefetch(kafka400.bootstrap) as sidefetch:
+        port = sidefetch.port_of(Admin(kafka400).coordinator(setting.group))
+        heard = await heard_at(f"127.0.0.1:{port}", JOIN_GROUP, version, setting)
+
+    with pytest.raises(ConnectionResetError):
+        await heard_at(kafka400.brokers[1].address, JOIN_GROUP, version, setting)
+    assert (heard["joined"][0], heard["refused"]) == (0, 25)
+
+
+async def test_offsets_survive_their_coordinator(setting: Setting) -> None:
+    """On brokers of their own, since one is killed."""
+    with KafkaCluster("4.3.1") as kafka, Sidefetch(kafka.bootstrap) as sidefetch:
+        admin = Admin(kafka)
+        admin.create_topic(setting.topic, assignment=[[1, 2, 3], [1, 2, 3]])
+        coordinator = admin.coordinator(setting.group)
+        elsewhere = coordinator % 3 + 1
+        async with connect(f"127.0.0.1:{sidefetch.port_of(elsewhere)}") as connection:
+            speaker = Speaker(connection)
+            assert await commit_v0(speaker, setting, 5) == 0
+            kafka.kill(coordinator)
+            with trio.fail_after(60):
+                while await commit_v0(speaker, setting, 6):
+                    await trio.sleep(0.2)
+            assert await committed_v0(speaker, setting) == 6
+
+
+async def commit_v0(speaker: Speaker, setting: Setting, at: int) -> int:
+    """The error."""
+    body = encoded(commit.OffsetCommitRequest_v0, setting.group, [(setting.topic, [(0, at, "m")])])
+    told = commit.OffsetCommitResponse_v0.decode(await speaker.ask(8, 0, body))
+    ((_, ((_, error),)),) = told.topics
+    return int(error)
+
+
+async def committed_v0(speaker: Speaker, setting: Setting) -> int:
+    """The offset."""
+    body = encoded(commit.OffsetFetchRequest_v0, setting.group, [(setting.topic, [0])])
+    told = commit.OffsetFetchResponse_v0.decode(await speaker.ask(9, 0, body))
+    ((_, ((_, offset, _, error),)),) = told.topics
+    assert not error
+    return int(offset)
 
 
 def test_every_lift_is_spoken() -> None:
