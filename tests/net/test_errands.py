@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from zlib import crc32
 
 import attrs
 import pytest
@@ -100,6 +101,24 @@ async def test_a_coordinator_that_has_gone_is_found_anew() -> None:
         it.cluster.stop(2)
         assert await client.commit(group, 6) == 0
         assert await client.committed(group) == (6, 0)
+
+
+async def test_a_group_that_has_moved_is_followed() -> None:
+    """While the connection to its former coordinator is well."""
+    async with proxied(brokers=4) as it, old_client(it, 1) as client:
+        before, after = [1, 2, 3, 4], [1, 2, 3]
+        names = (f"group-{n}" for n in range(1000))
+        group = next(name for name in names if (_at(name, before), _at(name, after)) == (2, 3))
+        assert await client.commit(group, 5) == 0
+        it.cluster.stop(4)
+        assert coordinator_of(it.cluster.state, group) == 3
+        assert await client.commit(group, 6) == 0
+        assert await client.committed(group) == (6, 0)
+
+
+def _at(group: str, nodes: list[int]) -> int:
+    """The embedded cluster's choice of a coordinator among those that are up."""
+    return nodes[crc32(group.encode()) % len(nodes)]
 
 
 async def test_without_any_coordinator_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ _CODES: Final[Sequence[Code]] = tuple(
         invalid_record=ErrorCode.corrupt_message,
     )
     for newest in (
-        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.invalid_required_acks,
         ErrorCode.cluster_authorization_failed,
         ErrorCode.policy_violation,
     )
