@@ -71,19 +71,4 @@ MATRIX: Final = (
     Entry("librdkafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
 )
 
-NOT_YET: Final = frozenset(
-    {
-        "Java 0.9.0.1",
-        "Java 0.10.2.2",
-        "Java 0.11.0.3",
-        "kafka-python 1.4.7 as 0.8.1",
-        "kafka-python 1.4.7 as 0.8.2",
-        "kafka-python 1.4.7 as 0.9",
-        "kafka-python 1.4.7 as 0.10",
-        "Sarama 1.19.0 as 0.8.2",
-        "Sarama 1.19.0 as 0.9",
-        "Sarama 1.19.0 as 0.10.2",
-        "librdkafka 0.11.6",
-    }
-)
-"""Titles of those that Sidefetch cannot serve before versions are lifted and records converted (issue 5)."""
+NOT_YET: Final[frozenset[str]] = frozenset()
