@@ -6,7 +6,7 @@ import attrs
 
 from tests.kafka.records import Record
 
-__all__ = ["CODECS", "DIRECTLY_ON_39", "MATRIX", "NOT_YET", "THROUGH_SIDEFETCH", "Entry", "Way"]
+__all__ = ["CODECS", "DIRECTLY_ON_39", "MATRIX", "THROUGH_SIDEFETCH", "Entry", "Way"]
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -70,5 +70,3 @@ MATRIX: Final = (
     Entry("KafkaJS 2.2.4", "kafkajs", 2, reads=_PLAIN, reads_on_39=_PLAIN, writes=_PLAIN, makes_topics=True),
     Entry("confluent-kafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
 )
-
-NOT_YET: Final[frozenset[str]] = frozenset()

@@ -1,6 +1,5 @@
 """``sidefetch demo`` and ``sidefetch try``, as their users run them."""
 
-import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
