@@ -166,11 +166,14 @@ class Conversion:
         self._entry = self._wrapper = None
         self._at = entry.end
         self.counts.source_bytes += entry.size
+        if self._kind is Kind.ABORTED:
+            self.counts.aborted_batches += 1
+            self.counts.aborted_records += entry.records
 
     def _size_of(self, entry: Entry) -> int:
         """What the entry looked at comes to; 0 too where that is an error."""
         match self._kind:
-            case Kind.NOTHING:
+            case Kind.NOTHING | Kind.ABORTED:
                 return 0
             case Kind.COPY:
                 return entry.size
@@ -199,7 +202,7 @@ class Conversion:
         chunk_end = self._at + self._target.chunk_bytes
         while (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
             match self._kind:
-                case Kind.NOTHING:
+                case Kind.NOTHING | Kind.ABORTED:
                     self._done_with(entry)
                 case Kind.COPY:
                     if not parts:

@@ -27,10 +27,10 @@ GROWTH: Final = 27
 more."""
 _WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
 _SIZE: Final = struct.Struct(">i")
-_CHECKED: Final = struct.Struct(">Ih")
-"""Checksum and attributes of a batch."""
-_CRC_AT: Final = 12
-_CHECKED_AT: Final = 16
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_ATTRIBUTES_AT: Final = 21
+"""In a batch; they are the first that its checksum covers, which stands before them."""
 _APPEND_TIME: Final = 8
 
 
@@ -104,7 +104,7 @@ def _wrapper(
     _WRAPPERS[magic].pack_into(written, 0, *fields)
     written[MESSAGE_BYTES[magic] :] = value
     view = memoryview(written)
-    struct.pack_into(">I", written, _CRC_AT, crc32(view[_CRC_AT + 4 :]))
+    _CRC.pack_into(written, ENTRY_HEADER_BYTES, crc32(view[ENTRY_HEADER_BYTES + _CRC.size :]))
     return view
 
 
@@ -115,16 +115,16 @@ def transcode(entry: Entry, log: memoryview, _from_offset: int, target: Target, 
     """
     codec = target.codec(entry.codec)
     assert codec is not None
-    records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
-    size = BATCH_HEADER_BYTES + len(records)
-    written = bytearray(size)
-    written[:BATCH_HEADER_BYTES] = log[entry.at : entry.at + BATCH_HEADER_BYTES]
-    written[BATCH_HEADER_BYTES:] = records
-    _SIZE.pack_into(written, 8, size - ENTRY_HEADER_BYTES)
-    attributes = entry.attributes & ~7 | codec
-    struct.pack_into(">h", written, 21, attributes)
+    records: bytes | bytearray | memoryview = b""
+    if entry.records:
+        records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
+    else:
+        codec = Codec.NONE
+    written = bytearray(log[entry.at : entry.at + BATCH_HEADER_BYTES]) + records
     view = memoryview(written)
-    struct.pack_into(">I", written, 17, crc32c(view[21:]))
+    _SIZE.pack_into(written, 8, len(written) - ENTRY_HEADER_BYTES)
+    _ATTRIBUTES.pack_into(written, _ATTRIBUTES_AT, entry.attributes & ~7 | codec)
+    _CRC.pack_into(written, _ATTRIBUTES_AT - _CRC.size, crc32c(view[_ATTRIBUTES_AT:]))
     counts.messages += entry.records
     counts.recompressions += 1
     return view

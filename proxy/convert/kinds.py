@@ -14,7 +14,9 @@ class Kind(Enum):
     """Each costs more than the one before."""
 
     NOTHING = auto()
-    """A control batch, one that compaction has emptied, one of an aborted transaction, or an older message."""
+    """A control batch, one that compaction has emptied, or something older than what was asked for."""
+    ABORTED = auto()
+    """Nothing either: a batch of an aborted transaction."""
     COPY = auto()
     """What it was."""
     MESSAGES = auto()
@@ -40,7 +42,9 @@ def kind_of(entry: Entry, log: memoryview, offset: int, target: Target, aborted:
         return Kind.NOTHING
     if is_copied(entry, target):
         return Kind.COPY
-    if aborted.has(entry, log) or (target.magic < 2 and (entry.is_control or not entry.records)):
+    if aborted.has(entry, log):
+        return Kind.ABORTED
+    if target.magic < 2 and (entry.is_control or not entry.records):
         return Kind.NOTHING
     if entry.codec == Codec.NONE:
         return Kind.MESSAGES

@@ -3,11 +3,17 @@
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-__all__ = ["cfunc", "compiled", "exceptval", "inline", "nogil"]
+__all__ = ["Py_ssize_t", "cfunc", "compiled", "declare", "exceptval", "inline", "longlong", "nogil"]
 
 T = TypeVar("T")
 
 compiled: Final = False
+Py_ssize_t = longlong = int
+"""Numbers have no size here."""
+
+
+def declare(kind: type, value: T) -> T:  # noqa: ARG001  # it is given nothing but values of their own type
+    return value
 
 
 def cfunc(function: T) -> T:
