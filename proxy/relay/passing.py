@@ -108,8 +108,8 @@ class PassThrough:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether nothing waits here for the broker."""
-        return self._waiting is None and not self._queue
+        """Whether nothing waits here for the broker: a client that has gone would be seen before that is sent."""
+        return self._waiting is None and not self._queue and self._blocked_by is None
 
     @property
     def deadline_s(self) -> float | None:
