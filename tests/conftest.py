@@ -1,5 +1,6 @@
 """Fixtures that tests of every folder may ask for, and what a failed test's report says of its processes."""
 
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -8,6 +9,10 @@ from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.prerequisites import require
 from tests.processes import forget_ended, log_tails
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts in the background ignore Ctrl-C; so would all that the tests start, and end by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _cluster(version: str) -> Iterator[KafkaCluster]:

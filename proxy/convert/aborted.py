@@ -54,22 +54,26 @@ def _is_abort(batch: Entry, log: memoryview) -> bool:
     """Whether the first record of a control batch, never compressed, is an abort marker."""
     if not batch.records:
         return False
-    at = batch.at + BATCH_HEADER_BYTES
-    # Past the sizes of record and key, and between them attributes, time and offset.
-    for skipped in (0, 1, 0, 0):
-        at = _after_varint(log, at + skipped, batch)
-    if batch.end - at < _CONTROL_KEY.size:
+    _, at = _uvarint(log, batch.at + BATCH_HEADER_BYTES, batch)
+    _, at = _uvarint(log, at + 1, batch)  # behind the attributes: time
+    _, at = _uvarint(log, at, batch)  # offset
+    size, at = _uvarint(log, at, batch)
+    if size & 1 or not _CONTROL_KEY.size <= size >> 1 <= batch.end - at:
         raise _no_key(batch)
     _, kind = _CONTROL_KEY.unpack_from(log, at)
     return bool(kind == _ABORT)
 
 
-def _after_varint(log: memoryview, at: int, batch: Entry) -> int:
-    for end in range(at, min(at + 10, batch.end)):
-        if log[end] < 0x80:
-            return end + 1
+def _uvarint(log: memoryview, at: int, batch: Entry) -> tuple[int, int]:
+    """The number at *at*, as it stands there, and where it ends."""
+    value = 0
+    for index in range(max(min(10, batch.end - at), 0)):
+        byte = log[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, at + index + 1
     raise _no_key(batch)
 
 
 def _no_key(batch: Entry) -> BadRecords:
-    return BadRecords(ErrorCode.corrupt_message, "a control batch without a key", offset=batch.base_offset)
+    return BadRecords(ErrorCode.corrupt_message, "a control batch without a type", offset=batch.base_offset)

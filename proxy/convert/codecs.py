@@ -141,6 +141,8 @@ def _read_snappy(data: memoryview, limit: int) -> memoryview:
 def _xerial_blocks(data: memoryview) -> list[memoryview]:
     blocks = []
     at = len(_XERIAL)
+    if len(data) < at:
+        raise ValueError("its header is cut off")
     while at < len(data):
         if bytes(data[at : at + 8]) == _XERIAL_MAGIC:  # another stream's header, where streams were joined
             at += len(_XERIAL)

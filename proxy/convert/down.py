@@ -126,7 +126,7 @@ class Conversion:
         return Damaged(self._error.offset, str(self._error))
 
     def _commit(self, first: Entry, size: int) -> None:
-        growth = Growth(first, size if self._wrapper else first.size, self._target)
+        growth = Growth(first, size if self._wrapper else None, self._target)
         aborted = self._aborted.copy()
         behind = size_behind(first, self._log, self._offset, self._target, aborted, growth)
         self._end = behind.end

@@ -315,7 +315,7 @@ def _message(
 ) -> cython.Py_ssize_t:
     """Find the parts of a message of magic 0 or 1; what is wrong with it, -1 if it is cut off.
 
-    Args: field: its end, key's place and size, value's place and size, time, attributes, magic; all written if
+    Args: field: its end, key's place and size, value's place and size, time, attributes; all written if
           nothing is wrong.
     """
     size: cython.longlong
@@ -335,7 +335,6 @@ def _message(
     field[0] = stop
     field[5] = _read_i64(p, at + 18) if magic else -1
     field[6] = p[at + 17]
-    field[7] = magic
     at += 26 if magic else 18
     size = _read_i32(p, at)
     at += 4
@@ -522,9 +521,9 @@ def _lowered(
           tally:       as for ``_records``, and the message's end.
     """
     if cython.compiled:
-        field: cython.longlong[8]
+        field: cython.longlong[7]
     else:
-        field = [0] * 8
+        field = [0] * 7
     offset: cython.longlong
     size: cython.longlong
     to: cython.Py_ssize_t
@@ -827,9 +826,9 @@ def _raised(
     Args: total: size, records, base time, newest time, what is wrong.
     """
     if cython.compiled:
-        field: cython.longlong[8]
+        field: cython.longlong[7]
     else:
-        field = [0] * 8
+        field = [0] * 7
     to: cython.Py_ssize_t = 0
     body: cython.longlong
     delta: cython.longlong
@@ -838,8 +837,10 @@ def _raised(
     value_size: cython.ulonglong
     wrong: cython.Py_ssize_t
     while at < end:
+        if end - at > 16 and p[at + 16] != magic:
+            break
         wrong = _message(p, at, end, field)
-        if wrong < 0 or (wrong == 0 and (field[7] != magic or field[6] & 7)):
+        if wrong < 0 or (wrong == 0 and field[6] & 7):
             break
         if wrong == 0 and not _is_checksum(p, at + 12, at + 16, field[0]):
             wrong = _CHECKSUM
@@ -851,9 +852,9 @@ def _raised(
         if index == 0:
             total[2] = field[5]
         delta = field[5] - total[2]
-        time_delta = (delta << 1) ^ (delta >> 63)
         if not cython.compiled:
-            time_delta &= 0xFFFFFFFFFFFFFFFF
+            delta = (delta + 2**63) % 2**64 - 2**63
+        time_delta = (delta << 1) ^ (delta >> 63)
         key_size = field[2] << 1 if field[2] >= 0 else 1
         value_size = field[4] << 1 if field[4] >= 0 else 1
         body = 2 + _varint_bytes(time_delta) + _varint_bytes(index << 1)

@@ -33,21 +33,27 @@ class Behind(NamedTuple):
 
 
 class Growth:
-    """By how much compressed batches grow: a record as much as in the first one, and none shrinks.
+    """What compressed batches become, as far as the first one tells.
 
-    KIP-283 takes them to stay as large as they are. But the checksum and time that each message has for itself do
-    not compress away, and what stays of them is much the same for each message of a log.
+    KIP-283 takes them to stay as large as they are. But where they grow, they grow with the number of records: the
+    checksum and time that each message has for itself do not compress away. Where they shrink, as they do from LZ4
+    to gzip, they shrink in proportion.
     """
 
-    __slots__ = ("_each", "_saved")
+    __slots__ = ("_each", "_ratio", "_saved")
 
-    def __init__(self, first: Entry, size: int, target: Target) -> None:
-        """*size*: what *first* has become; itself, where it tells nothing."""
+    def __init__(self, first: Entry, size: int | None, target: Target) -> None:
+        """*size*: what *first*, a compressed one, has become; None where it is none."""
         self._saved = _SAVED if target.magic < 2 else 0
-        self._each = max(size + self._saved - first.size, 0) / max(first.records, 1)
+        self._each, self._ratio = 0.0, 1.0
+        if size is not None:
+            before = first.size - self._saved
+            self._each = max(size - before, 0) / max(first.records, 1)
+            self._ratio = min(size / before, 1.0)
 
     def size_of(self, entry: Entry) -> int:
-        guess = entry.size - self._saved + int(self._each * entry.records)
+        """A guess, rather too high."""
+        guess = int((entry.size - self._saved) * self._ratio + self._each * entry.records)
         return guess + guess // _MARGIN
 
 

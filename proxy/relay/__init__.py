@@ -3,7 +3,9 @@ addresses brokers are known. Pure: events in, commands out; ``net`` carries them
 
 ::
 
-    client --> frames --+--> all but fetches: as they came, on the pass-through link --> broker
+    client --> frames --+--> all but fetches, as they came or lifted: PassThrough, on the pass link --> broker
+                        |        |
+                        |        +--> what only a group's coordinator answers: errands --> that broker
                         |
                         +--> fetches, one after another: fetch.Reader, on two lanes ---> the same broker
 

@@ -26,8 +26,8 @@ _SIZE: Final = struct.Struct(">i")
 _I16: Final = struct.Struct(">h")
 _CORRELATION_BYTES: Final = 4
 _PROBE_ID: Final = 0
-_LONG_WORK_BYTES: Final = 64 * 1024
-"""Work on more than that is done in a thread: it takes a millisecond or more, in which others would wait."""
+_LONG_WORK_BYTES: Final = 16 * 1024
+"""Work on more than that is done in a thread. So much gzip takes a millisecond, in which nobody else is served."""
 
 
 @attrs.frozen
@@ -108,8 +108,8 @@ class PassThrough:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether nothing waits here for the broker."""
-        return self._waiting is None and not self._queue
+        """Whether nothing waits here for the broker: a client that has gone would be seen before that is sent."""
+        return self._waiting is None and not self._queue and self._blocked_by is None
 
     @property
     def deadline_s(self) -> float | None:

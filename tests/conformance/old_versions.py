@@ -115,7 +115,9 @@ def _producing(version: int) -> Conversation:
         }
         body = encoded(produce.ProduceRequest_v2, 0, 5000, [(setting.topic, [(0, plain)])])
         await speaker.send(0, version, body)
-        heard["after one without acknowledgement"] = await asked({0: plain})
+        # By all, so that all of it can be read.
+        heard["after one without acknowledgement"] = await asked({0: plain}, acks=-1)
+        heard["the other partition"] = await asked({1: plain}, acks=-1)
         return heard
 
     return converse

@@ -148,7 +148,7 @@ async def test_a_large_set_arrives_in_order_in_several_batches(
         speaker = Speaker(connection)
         for records in sets:
             await ask_produce(speaker, setting.topic, records, acks=0)
-        told = [await ask_produce(speaker, setting.topic, records, acks=1) for records in sets]
+        told = [await ask_produce(speaker, setting.topic, records, acks=-1) for records in sets]
 
     assert told == [(0, 100 + 3001), (0, 100 + 6001)]
     written = [value for partition, offset, _, _, value in stored(kafka4, setting.topic) if not partition]

@@ -418,9 +418,9 @@ def test_a_large_set_is_converted_elsewhere_and_what_comes_later_waits() -> None
     play = started()
 
     (work,) = of_type(DoWork, play.request(producing(1, b"a" * LARGE)))
+    assert not play.relay.takes_requests
     play.request(heartbeat(2))
     assert sent(play) == []
-    assert not play.relay.takes_requests
 
     play.handle(WorkDone(work.worker, work.run()))
     assert sent(play) == [(PRODUCE, 3, 1), (HEARTBEAT, 3, 2)]

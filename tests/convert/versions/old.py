@@ -1,6 +1,7 @@
 """kafka-python's messages of the old versions, which it wrote down on its own."""
 
 import struct
+import sys
 import warnings
 import zlib
 from collections.abc import Sequence
@@ -11,10 +12,13 @@ from proxy.convert.codecs import compress
 __all__ = ["admin", "commit", "encoded", "group", "legacy_set", "offset", "produce"]
 
 with warnings.catch_warnings():
-    # It brings an old copy of six, which Python 3.11 dislikes.
+    # It brings an old copy of six, which Python 3.11 warns of; left alone, that would look at every later import.
     warnings.simplefilter("ignore", ImportWarning)
+    _finders = list(sys.meta_path)
     from kafka.protocol import admin, commit, group, offset, produce
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+    sys.meta_path[:] = _finders
 
 
 def encoded(kind: Any, *fields: Any, **named: Any) -> bytes:
