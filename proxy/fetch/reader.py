@@ -143,7 +143,7 @@ class Reader:
 
     def answering(self, name: LaneName, now_s: float) -> list[Command]:
         """The lane's answer has begun to come."""
-        self._lanes.named(name).answering()
+        self._lanes.named(name).answering(self._number)
         return self._moved((), now_s)
 
     def drop_held(self, now_s: float) -> list[Command]:
@@ -313,7 +313,7 @@ class Reader:
             return
         # What ends a long wait tells of all that waited, as of now.
         waited = asking is not None and not self._is_plain(now_s)
-        lane.answered_in = self._number if waited else lane.asked_in
+        lane.told(self._number if waited else lane.asked_in)
         if lane is self._lanes.patient and self._lanes.quick.asks and asking is not None:
             self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:

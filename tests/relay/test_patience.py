@@ -61,6 +61,18 @@ def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
     assert len(play.asked) == asked
 
 
+def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_happened_since() -> None:
+    play = parked()
+    play.handle(LinkAnswering(Link.PATIENT))
+    play.fetch(offsets(3))
+
+    assert told(play.answer({1: Part(0, 101, b"news")})) == []
+    (answer,) = told(play.answer({}))
+
+    assert records_of(answer) == {1: b"news"}
+    assert play.asked[-1].max_wait_ms == 0
+
+
 def test_after_a_little_has_come_a_client_of_very_many_partitions_is_read_for_a_little_later() -> None:
     play = parked(1_000)
     play.fetch(offsets(1_000))
