@@ -1,8 +1,8 @@
 """When Python looks for garbage: seldom, since it stops everybody while it does.
 
 What Sidefetch makes for an exchange is gone when that is, without being looked for. What a connection is made of
-refers to itself, and does have to be found. Left to itself, Python looks at all there is after a quarter of it is new:
-with some hundreds of clients that takes a tenth of a second, several times a minute.
+refers to itself, and does have to be found. Left to itself, Python looks at all there is when a quarter of it is
+new: with some hundreds of clients that takes a tenth of a second, several times a minute.
 """
 
 import gc
