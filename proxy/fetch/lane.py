@@ -103,6 +103,8 @@ class Lane:
         """From when on the broker listens to it: not before the throttling that it has told is over (KIP-219)."""
         self.asked_in = self.answered_in = 0
         """The numbers of the client's exchanges in which it was asked last, and for which it has told all."""
+        self._answering_in: int | None = None
+        """The number of that in which its answer began to come; None as long as it has not."""
 
     @property
     def is_asking(self) -> bool:
@@ -142,9 +144,13 @@ class Lane:
             self._session.lost(self._flight.plan)
             self._flight = None
 
-    def answering(self) -> None:
-        """The broker's answer has begun to come, and may take its time."""
+    def answering(self, exchange: int) -> None:
+        """The broker's answer has begun to come, and may take its time.
+
+        *exchange*: the number of the client's. Of what happens from here on, the answer knows nothing.
+        """
         self.is_parked = False
+        self._answering_in = exchange
         if self._flight is not None:
             self._flight = attrs.evolve(self._flight, late_s=None)
 
@@ -188,8 +194,12 @@ class Lane:
         self.heard_s = max(now_s, self._muted_until_s)
         late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
         self._flight = _Flight(plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
-        self.sent_s, self.asked_in = now_s, exchange
+        self.sent_s, self.asked_in, self._answering_in = now_s, exchange, None
         return ask
+
+    def told(self, exchange: int) -> None:
+        """The answer tells of all that was asked for, as of *exchange*, the client's, or as of when it began."""
+        self.answered_in = exchange if self._answering_in is None else min(exchange, self._answering_in)
 
     def received(self, frame: memoryview, now_s: float) -> Landed:
         """Take in the broker's answer.

@@ -21,6 +21,7 @@ from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
+from proxy.fetch.pace import Pace
 from proxy.fetch.reading import Reading
 from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
@@ -69,6 +70,7 @@ class Reader:
         self._stage: Stage = Connecting()
         self._plain_until_s = float("inf") if reading.patience_s == 0 else float("-inf")
         self._throttled_until_s = 0.0
+        self._pace = Pace()
         self._draining = False
         self._now_s = float("-inf")
 
@@ -147,7 +149,7 @@ class Reader:
 
     def answering(self, name: LaneName, now_s: float) -> list[Command]:
         """The lane's answer has begun to come."""
-        self._lanes.named(name).answering()
+        self._lanes.named(name).answering(self._number)
         return self._moved((), now_s)
 
     def drop_held(self, now_s: float) -> list[Command]:
@@ -176,6 +178,7 @@ class Reader:
             case Asking() if self._exchange is not None:
                 times.append(self._exchange.deadline_s)
                 times += [lane.heard_s + sure_s for lane in self._lanes for sure_s in (0.0, _SURE_S)]
+                times.append(self._pace.until_s)
             case _:
                 pass
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
@@ -292,6 +295,8 @@ class Reader:
         for lane in self._lanes:
             if not lane.asks or lane.is_asking or (due and self._is_sure(lane, now_s)):
                 continue
+            if now_s < self._pace.until_s and not due:
+                continue
             if lane.is_open:
                 yield self._sent(lane, exchange, 0.0 if due else self._wait_s(lane, exchange, now_s), now_s)
             else:
@@ -306,6 +311,7 @@ class Reader:
                 yield from self._refused(asking, outcome, now_s)
             return
         self._throttled_until_s = max(self._throttled_until_s, now_s + response.throttle_ms / 1000)
+        self._pace.answered(response, len(self._tables.wanted.asks), now_s)
         if response.throttle_ms and not response.topics:
             # Held back before it read anything: that is no word about any partition.
             if asking is not None:
@@ -313,7 +319,7 @@ class Reader:
             return
         # What ends a long wait tells of all that waited, as of now.
         waited = asking is not None and not self._is_plain(now_s)
-        lane.answered_in = self._number if waited else lane.asked_in
+        lane.told(self._number if waited else lane.asked_in)
         if lane is self._lanes.patient and self._lanes.quick.asks and asking is not None:
             self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:

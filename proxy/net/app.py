@@ -17,6 +17,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
+from proxy.net.garbage import Garbage
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
@@ -53,6 +54,7 @@ async def serve(
     """
     log = Log(config.log.format, config.log.level, sys.stderr)
     proxy = Proxy(config, log, observe)
+    proxy.garbage.settle()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
         trio.open_signal_receiver(signal.SIGHUP) as hang_ups,
@@ -102,6 +104,7 @@ class Proxy:
         self._log = log
         self._topology = TopologyService(config.upstream, log)
         self.live = Live(config, log)
+        self.garbage = Garbage()
         self._clients: set[ClientConnection] = set()
         self._gone = trio.Event()
         self._stopping = trio.Event()
@@ -135,6 +138,7 @@ class Proxy:
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             nursery.start_soon(self._topology.run)
+            nursery.start_soon(self.garbage.run)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -200,6 +204,7 @@ class Proxy:
             await connection.run()
         finally:
             self._clients.discard(connection)
+            self.garbage.ended()
             self._gone.set()
 
     async def _any_broker(self) -> tuple[BrokerId, FrameSocket]:

@@ -61,6 +61,41 @@ def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
     assert len(play.asked) == asked
 
 
+def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_happened_since() -> None:
+    play = parked()
+    play.handle(LinkAnswering(Link.PATIENT))
+    play.fetch(offsets(3))
+
+    assert told(play.answer({1: Part(0, 101, b"news")})) == []
+    (answer,) = told(play.answer({}))
+
+    assert records_of(answer) == {1: b"news"}
+    assert play.asked[-1].max_wait_ms == 0
+
+
+def test_after_a_little_has_come_a_client_of_very_many_partitions_is_read_for_a_little_later() -> None:
+    play = parked(1_000)
+    play.fetch(offsets(1_000))
+    assert len(told(play.answer({5: Part(0, 101, b"news")}))) == 1
+    asked = len(play.asked)
+
+    play.fetch(offsets(1_000, p5=1))
+    at_once = len(play.asked)
+    play.wait(0.003)
+
+    assert (at_once - asked, len(play.asked) - asked) == (0, 1)
+
+
+def test_a_client_whose_wait_is_over_does_not_wait_for_that() -> None:
+    play = parked(1_000)
+    play.fetch(offsets(1_000))
+    play.answer({5: Part(0, 101, b"news")})
+
+    play.fetch(offsets(1_000, p5=1), max_wait_ms=0)
+
+    assert dict(play.asked[-1].offsets) == {5: 1}
+
+
 def test_the_broker_is_given_the_patience_and_the_least_there_can_be_to_wait_for() -> None:
     play = unparked()
     play.fetch(offsets(3))

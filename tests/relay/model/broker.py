@@ -69,6 +69,8 @@ class Flight:
     """As the answer says."""
     is_throttled: bool = False
     is_lost: bool = False
+    begun_at: int | None = None
+    """When its answer began to come, where there was no memory for the rest."""
     delivered_at: int | None = None
     delivered_s: float = 0.0
     known: Topology = attrs.field(factory=Topology)

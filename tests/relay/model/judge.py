@@ -212,7 +212,8 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     if flight.delivered_at is None:
         return was_parked or world.is_draining
     # Who was parked when the exchange began, and has been answered since, has been read since.
-    is_since = flight.sent_at > exchange.sent_at or (was_parked and flight.delivered_at > exchange.sent_at)
+    heard_at = flight.delivered_at if flight.begun_at is None else flight.begun_at
+    is_since = flight.sent_at > exchange.sent_at or (was_parked and heard_at > exchange.sent_at)
     look = flight.looks.get(key)
     if not is_since or look is None or _is_mistaken(look, each.ask):
         return False

@@ -47,6 +47,8 @@ Accident = Literal[
     "throttled for a moment",
     "throttled for seconds",
     "topology told to all",
+    "held data is needed elsewhere",
+    "memory is used up",
     "drained",
 ]
 Polls = tuple[int, ...]
@@ -258,6 +260,10 @@ class Reading(RuleBasedStateMachine):
                 self.broker.throttle_ms = 2000
             case "topology told to all":
                 world.tell()
+            case "held data is needed elsewhere":
+                world.need_memory()
+            case "memory is used up":
+                wire.is_starved = True
             case "drained":
                 if self.may_drain:
                     world.drain()

@@ -21,9 +21,11 @@ from proxy.relay.commands import (
     Event,
     Learn,
     Link,
+    LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
+    MemoryNeeded,
     Note,
     OpenLink,
     Reply,
@@ -76,6 +78,8 @@ class Wire:
     """The broker's answers do not arrive."""
     is_deaf: bool = False
     """The broker does not look at what is sent."""
+    is_starved: bool = False
+    """There is no memory for the broker's answers, though they have begun to come."""
     muted_until_s: float = 0.0
     """The broker looks at nothing before: it has throttled this connection."""
     lost_at: int = 0
@@ -139,6 +143,11 @@ class World:
             self.broker.look(flight, flight.due_s)
         self.ghosts.clear()
 
+    def need_memory(self) -> None:
+        """What is held must be given up."""
+        self.handle(MemoryNeeded())
+        self.settle()
+
     def trouble(self, lasts_s: float = 0.0) -> None:
         """Something is out of order, and all will be well in so many seconds."""
         self.trouble_at = self.at
@@ -156,7 +165,8 @@ class World:
         while self.now_s < until_s:
             due = [until_s, self.heals_s, *self._due()]
             step_s = min(each for each in due if each > self.now_s) - self.now_s
-            if self.is_metadata_late or self.is_opening_slow:
+            is_starved = any(wire.is_starved for wire in self.wires.values())
+            if self.is_metadata_late or self.is_opening_slow or is_starved:
                 self.delays_s += step_s
             if not self.is_well:
                 self.trouble()
@@ -169,7 +179,7 @@ class World:
     def heal(self) -> None:
         """All connections are well again, and all that was held up goes on."""
         for wire in self.wires.values():
-            wire.is_late = wire.is_deaf = False
+            wire.is_late = wire.is_deaf = wire.is_starved = False
         self.is_metadata_late = self.is_metadata_stale = self.is_opening_slow = False
         self.broker.throttle_ms = 0
         self.trouble()
@@ -178,7 +188,10 @@ class World:
     @property
     def is_well(self) -> bool:
         """Whether nothing is held up now."""
-        wires = any(wire.is_late or wire.is_deaf or self.now_s < wire.muted_until_s for wire in self.wires.values())
+        wires = any(
+            wire.is_late or wire.is_deaf or wire.is_starved or self.now_s < wire.muted_until_s
+            for wire in self.wires.values()
+        )
         metadata = self.is_metadata_late or self.is_metadata_stale
         return not (wires or metadata or self.is_opening_slow or self.broker.throttle_ms or self.is_draining)
 
@@ -228,6 +241,12 @@ class World:
             wire.muted_until_s = self.now_s + self.broker.throttle_ms / 1000
             self.broker.throttle_ms = 0
         if flight.answer is None or wire.is_late:
+            return False
+        if wire.is_starved:
+            if flight.begun_at is None:
+                flight.begun_at = self.at
+                self.handle(LinkAnswering(flight.link))
+                return True
             return False
         self.broker.delivered(flight, self.at, self.now_s, self.known)
         self.handle(LinkFrame(flight.link, memoryview(flight.answer)))

@@ -1,0 +1,42 @@
+"""When Python looks for garbage: seldom, since it stops everybody while it does.
+
+What Sidefetch makes for an exchange is gone when that is, without being looked for. What a connection is made of
+refers to itself, and does have to be found. Left to itself, Python looks at all there is when a quarter of it is
+new: with some hundreds of clients that takes a tenth of a second, several times a minute.
+"""
+
+import gc
+from typing import Final
+
+import trio
+
+__all__ = ["Garbage"]
+
+_THRESHOLDS: Final = (10_000, 50, 1_000_000)
+"""Of the three generations; the oldest is in effect never looked at by Python itself."""
+_EVERY_S: Final = 60.0
+
+
+class Garbage:
+    """Use: ``settle`` once, when all is loaded; ``run`` from then on; ``ended`` for each connection that has."""
+
+    def __init__(self) -> None:
+        self._has_some = False
+
+    def settle(self) -> None:
+        """What is there now stays for good, and need not be looked at again."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_THRESHOLDS)
+
+    def ended(self) -> None:
+        """A connection is over: what it was made of will be looked for."""
+        self._has_some = True
+
+    async def run(self) -> None:
+        """Look, once a minute, if there is anything to be found."""
+        while True:
+            await trio.sleep(_EVERY_S)
+            if self._has_some:
+                self._has_some = False
+                gc.collect()

@@ -1,0 +1,49 @@
+"""When garbage is looked for."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from proxy.net.garbage import Garbage
+
+
+class Knot:
+    """Refers to itself, so that only looking for it finds it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
+    Garbage().settle()
+
+    assert gc.get_freeze_count() > 10_000
+    assert gc.get_threshold()[2] > 10_000
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_what_a_connection_leaves_is_found_within_a_minute() -> None:
+    garbage = Garbage()
+    garbage.settle()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(garbage.run)
+        left = weakref.ref(Knot())
+        await trio.sleep(61)
+        was_found_before = left() is None
+        garbage.ended()
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+
+    assert not was_found_before
+    assert left() is None
