@@ -111,7 +111,7 @@ def program(entry: Entry) -> str:
 
 
 @pytest.fixture(params=MATRIX, ids=program)
-def entry(request: pytest.FixtureRequest, side: Side) -> Entry:
+def entry(request: pytest.FixtureRequest) -> Entry:
     entry: Entry = request.param
     return entry
 
