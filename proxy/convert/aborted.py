@@ -28,6 +28,11 @@ class Aborted:
         self._listed = sorted(listed, key=lambda each: each[1], reverse=True)
         self._producers: set[int] = set()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether none of what follows can be aborted."""
+        return not (self._listed or self._producers)
+
     def copy(self) -> "Aborted":
         """One that goes on from here by itself."""
         twin = Aborted(())

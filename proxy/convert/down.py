@@ -26,8 +26,8 @@ from typing import Final, assert_never
 
 from proxy.convert import kernel
 from proxy.convert.aborted import Aborted
-from proxy.convert.entry import GROWTH, rewrite, transcode
-from proxy.convert.kinds import Kind, is_copied, kind_of
+from proxy.convert.entry import growth_of, rewrite, transcode
+from proxy.convert.kinds import Kind, is_copied, is_plain, kind_of
 from proxy.convert.sizes import Growth, size_behind
 from proxy.convert.types import Converted, Counts, Damaged, Incomplete, Nothing, Outcome, Refused, Target
 from proxy.errors import BadRecords, ErrorCode
@@ -76,7 +76,6 @@ class Conversion:
         self._offset = offset
         self._target = target
         self._aborted = Aborted(aborted if target.committed and target.magic < 2 else ())
-        self._walk = entries(records)
         self._entry: Entry | None = None
         """Looked at, but not done with."""
         self._kind = Kind.NOTHING
@@ -154,12 +153,15 @@ class Conversion:
         return piece
 
     def _look(self) -> Entry | None:
-        """The next entry that is not done with, checked; None at the end, and behind an error."""
+        """The next entry that is not done with; None at the end, and behind an error.
+
+        Its checksum has been looked at, unless it is copied, or the kernel will.
+        """
         if self._entry is None and self._error is None:
             try:
-                entry = next(self._walk, None)
+                entry = next(entries(self._log, self._at), None)
                 if entry is not None:
-                    if not is_copied(entry, self._target):
+                    if not (is_copied(entry, self._target) or (is_plain(entry) and self._aborted.is_over)):
                         entry.check(self._log)
                     self._kind = kind_of(entry, self._log, self._offset, self._target, self._aborted)
                 self._entry = entry
@@ -183,7 +185,9 @@ class Conversion:
             case Kind.COPY:
                 return entry.size
             case Kind.MESSAGES:
-                done = kernel.measure_entries(self._log, entry.at, entry.end, self._offset, self._target.magic)
+                done = kernel.measure_entries(
+                    self._log, entry.at, entry.end, self._offset, self._target.magic, True, True
+                )
                 self._error = _damage(done, entry.base_offset)
                 return done.size
             case Kind.WRAPPER:
@@ -206,21 +210,26 @@ class Conversion:
         parts: list[Piece] = []
         chunk_end = self._at + self._target.chunk_bytes
         while (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
-            match self._kind:
-                case Kind.NOTHING | Kind.ABORTED:
-                    self._done_with(entry)
-                case Kind.COPY:
-                    if not parts:
-                        return self._copies(entry)
-                    break
-                case Kind.MESSAGES:
-                    parts.append(self._messages(entry, chunk_end))
-                case Kind.WRAPPER:
-                    parts.append(self._rewritten(entry) if self._wrapper is None else self._wrapper)
-                    self._done_with(entry)
-                case never:
-                    assert_never(never)
+            if self._kind is Kind.COPY:
+                if not parts:
+                    return self._copies(entry)
+                break
+            if piece := self._converted(entry, chunk_end):
+                parts.append(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _converted(self, entry: Entry, chunk_end: int) -> Piece:
+        """What *entry*, the one looked at, has become, and as many as go along with it; done with."""
+        match self._kind:
+            case Kind.MESSAGES:
+                return self._messages(entry, chunk_end)
+            case Kind.WRAPPER:
+                wrapper = self._rewritten(entry) if self._wrapper is None else self._wrapper
+                self._done_with(entry)
+                return wrapper
+            case _:
+                self._done_with(entry)
+                return b""
 
     def _copies(self, first: Entry) -> memoryview:
         """All copied entries in a row, as one view."""
@@ -231,20 +240,19 @@ class Conversion:
         return self._log[first.at : self._at]
 
     def _messages(self, first: Entry, chunk_end: int) -> memoryview:
-        """What is converted in one go: batches in a row up to the chunk's end, at least one."""
-        room = 0
-        entry: Entry | None = first
-        while entry is not None and self._kind is Kind.MESSAGES and (not room or self._at < chunk_end):
-            room += entry.size + GROWTH * min(entry.records, entry.size // 7)
-            self._done_with(entry)
-            entry = self._look()
-        written = memoryview(bytearray(room))
-        done = kernel.convert_entries(self._log, first.at, self._at, self._offset, self._target.magic, written)
-        if done.damage:
-            self._error, self._entry = _damage(done, -1), None
+        """What is converted in one go: entries in a row up to the chunk's end, at least one."""
+        stop = min(max(chunk_end, first.end), len(self._log))
+        room = memoryview(bytearray(max((stop - first.at) * 5 // 4, first.size + growth_of(first))))
+        done = kernel.convert_entries(
+            self._log, first.at, stop, self._offset, self._target.magic, self._aborted.is_over, room
+        )
+        self._error = _damage(done, -1)
+        self._entry = None
+        self._at = done.end
+        self.counts.source_bytes += done.end - first.at
         self.counts.messages += done.messages
         self.counts.headers_dropped += done.headers
-        return written[: done.size]
+        return room[: done.size]
 
     def _padding(self) -> bytes:
         """The beginning of a message that is longer than what follows, or more of it."""

@@ -20,11 +20,11 @@ from proxy.wire.records import (
     value_of,
 )
 
-__all__ = ["GROWTH", "inside", "rewrite", "transcode"]
+__all__ = ["growth_of", "inside", "rewrite", "transcode"]
 
-GROWTH: Final = 27
-"""Bytes by which a record grows at most: as a message of magic 1 it has 34 next to key and value, as a record 7 or
-more."""
+_SMALLEST_RECORD: Final = 7
+"""In bytes; as a message of magic 1 it has 34."""
+_GROWTH: Final = MESSAGE_BYTES[1] - _SMALLEST_RECORD
 _WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -32,6 +32,12 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_AT: Final = 21
 """In a batch; they are the first that its checksum covers, which stands before them."""
 _APPEND_TIME: Final = 8
+
+
+def growth_of(entry: Entry, size: int | None = None) -> int:
+    """Bytes by which an entry with *size* bytes of records, or its own, grows at most where it becomes messages."""
+    records = (entry.size if size is None else size) // _SMALLEST_RECORD
+    return _GROWTH * min(entry.records, records)
 
 
 def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, counts: Counts) -> memoryview:
@@ -65,7 +71,7 @@ def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, cou
 def _from_records(
     plain: memoryview, entry: Entry, from_offset: int, magic: int, is_wrapped: bool
 ) -> tuple[kernel.Done, memoryview]:
-    room = memoryview(bytearray(len(plain) + GROWTH * min(entry.records, len(plain) // 7)))
+    room = memoryview(bytearray(len(plain) + growth_of(entry, len(plain))))
     done = kernel.convert_records(
         plain,
         entry.records,
@@ -86,11 +92,15 @@ def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memory
     """The inside of a wrapper of magic 1, whose offset is that of the last message inside."""
     last = -1
     for message in entries(plain):
+        if message.magic != 1:
+            raise _corrupt(entry, f"magic {message.magic} inside of magic 1")
         last = message.last_offset
     if last > entry.last_offset:
         raise _corrupt(entry, "its offset is before the last one inside")
     room = memoryview(bytearray(len(plain)))
     done = kernel.convert_messages(plain, entry.last_offset - last, room)
+    if done.end < len(plain) and not done.damage:
+        raise _corrupt(entry, "compressed or cut off messages inside")
     return done, room[: done.size]
 
 

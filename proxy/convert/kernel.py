@@ -20,6 +20,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from crc32c import crc32c
+
 try:
     import cython
 except ModuleNotFoundError:
@@ -27,9 +29,13 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
-    from cython.cimports.proxy.convert.checksum import sidefetch_crc32, sidefetch_crc32_begin
+    from cython.cimports.proxy.convert.checksum import (
+        sidefetch_checksums_begin,
+        sidefetch_crc32,
+        sidefetch_crc32c,
+    )
 
-    sidefetch_crc32_begin()
+    sidefetch_checksums_begin()
 
 __all__ = [
     "Damage",
@@ -57,9 +63,8 @@ class Damage(IntEnum):
     LEFT = 4
     HEADER = 5
     CHECKSUM = 6
-    NESTED = 7
-    TIME = 8
-    ROOM = 9
+    TIME = 7
+    ROOM = 8
 
     def __str__(self) -> str:
         return _WORDS[self]
@@ -71,9 +76,8 @@ _WORDS: Final = (
     "a length goes beyond its end",
     "offsets are out of order",
     "there are bytes after the last record",
-    "its header claims what cannot be",
+    "its header is of something else",
     "its checksum is wrong",
-    "it has a compressed message inside",
     "its time is none that a producer may set",
     "there is no room to write to",
 )
@@ -84,7 +88,6 @@ _ORDER = cython.declare(cython.Py_ssize_t, Damage.ORDER)
 _LEFT = cython.declare(cython.Py_ssize_t, Damage.LEFT)
 _HEADER = cython.declare(cython.Py_ssize_t, Damage.HEADER)
 _CHECKSUM = cython.declare(cython.Py_ssize_t, Damage.CHECKSUM)
-_NESTED = cython.declare(cython.Py_ssize_t, Damage.NESTED)
 _TIME = cython.declare(cython.Py_ssize_t, Damage.TIME)
 _ROOM = cython.declare(cython.Py_ssize_t, Damage.ROOM)
 _LAST = cython.declare(cython.longlong, 2**63 - 1)
@@ -98,11 +101,11 @@ class Done(NamedTuple):
     """What a loop did."""
 
     end: int
-    """Where it stopped in the source: after all of it, or at the beginning of the batch that is damaged."""
+    """Where it stopped in the source, between two entries."""
     damage: Damage
-    """What is wrong there."""
+    """What is wrong with the one there."""
     size: int
-    """Bytes written, or that would be; none of a damaged batch."""
+    """Bytes written, or that would be."""
     messages: int
     headers: int
     """Of the records of these messages, whose format has no place for them."""
@@ -304,6 +307,18 @@ def _is_checksum(
         return cython.cast(cython.uint, _read_i32(p, at)) == sidefetch_crc32(p + start, end - start)
     else:
         return _U32.unpack_from(p, at)[0] == crc32(p[start:end])
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_batch_checksum(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    """Whether the batch from *at* to *end* has the CRC-32C that it tells."""
+    if cython.compiled:
+        return cython.cast(cython.uint, _read_i32(p, at + 17)) == sidefetch_crc32c(p + at + 21, end - at - 21)
+    else:
+        return _U32.unpack_from(p, at + 17)[0] == crc32c(p[at + 21 : end])
 
 
 @cython.cfunc
@@ -515,7 +530,7 @@ def _lowered(
     room: cython.Py_ssize_t,
     tally: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """A message of magic 1 as one of magic 0 to the front of *out*; 0, or what is wrong.
+    """A message of magic 1 as one of magic 0 to the front of *out*; 0, or what is wrong, as for ``_batch``.
 
     Args: base_offset: what the message's own offset is counted from.
           tally:       as for ``_records``, and the message's end.
@@ -528,10 +543,10 @@ def _lowered(
     size: cython.longlong
     to: cython.Py_ssize_t
     wrong: cython.Py_ssize_t = _message(p, at, end, field)
+    if wrong < 0 or (wrong == 0 and field[6] & 7):
+        return _HEADER
     if wrong:
-        return _LENGTH if wrong < 0 else wrong
-    if field[6] & 7:
-        return _NESTED
+        return wrong
     if not _is_checksum(p, at + 12, at + 16, field[0]):
         return _CHECKSUM
     offset = _read_i64(p, at)
@@ -575,12 +590,13 @@ def _batch(
     end: cython.Py_ssize_t,
     from_offset: cython.longlong,
     magic: cython.int,
+    checks: cython.bint,
     writes: cython.bint,
     out: cython.p_uchar,
     room: cython.Py_ssize_t,
     tally: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """A batch that is not compressed as messages to the front of *out*; 0, or what is wrong.
+    """A batch as messages to the front of *out*; 0, or what is wrong, ``_HEADER`` where it is none of ours.
 
     Args: tally: as for ``_records``, and the batch's end.
     """
@@ -594,6 +610,8 @@ def _batch(
     count: cython.longlong = _read_i32(p, at + 57)
     if attributes & 39 or base_offset < 0 or last_delta < 0 or base_offset > _LAST - last_delta or count < 0:
         return _HEADER
+    if checks and not _is_batch_checksum(p, at, at + 12 + size):
+        return _CHECKSUM
     if max_ms < -1:
         max_ms = -1
     tally[6] = at + 12 + size
@@ -624,9 +642,12 @@ def _entries(
     p: cython.p_const_uchar,
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
     base_offset: cython.longlong,
     from_offset: cython.longlong,
     magic: cython.int,
+    takes_producers: cython.bint,
+    checks: cython.bint,
     writes: cython.bint,
     out: cython.p_uchar,
     room: cython.Py_ssize_t,
@@ -640,10 +661,20 @@ def _entries(
         tally: cython.longlong[7]
     else:
         tally = [0] * 7
+    start: cython.Py_ssize_t = at
     to: cython.Py_ssize_t = 0
-    while at < end:
-        if end - at > 16 and p[at + 16] == 1 and magic == 0:
-            total[6] = _lowered(
+    wrong: cython.Py_ssize_t
+    while at < stop:
+        if (
+            not takes_producers
+            and at != start
+            and end - at >= 61
+            and p[at + 16] == 2
+            and _read_i64(p, at + 43) >= 0
+        ):
+            wrong = _HEADER
+        elif end - at > 16 and p[at + 16] == 1 and magic == 0:
+            wrong = _lowered(
                 p,
                 at,
                 end,
@@ -655,18 +686,21 @@ def _entries(
                 tally,
             )
         else:
-            total[6] = _batch(
+            wrong = _batch(
                 p,
                 at,
                 end,
                 from_offset,
                 magic,
+                checks,
                 writes,
                 out + to if cython.compiled else out[to:],
                 room - to,
                 tally,
             )
-        if total[6]:
+        if wrong:
+            if at == start or (wrong != _HEADER and wrong != _ROOM):
+                total[6] = wrong
             return at
         to += tally[0]
         total[0] += tally[0]
@@ -686,38 +720,48 @@ def _entries(
 def _convert(
     source: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
     base_offset: cython.longlong,
     from_offset: cython.longlong,
     magic: cython.int,
+    takes_producers: cython.bint,
+    checks: cython.bint,
     writes: cython.bint,
     out: cython.uchar[::1],
 ) -> Done:
-    if not 0 <= start <= end <= source.shape[0]:
-        raise ValueError(f"{start} to {end} of {source.shape[0]} bytes")
+    if not 0 <= start <= stop <= source.shape[0]:
+        raise ValueError(f"{start} to {stop} of {source.shape[0]} bytes")
     if cython.compiled:
         p: cython.p_const_uchar = cython.address(source[0])
         to: cython.p_uchar = cython.address(out[0])
         total: cython.longlong[7]
     else:
         p, to, total = source, out, [0] * 7
+    end: cython.Py_ssize_t = source.shape[0]
     room: cython.Py_ssize_t = out.shape[0]
     total[0] = total[1] = total[2] = total[6] = 0
     total[3] = total[4] = total[5] = -1
     with cython.nogil:
-        end = _entries(p, start, end, base_offset, from_offset, magic, writes, to, room, total)
+        end = _entries(
+            p, start, end, stop, base_offset, from_offset, magic, takes_producers, checks, writes, to, room, total
+        )
     return Done(end, _DAMAGES[total[6]], total[0], total[1], total[2], total[3], total[4], total[5])
 
 
 def measure_entries(
     source: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
     from_offset: cython.longlong,
     magic: cython.int,
+    takes_producers: cython.bint,
+    checks: cython.bint,
 ) -> Done:
-    """What ``convert_entries`` would do, without doing it."""
-    return _convert(source, start, end, 0, from_offset, magic, False, _NOWHERE)
+    """What ``convert_entries`` would do with room enough, without doing it.
+
+    Args: checks: whether the checksums of batches are looked at; those of messages are.
+    """
+    return _convert(source, start, stop, 0, from_offset, magic, takes_producers, checks, False, _NOWHERE)
 
 
 _NOWHERE: Final = memoryview(bytearray(0))
@@ -726,18 +770,22 @@ _NOWHERE: Final = memoryview(bytearray(0))
 def convert_entries(
     source: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
     from_offset: cython.longlong,
     magic: cython.int,
+    takes_producers: cython.bint,
     out: cython.uchar[::1],
 ) -> Done:
-    """The entries of *source* from *start* to *end* as messages of *magic*, written to the front of *out*.
+    """The entries of *source* that begin from *start* to *stop* as messages of *magic*, to the front of *out*.
 
-    They must not be compressed: batches of records, or for magic 0 messages of magic 1 too. Checksums of batches
-    are not looked at.
-    Args: from_offset: what is before it is left out.
+    It converts batches of records, and for magic 0 messages of magic 1 too, if not compressed. It stops where
+    *out* has no more room, and before what is something else, damaged in its header or cut off; that is damage only
+    at *start*.
+    Args: from_offset:     what is before it is left out.
+          takes_producers: whether batches of a producer with an id, which may be of a transaction, are taken too
+                           behind the first entry.
     """
-    return _convert(source, start, end, 0, from_offset, magic, True, out)
+    return _convert(source, start, stop, 0, from_offset, magic, takes_producers, True, True, out)
 
 
 def convert_messages(
@@ -747,7 +795,7 @@ def convert_messages(
 
     Args: base_offset: what the offsets inside are counted from.
     """
-    return _convert(source, 0, source.shape[0], base_offset, 0, 0, True, out)
+    return _convert(source, 0, source.shape[0], base_offset, 0, 0, True, True, True, out)
 
 
 def convert_records(

@@ -12,9 +12,8 @@ class Damage(IntEnum):
     LEFT = 4
     HEADER = 5
     CHECKSUM = 6
-    NESTED = 7
-    TIME = 8
-    ROOM = 9
+    TIME = 7
+    ROOM = 8
 
 class Done(NamedTuple):
     end: int
@@ -34,9 +33,17 @@ class Raised(NamedTuple):
     base_ms: int
     newest_ms: int
 
-def measure_entries(source: memoryview, start: int, end: int, from_offset: int, magic: int) -> Done: ...
+def measure_entries(
+    source: memoryview, start: int, stop: int, from_offset: int, magic: int, takes_producers: bool, checks: bool
+) -> Done: ...
 def convert_entries(
-    source: memoryview, start: int, end: int, from_offset: int, magic: int, out: memoryview
+    source: memoryview,
+    start: int,
+    stop: int,
+    from_offset: int,
+    magic: int,
+    takes_producers: bool,
+    out: memoryview,
 ) -> Done: ...
 def convert_messages(source: memoryview, base_offset: int, out: memoryview) -> Done: ...
 def convert_records(

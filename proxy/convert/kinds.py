@@ -7,7 +7,7 @@ from proxy.convert.types import Target
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec, Entry
 
-__all__ = ["Kind", "is_copied", "kind_of"]
+__all__ = ["Kind", "is_copied", "is_plain", "kind_of"]
 
 
 class Kind(Enum):
@@ -30,6 +30,11 @@ def is_copied(entry: Entry, target: Target) -> bool:
     if target.magic == 2:
         return entry.magic < 2 or entry.codec != Codec.ZSTD
     return entry.magic <= target.magic
+
+
+def is_plain(entry: Entry) -> bool:
+    """Whether it holds records, or is one, as they are."""
+    return entry.codec == Codec.NONE and not entry.is_control and entry.records > 0
 
 
 def kind_of(entry: Entry, log: memoryview, offset: int, target: Target, aborted: Aborted) -> Kind:

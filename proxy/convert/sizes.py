@@ -3,7 +3,8 @@
 What is not compressed is known by a walk over its records that writes nothing. What is compressed is guessed.
 """
 
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple, assert_never
 
 from proxy.convert import kernel
 from proxy.convert.aborted import Aborted
@@ -66,24 +67,26 @@ def size_behind(
     codec is refused. Checksums are not looked at.
     Args: aborted: as it is behind *first*; it is changed.
     """
-    size = run_at = run_end = 0
-    end = first.end
-    is_exact = True
-    try:
-        for entry in entries(log, first.end):
-            kind = kind_of(entry, log, offset, target, aborted)
-            if kind is Kind.MESSAGES and run_end == entry.at:
-                run_end = entry.end
-            elif kind is Kind.MESSAGES:
-                size += kernel.measure_entries(log, run_at, run_end, offset, target.magic).size
-                run_at, run_end = entry.at, entry.end
-            elif kind is Kind.COPY:
-                size += entry.size
-            elif kind is Kind.WRAPPER:
-                size += growth.size_of(entry)
-                is_exact = False
+    size, end, is_exact = 0, first.end, True
+    with suppress(BadRecords):
+        while (entry := next(entries(log, end), None)) is not None:
+            match kind_of(entry, log, offset, target, aborted):
+                case Kind.MESSAGES:
+                    takes = aborted.is_over
+                    done = kernel.measure_entries(log, entry.at, len(log), offset, target.magic, takes, False)
+                    size += done.size
+                    end = done.end
+                    if done.damage:
+                        break
+                    continue
+                case Kind.COPY:
+                    size += entry.size
+                case Kind.WRAPPER:
+                    size += growth.size_of(entry)
+                    is_exact = False
+                case Kind.NOTHING | Kind.ABORTED:
+                    pass
+                case never:
+                    assert_never(never)
             end = entry.end
-    except BadRecords:
-        pass
-    size += kernel.measure_entries(log, run_at, run_end, offset, target.magic).size
     return Behind(size, end, is_exact)

@@ -175,7 +175,7 @@ class _Packing:
 
 
 def _batch(records: _Records, codec: int) -> bytes:
-    data = compress(codec, records.data, magic=2)
+    data = compress(codec, records.data, magic=2, is_brief=False)
     size = BATCH_HEADER_BYTES + len(data) - ENTRY_HEADER_BYTES
     last, times = records.number - 1, (records.base_ms, records.newest_ms)
     checked = _HEADER.pack(0, size, _NONE, 2, 0, codec, last, *times, _NONE, _NONE, _NONE, records.number)

@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.bench import conversion, idle, patience_idle, patience_memory, patience_moving, patience_wake, throughput
+from tests.bench import (
+    conversion,
+    convert,
+    idle,
+    patience_idle,
+    patience_memory,
+    patience_moving,
+    patience_wake,
+    throughput,
+)
 from tests.bench.frame import Table, as_json, render
 from tests.bench.stage import KAFKA, brokers, haproxy_path
 
@@ -25,6 +34,8 @@ _CASES: Final = {
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
+_WITHOUT_BROKERS: Final = {"convert": convert.run}
+_NAMES: Final = (*_WITHOUT_BROKERS, *_CASES)
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -32,18 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0: all figures are as expected. 1: some are not."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less data and fewer rounds; figures that vary more")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(_CASES)}; all without")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(_NAMES)}; all without")
     arguments = parser.parse_args(argv)
-    if unknown := set(arguments.cases) - set(_CASES):
+    if unknown := set(arguments.cases) - set(_NAMES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
 
     started = datetime.now(UTC)
+    chosen = set(arguments.cases or _NAMES)
     tables: list[Table] = []
-    _tell(f"starting three brokers of Kafka {KAFKA}")
-    with brokers() as cluster:
-        for name, run in _CASES.items():
-            if not arguments.cases or name in arguments.cases:
-                tables += run(cluster, quick=arguments.quick, tell=_tell)
+    for name, run_alone in _WITHOUT_BROKERS.items():
+        if name in chosen:
+            tables += run_alone(quick=arguments.quick, tell=_tell)
+    if chosen & set(_CASES):
+        _tell(f"starting three brokers of Kafka {KAFKA}")
+        with brokers() as cluster:
+            for name, run in _CASES.items():
+                if name in chosen:
+                    tables += run(cluster, quick=arguments.quick, tell=_tell)
     print(f"\n{render(tables)}")
     path = _ROOT / f"bench-{started:%Y%m%d-%H%M%S}.json"
     about = {"at": started.isoformat(timespec="seconds"), "quick": arguments.quick, **_machine()}

@@ -5,8 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from proxy.convert import down, entry, sizes, up
-from tests.convert.kernels import COMPILED, load_interpreted
+from tests.convert.kernels import COMPILED, load_interpreted, used
 
 
 @pytest.fixture(scope="module", params=["compiled", "interpreted"], autouse=True)
@@ -18,7 +17,5 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         pytest.skip("the kernel is not compiled here: no C compiler, or make install has not been run")
     else:
         module = COMPILED
-    with pytest.MonkeyPatch.context() as patch:
-        for user in (down, entry, sizes, up):
-            patch.setattr(user, "kernel", module)
+    with used(module):
         yield module

@@ -57,7 +57,8 @@ def _damaged(data: bytes, chance: random.Random) -> bytes:
 def _all_of(data: memoryview) -> None:
     out = memoryview(bytearray(4 * _PAGE))
     for magic in (0, 1):
-        kernel.convert_entries(data, 0, len(data), 0, magic, out)
+        kernel.convert_entries(data, 0, len(data), 0, magic, True, out)
+        kernel.measure_entries(data, 0, len(data), 0, magic, False, False)
         kernel.convert_records(data, 3, 0, 9, 0, 0, False, 0, magic, False, out)
         kernel.raise_messages(data, 0, len(data), magic, 0, -1, out)
     kernel.convert_messages(data, 0, out)

@@ -2,13 +2,17 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from proxy.convert import kernel
+import pytest
 
-__all__ = ["COMPILED", "SOURCE", "load_interpreted"]
+from proxy.convert import down, entry, kernel, sizes, up
+
+__all__ = ["COMPILED", "SOURCE", "load_interpreted", "used"]
 
 SOURCE: Final = Path(str(kernel.__file__)).with_name("kernel.py")
 COMPILED: Final[ModuleType | None] = kernel if kernel.is_compiled else None
@@ -36,3 +40,12 @@ def load_interpreted(*, with_cython: bool = False) -> ModuleType:
         assert not module.is_compiled
         _LOADED[with_cython] = module
     return _LOADED[with_cython]
+
+
+@contextmanager
+def used(module: ModuleType) -> Iterator[None]:
+    """``proxy.convert`` uses *module* meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for user in (down, entry, sizes, up):
+            patch.setattr(user, "kernel", module)
+        yield

@@ -91,6 +91,16 @@ def test_codecs_that_are_none_are_refused(codec: int) -> None:
         assert caught.value.code is ErrorCode.unsupported_compression_type
 
 
+def test_what_goes_into_a_log_is_compressed_harder() -> None:
+    text = " ".join(map(str, range(20_000))).encode()
+
+    brief = compress(Codec.GZIP, text, magic=1)
+    lasting = compress(Codec.GZIP, text, magic=2, is_brief=False)
+
+    assert len(lasting) < len(brief)
+    assert bytes(lasting) == zlib.compress(text, 6, 31)
+
+
 def test_gzip_members_are_joined_and_what_follows_them_is_ignored() -> None:
     written = gzip.compress(b"a" * 100) + gzip.compress(b"b" * 100)
 

@@ -22,6 +22,7 @@ from tests.convert.logs import (
     Message,
     Record,
     batch,
+    decompressed,
     entry_sizes,
     marker,
     message,
@@ -216,6 +217,29 @@ def test_offsets_with_gaps_across_batches_survive() -> None:
     _, data = converted(log, 0, V1)
 
     assert [each.offset for each in messages_of(data)] == [0, 3, 10, 12, 50]
+
+
+def test_offsets_inside_of_wrappers_begin_at_0_in_magic_1_and_are_absolute_in_magic_0() -> None:
+    log = batch([Record(70), Record(75)], codec=Codec.GZIP, base_offset=60)
+
+    for target, inside in ((V0, [70, 75]), (V1, [0, 5])):
+        (outer,) = split(converted(log, 70, target)[1])
+        plain = decompressed(Codec.GZIP, outer[34 if target is V1 else 26 :], target.magic)
+        assert int.from_bytes(outer[:8]) == 75
+        assert [int.from_bytes(each[:8]) for each in split(plain)] == inside
+
+
+def test_readers_of_batches_get_gzip_for_zstd_and_all_else_as_it_was() -> None:
+    zstd = batch([Record(3, 5, b"k", b"v", ((b"h", b"x"),))], codec=Codec.ZSTD, producer_id=8)
+    log = simple(0, 2) + zstd + marker(4, 8, commits=True)
+
+    _, data = converted(log, 0, V2)
+
+    first, second, third = split(data)
+    assert (first, third) == (simple(0, 2), marker(4, 8, commits=True))
+    assert (second[12:16], second[23:61]) == (zstd[12:16], zstd[23:61])
+    assert second[22] == zstd[22] & ~7 | Codec.GZIP
+    assert records_of(second) == records_of(zstd)
 
 
 @pytest.mark.parametrize("target", [V0, V1])

@@ -32,11 +32,11 @@ def calls(data: bytes, offset: int, magic: int, room: int, claim: int) -> list[C
 
     def converts(kernel: ModuleType) -> tuple[Any, ...]:
         out = bytearray(room)
-        done = kernel.convert_entries(view, 0, len(view), offset, magic, memoryview(out))
+        done = kernel.convert_entries(view, 0, len(view), offset, magic, bool(claim & 1), memoryview(out))
         return numbers(done), bytes(out[: done.size])
 
     def measures(kernel: ModuleType) -> tuple[Any, ...]:
-        return numbers(kernel.measure_entries(view, 0, len(view), offset, magic))
+        return numbers(kernel.measure_entries(view, 0, len(view), offset, magic, bool(claim & 1), bool(claim & 2)))
 
     def lowers(kernel: ModuleType) -> tuple[Any, ...]:
         out = bytearray(room)
@@ -112,8 +112,8 @@ def test_what_stands_behind_the_end_does_not_matter(
 ) -> None:
     view = memoryview(data + behind)
 
-    alone = kernel.measure_entries(memoryview(data), 0, len(data), 0, magic)
-    followed = kernel.measure_entries(view, 0, len(data), 0, magic)
+    alone = kernel.measure_entries(memoryview(data), 0, len(data), 0, magic, True, True)
+    followed = kernel.measure_entries(view[: len(data)], 0, len(data), 0, magic, True, True)
 
     assert alone == followed
 
@@ -125,7 +125,7 @@ def test_nothing_is_written_beyond_the_room(kernel: ModuleType, data: bytes, roo
 
     view, to = memoryview(data), memoryview(out)[:room]
 
-    kernel.convert_entries(view, 0, len(data), 0, magic, to)
+    kernel.convert_entries(view, 0, len(data), 0, magic, True, to)
     kernel.convert_messages(view, 0, to)
     kernel.convert_records(view, 5, 0, 9, 0, 0, False, 0, magic, False, to)
     kernel.raise_messages(view, 0, len(data), magic, 0, 0, to)
@@ -136,7 +136,7 @@ def test_nothing_is_written_beyond_the_room(kernel: ModuleType, data: bytes, roo
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (3, 2), (0, 11), (11, 11)])
 def test_bounds_that_are_none_are_a_bug_of_the_caller(kernel: ModuleType, start: int, end: int) -> None:
     with pytest.raises(ValueError, match="of 10 bytes"):
-        kernel.measure_entries(memoryview(bytes(10)), start, end, 0, 1)
+        kernel.measure_entries(memoryview(bytes(10)), start, end, 0, 1, True, True)
     with pytest.raises(ValueError, match="of 10 bytes"):
         kernel.measure_messages(memoryview(bytes(10)), start, end, 1)
 
@@ -147,9 +147,9 @@ def test_a_measure_is_what_a_conversion_comes_to(kernel: ModuleType, log: Log, m
     data = memoryview(b"".join(part.data for part in log.parts if not part.codec and part.records))
     out = memoryview(bytearray(2 * len(data) + 1000))
 
-    measured = kernel.measure_entries(data, 0, len(data), 0, magic)
+    measured = kernel.measure_entries(data, 0, len(data), 0, magic, True, True)
 
-    assert measured == kernel.convert_entries(data, 0, len(data), 0, magic, out)
+    assert measured == kernel.convert_entries(data, 0, len(data), 0, magic, True, out)
     assert len(messages_of(bytes(out[: measured.size]))) == measured.messages
 
 
@@ -158,18 +158,17 @@ def test_a_checksum_is_right_at_every_length(kernel: ModuleType, size: int) -> N
     log = batch([Record(0, 1, None, os.urandom(size))])
     out = memoryview(bytearray(size + 100))
 
-    done = kernel.convert_entries(memoryview(log), 0, len(log), 0, 0, out)
+    done = kernel.convert_entries(memoryview(log), 0, len(log), 0, 0, True, out)
 
     assert len(messages_of(bytes(out[: done.size]))) == 1  # asserts the checksum
 
 
 def test_damage_stops_a_loop_before_the_entry_that_has_it(kernel: ModuleType) -> None:
-    good, bad = batch([Record(0), Record(1)]), bytearray(batch([Record(2), Record(3)]))
-    bad[60] = 3  # one record more than there are
-    log = memoryview(good + bytes(bad) + good)
+    good, bad = batch([Record(0), Record(1)]), batch([Record(2)] * 3, last_offset=3, records_bytes=GOOD * 2)
+    log = memoryview(good + bad + good)
     out = memoryview(bytearray(1000))
 
-    done = kernel.convert_entries(log, 0, len(log), 0, 1, out)
+    done = kernel.convert_entries(log, 0, len(log), 0, 1, True, out)
 
     assert (done.end, done.messages, done.last_offset) == (len(good), 2, 1)
     assert done.damage is kernel.Damage.NUMBER
@@ -208,7 +207,7 @@ GOOD = b"\x0c\0\0\0\1\1\0"
 def test_each_kind_of_damage_has_a_name(kernel: ModuleType, records: bytes, count: int, damage: str) -> None:
     log = _records_batch(records, count)
 
-    assert kernel.measure_entries(log, 0, len(log), 0, 1).damage.name == damage
+    assert kernel.measure_entries(log, 0, len(log), 0, 1, True, True).damage.name == damage
 
 
 @pytest.mark.parametrize("size", [48, -1, 2**31 - 1])
@@ -216,7 +215,7 @@ def test_a_batchs_size_is_believed_only_where_it_can_be(kernel: ModuleType, size
     log = bytearray(batch([Record(0)]))
     log[8:12] = size.to_bytes(4, signed=True)
 
-    assert kernel.measure_entries(memoryview(log), 0, len(log), 0, 1).damage is kernel.Damage.HEADER
+    assert kernel.measure_entries(memoryview(log), 0, len(log), 0, 1, True, True).damage is kernel.Damage.HEADER
 
 
 @examples(100)
@@ -253,7 +252,7 @@ def test_records_survive_both_ways(kernel: ModuleType) -> None:
     log = memoryview(batch(records))
     down, back = memoryview(bytearray(1_000_000)), memoryview(bytearray(1_000_000))
 
-    done = kernel.convert_entries(log, 0, len(log), 0, 1, down)
+    done = kernel.convert_entries(log, 0, len(log), 0, 1, True, down)
     raised = kernel.raise_messages(down, 0, done.size, 1, 0, -1, back)
 
     again = batch([records[0], records[-1]] * 100, records_bytes=bytes(back[: raised.size]))
