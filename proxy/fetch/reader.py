@@ -13,19 +13,17 @@ and asks again. Partitions go where they are asked for first::
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import attrs
-
 from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneName, Learn, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
-from proxy.fetch.pace import Pace
 from proxy.fetch.reading import Reading
 from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
 from proxy.fetch.topology import BrokerId, Topology
+from proxy.fetch.waits import Waits
 from proxy.session.upstream import Refusal, Refused
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
@@ -43,12 +41,8 @@ _DRAINING_WAIT_S: Final = 0.1
 """How long a fetch may wait while draining: not the client's wait, nor so short that it asks in a tight loop."""
 _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
-_SURE_S: Final = 0.05
-"""A broker that had something would have said so this long after it was asked."""
 _INSTANT_S: Final = 1e-6
 """Too short a time to wait for."""
-_PLAIN_S: Final = 30.0
-"""How long the client's own wait is used after less came than it wants: brokers can wait for more, we would ask."""
 
 
 class Reader:
@@ -66,12 +60,9 @@ class Reader:
         self._lanes = Lanes(node_id, jitter)
         self._tables = Tables(node_id, self._lanes, reading.policy)
         self._exchange: Exchange | None = None
-        self._number = 0
         self._stage: Stage = Connecting()
-        self._plain_until_s = float("inf") if reading.patience_s == 0 else float("-inf")
+        self._waits = Waits(self._lanes, reading)
         self._throttled_until_s = 0.0
-        self._pace = Pace()
-        self._draining = False
         self._now_s = float("-inf")
 
     # ------------------------------------------------------------------------------------------- events
@@ -84,7 +75,7 @@ class Reader:
         check_request(request)
         request = self._reading.policy.read_as(request)
         self._topology = topology
-        exchange = Exchange(request, now_s, _DRAINING_WAIT_S if self._draining else float("inf"))
+        exchange = Exchange(request, now_s, _DRAINING_WAIT_S if self._waits.is_draining else float("inf"))
         if request.session_epoch > 0:
             # We grant no sessions, so the client is in none of ours.
             return [Answered(exchange.empty(ErrorCode.fetch_session_id_not_found))]
@@ -92,8 +83,7 @@ class Reader:
             return [Answered(exchange.empty())]
         self._exchange = exchange
         self._stage = Connecting()
-        self._number += 1
-        self._lanes.heat.now = self._number
+        self._waits.next_exchange()
         return self._moved(self._begin(exchange, now_s), now_s)
 
     def opened(self, name: LaneName, ranges: ApiRanges, now_s: float) -> list[Command]:
@@ -137,7 +127,7 @@ class Reader:
 
     def drain(self, now_s: float) -> list[Command]:
         """Wait hardly any more: what waits at the broker is answered now, with what is known."""
-        self._draining = True
+        self._waits.is_draining = True
         exchange = self._exchange
         if exchange is None:
             return []
@@ -149,7 +139,7 @@ class Reader:
 
     def answering(self, name: LaneName, now_s: float) -> list[Command]:
         """The lane's answer has begun to come."""
-        self._lanes.named(name).answering(self._number)
+        self._lanes.named(name).answering(self._waits.number)
         return self._moved((), now_s)
 
     def drop_held(self, now_s: float) -> list[Command]:
@@ -177,8 +167,7 @@ class Reader:
                 times.append(until_s)
             case Asking() if self._exchange is not None:
                 times.append(self._exchange.deadline_s)
-                times += [lane.heard_s + sure_s for lane in self._lanes for sure_s in (0.0, _SURE_S)]
-                times.append(self._pace.until_s)
+                times += self._waits.turns_s()
             case _:
                 pass
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
@@ -270,10 +259,11 @@ class Reader:
         ready = self._tables.ready(exchange)
         brought = sum(len(reply.records) for _, reply in ready)
         enough = bool(exchange.news) or brought >= exchange.min_bytes or len(ready) < len(self._lanes.held)
-        answered = all(lane.answered_in == self._number for lane in self._lanes if lane.asks)
+        waits = self._waits
+        answered = all(map(waits.has_told, self._lanes))
         over = now_s + _INSTANT_S >= exchange.deadline_s
-        due = enough or over or (answered and self._is_plain(now_s))
-        if due and all(self._is_sure(lane, now_s) for lane in self._lanes):
+        due = enough or over or (answered and waits.is_plain(now_s))
+        if due and all(waits.is_sure(lane, now_s) for lane in self._lanes):
             if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
                 return
@@ -286,19 +276,21 @@ class Reader:
                 return
             for lane in self._lanes:
                 lane.restart()
-        elif brought and not due and not self._is_plain(now_s):
-            self._plain_until_s = now_s + _PLAIN_S
+        elif brought and not due and not waits.is_plain(now_s):
+            waits.be_plain(now_s)
             self._lanes.held.drop()
             yield from self._find_homes(now_s)
         if self._lanes.quick.asks and not self._lanes.patient.is_asking:
             yield from self._find_homes(now_s)
         for lane in self._lanes:
-            if not lane.asks or lane.is_asking or (due and self._is_sure(lane, now_s)):
+            if not lane.asks or lane.is_asking or (due and waits.is_sure(lane, now_s)):
                 continue
-            if now_s < self._pace.until_s and not due:
+            if now_s < waits.pace.until_s and not due:
                 continue
             if lane.is_open:
-                yield self._sent(lane, exchange, 0.0 if due else self._wait_s(lane, exchange, now_s), now_s)
+                lacks = self._tables.lacks(exchange)
+                wait_s = 0.0 if due else waits.longest_s(lane, exchange, now_s, lacks=lacks)
+                yield waits.ask(lane, exchange, wait_s, now_s)
             else:
                 yield from self._open(lane, exchange)
 
@@ -311,15 +303,15 @@ class Reader:
                 yield from self._refused(asking, outcome, now_s)
             return
         self._throttled_until_s = max(self._throttled_until_s, now_s + response.throttle_ms / 1000)
-        self._pace.answered(response, len(self._tables.wanted.asks), now_s)
+        self._waits.pace.answered(response, len(self._tables.wanted.asks), now_s)
         if response.throttle_ms and not response.topics:
             # Held back before it read anything: that is no word about any partition.
             if asking is not None:
                 yield from self._held_back(asking, now_s)
             return
         # What ends a long wait tells of all that waited, as of now.
-        waited = asking is not None and not self._is_plain(now_s)
-        lane.told(self._number if waited else lane.asked_in)
+        waited = asking is not None and not self._waits.is_plain(now_s)
+        lane.told(self._waits.number if waited else lane.asked_in)
         if lane is self._lanes.patient and self._lanes.quick.asks and asking is not None:
             self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
@@ -387,10 +379,10 @@ class Reader:
             self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
         lane = self._lanes.patient
-        parks = quiet and self._lanes.have_all and not (self._draining or self._is_plain(now_s))
+        parks = quiet and self._lanes.have_all and not (self._waits.is_draining or self._waits.is_plain(now_s))
         if parks and lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
             # The client does not wait, so we do: its next poll is then answered by the broker's silence.
-            yield self._sent(lane, exchange, self._reading.patience_s, now_s)
+            yield self._waits.ask(lane, exchange, self._reading.patience_s, now_s)
         yield from self._answered(pieces)
 
     def _give_up(self, exchange: Exchange, error: int, now_s: float) -> Iterator[Command]:
@@ -406,44 +398,7 @@ class Reader:
     def _find_homes(self, now_s: float) -> Iterator[Command]:
         asks = self._tables.wanted.asks
         self._lanes.held.sift(asks, now_s - self._reading.patience_s)
-        yield from self._lanes.find_homes(asks, now_s, together=self._is_plain(now_s))
-
-    def _sent(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Command:
-        request, most = exchange.request, self._reading.fetch_buffer_bytes
-        plain = self._is_plain(now_s)
-        lane.waits = wait_s > 0
-        lane.is_parked = lane.waits and not plain
-        options = attrs.evolve(
-            request.options,
-            min_bytes=min(exchange.min_bytes, most) if plain else 1,
-            max_bytes=min(request.options.max_bytes, most),
-        )
-        timeout_s = self._reading.ask_timeout_s
-        return lane.ask(self._number, request.header.client_id, options, wait_s, now_s, timeout_s)
-
-    def _wait_s(self, lane: Lane, exchange: Exchange, now_s: float) -> float:
-        remaining_s, patience_s = max(exchange.deadline_s - now_s, 0.0), self._reading.patience_s
-        if self._is_plain(now_s):
-            return remaining_s
-        if lane is self._lanes.quick or self._draining or self._tables.lacks(exchange):
-            return min(remaining_s, patience_s)
-        if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self._number):
-            return 0.0
-        return patience_s
-
-    def _is_plain(self, now_s: float) -> bool:
-        """Whether fetches wait as their clients would, and no longer."""
-        return now_s < self._plain_until_s
-
-    def _is_sure(self, lane: Lane, now_s: float) -> bool:
-        """Whether "nothing new" of what the lane asks for would be the broker's word."""
-        if not lane.asks or lane.answered_in == self._number:
-            return True
-        if not lane.is_asking:
-            return False
-        if not lane.is_parked:
-            return self._draining and lane.asked_in < self._number
-        return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self._number else 0.0)
+        yield from self._lanes.find_homes(asks, now_s, together=self._waits.is_plain(now_s))
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""

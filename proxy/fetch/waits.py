@@ -1,0 +1,95 @@
+"""How long a reader's fetches wait at the broker, and whose silence may be taken for its word."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from proxy.fetch.commands import Ask
+from proxy.fetch.exchange import Exchange
+from proxy.fetch.lane import Lane
+from proxy.fetch.lanes import Lanes
+from proxy.fetch.pace import Pace
+from proxy.fetch.reading import Reading
+
+__all__ = ["Waits"]
+
+_SURE_S: Final = 0.05
+"""A broker that had something would have said so this long after it was asked."""
+_PLAIN_S: Final = 30.0
+"""How long the client's own wait is used after less came than it wants: brokers can wait for more, we would ask."""
+
+
+class Waits:
+    """What a reader's lanes are asked with, exchange by exchange."""
+
+    def __init__(self, lanes: Lanes, reading: Reading) -> None:
+        self._lanes = lanes
+        self._reading = reading
+        self._plain_until_s = float("inf") if reading.patience_s == 0 else float("-inf")
+        self.number = 0
+        """Of the client's exchange at hand, or of its last one."""
+        self.is_draining = False
+        self.pace = Pace()
+
+    def next_exchange(self) -> None:
+        self.number += 1
+        self._lanes.heat.now = self.number
+
+    @property
+    def patience_s(self) -> float:
+        return self._reading.patience_s
+
+    def is_plain(self, now_s: float) -> bool:
+        """Whether fetches wait as their clients would, and no longer."""
+        return now_s < self._plain_until_s
+
+    def be_plain(self, now_s: float) -> None:
+        """For a while: the client wants more than has come."""
+        self._plain_until_s = now_s + _PLAIN_S
+
+    def has_told(self, lane: Lane) -> bool:
+        """Whether the lane has been answered about all that it asks for, as of the exchange at hand."""
+        return not lane.asks or lane.answered_in == self.number
+
+    def is_sure(self, lane: Lane, now_s: float) -> bool:
+        """Whether "nothing new" of what the lane asks for would be the broker's word."""
+        if self.has_told(lane):
+            return True
+        if not lane.is_asking:
+            return False
+        if not lane.is_parked:
+            return self.is_draining and lane.asked_in < self.number
+        return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self.number else 0.0)
+
+    def turns_s(self) -> Iterator[float]:
+        """When what is said here may become another, while an exchange waits."""
+        for lane in self._lanes:
+            yield lane.heard_s
+            yield lane.heard_s + _SURE_S
+        yield self.pace.until_s
+
+    def longest_s(self, lane: Lane, exchange: Exchange, now_s: float, *, lacks: bool) -> float:
+        """How long the lane's next fetch may wait; *lacks*: the broker has not told all offsets yet."""
+        remaining_s = max(exchange.deadline_s - now_s, 0.0)
+        if self.is_plain(now_s):
+            return remaining_s
+        if lane is self._lanes.quick or self.is_draining or lacks:
+            return min(remaining_s, self.patience_s)
+        if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self.number):
+            return 0.0
+        return self.patience_s
+
+    def ask(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Ask:
+        """Have the lane ask for all that it is to ask for."""
+        request, most = exchange.request, self._reading.fetch_buffer_bytes
+        plain = self.is_plain(now_s)
+        lane.waits = wait_s > 0
+        lane.is_parked = lane.waits and not plain
+        options = attrs.evolve(
+            request.options,
+            min_bytes=min(exchange.min_bytes, most) if plain else 1,
+            max_bytes=min(request.options.max_bytes, most),
+        )
+        timeout_s = self._reading.ask_timeout_s
+        return lane.ask(self.number, request.header.client_id, options, wait_s, now_s, timeout_s)
