@@ -101,6 +101,17 @@ def test_out_of_range_is_told_only_of_the_offset_that_the_client_asked_for() -> 
     assert answer[0].error == ErrorCode.offset_out_of_range
 
 
+def test_out_of_range_after_a_seek_is_told_at_once() -> None:
+    play = Play()
+    asking(play, 2, 10, max_wait_ms=0)
+    play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))})
+
+    play.request(fetch_frame(2, {0: 4}))
+    (answer,) = heard(play.answer({0: Part(error=1, high_watermark=-1)}), 2)
+
+    assert answer[0].error == ErrorCode.offset_out_of_range
+
+
 @pytest.mark.parametrize("version", OLD)
 def test_a_damaged_batch_is_an_error_and_never_a_message(version: int) -> None:
     play = Play()
