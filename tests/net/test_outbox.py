@@ -1,0 +1,122 @@
+"""What is sent on a connection, and when what is made while it is sent is made."""
+
+import socket
+import threading
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+
+from proxy.net.sockets import FrameSocket, Outbox
+from proxy.wire.frames import Chunks
+
+LARGE = 1 << 20
+"""More than is made without a thread."""
+
+
+@attrs.define(eq=False)
+class Slowly:
+    """*count* chunks of *size* bytes each."""
+
+    count: int
+    size: int
+    made: int = 0
+    threads: set[int] = attrs.field(factory=set)
+
+    def __len__(self) -> int:
+        return self.count * self.size
+
+    def next_chunk(self) -> bytes | None:
+        self.threads.add(threading.get_ident())
+        if self.made == self.count:
+            return None
+        self.made += 1
+        return bytes([self.made % 256]) * self.size
+
+
+@attrs.frozen
+class Pair:
+    sender: FrameSocket
+    peer: trio.SocketStream
+
+    async def receive(self, size: int) -> bytes:
+        got = bytearray()
+        while len(got) < size:
+            got += await self.peer.receive_some(size - len(got))
+        return bytes(got)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        ours = await trio.open_tcp_stream(*listener.socket.getsockname())
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGE)
+        async with await listener.accept() as peer:
+            with FrameSocket(ours, 1 << 20) as sender:
+                yield Pair(sender, peer)
+
+
+async def test_what_is_made_stands_where_it_was_put(pair: Pair) -> None:
+    small, large = Slowly(3, 100), Slowly(4, LARGE)
+    outbox = Outbox(pair.sender)
+
+    async with trio.open_nursery() as nursery:
+        outbox.put([b"head", small, b"", memoryview(b"middle"), large, b"tail"])
+        nursery.start_soon(outbox.flush)
+        got = await pair.receive(4 + 300 + 6 + 4 * LARGE + 4)
+
+    expected = [
+        b"head",
+        *(bytes([n]) * 100 for n in (1, 2, 3)),
+        b"middle",
+        *(bytes([n]) * LARGE for n in (1, 2, 3, 4)),
+    ]
+    assert got == b"".join([*expected, b"tail"])
+
+
+async def test_nothing_more_is_made_for_a_peer_that_does_not_read(pair: Pair) -> None:
+    large = Slowly(100, LARGE)
+    outbox = Outbox(pair.sender)
+    outbox.put([large])
+
+    with trio.move_on_after(0.3):
+        await outbox.flush()
+    made_unread = large.made
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.flush)
+        await pair.receive(10 * LARGE)
+        await trio.sleep(0.2)
+        nursery.cancel_scope.cancel()
+
+    assert 1 <= made_unread <= 10
+    assert 10 <= large.made <= 30  # the sockets hold some
+
+
+async def test_what_is_large_is_made_in_a_thread_and_what_is_small_at_once(pair: Pair) -> None:
+    small, large = Slowly(3, 100), Slowly(2, LARGE)
+    outbox = Outbox(pair.sender)
+
+    outbox.put([small])
+    made_at_once = small.made
+    async with trio.open_nursery() as nursery:
+        outbox.put([large])
+        nursery.start_soon(outbox.flush)
+        await pair.receive(300 + 2 * LARGE)
+
+    assert made_at_once == 3
+    assert threading.get_ident() not in large.threads
+    assert small.threads == {threading.get_ident()}
+
+
+async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:
+    told: list[Chunks] = []
+    small = Slowly(2, 10)
+    outbox = Outbox(pair.sender, told.append)
+
+    outbox.put([b"head", small])
+    await outbox.flush()
+
+    assert told == [small]
+    assert await pair.receive(24) == b"head" + b"\1" * 10 + b"\2" * 10
