@@ -78,7 +78,7 @@ _WORDS: Final = (
     "there are bytes after the last record",
     "its header is of something else",
     "its checksum is wrong",
-    "its time is none that a producer may set",
+    "its time is none",
     "there is no room to write to",
 )
 _DAMAGES: Final = tuple(Damage)
@@ -892,7 +892,7 @@ def _raised(
             break
         if wrong == 0 and not _is_checksum(p, at + 12, at + 16, field[0]):
             wrong = _CHECKSUM
-        if wrong == 0 and (field[5] < -1 or (magic and field[6] & 8)):
+        if wrong == 0 and field[5] < -1:
             wrong = _TIME
         if wrong:
             total[4] = wrong

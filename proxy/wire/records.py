@@ -129,16 +129,16 @@ def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
 
 
 def value_of(message: Entry, log: memoryview) -> memoryview:
-    """The value of a message of magic 0 or 1, a view of *log*.
+    """The value of a message of magic 0 or 1, a view of *log*; empty where it is null.
 
-    Raises: BadRecords: there is none, or the sizes of key and value are not what the message leaves for them.
+    Raises: BadRecords: the sizes of key and value are not what the message leaves for them.
     """
     at = message.at + MESSAGE_BYTES[message.magic] - 2 * _I32.size
     (key_size,) = _I32.unpack_from(log, at)
     at += _I32.size + max(key_size, 0)
     if key_size >= -1 and at + _I32.size <= message.end:
         (value_size,) = _I32.unpack_from(log, at)
-        if 0 <= value_size == message.end - at - _I32.size:
+        if value_size >= -1 and max(value_size, 0) == message.end - at - _I32.size:
             return log[at + _I32.size : message.end]
     raise _corrupt(message.base_offset, "its key and value do not fit")
 

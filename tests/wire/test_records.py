@@ -109,15 +109,22 @@ def test_a_value_is_found_behind_a_key() -> None:
     assert [bytes(value_of(each, data)) for each in entries(data)] == [b"value", b"other"]
 
 
-def test_a_value_that_is_null_or_does_not_fit_is_corruption() -> None:
-    null = message(Record(0, 1, None, None), 1)
-    for at, value in ((26, 5), (26, -2), (30, 0), (30, 7), (26, 2**31 - 1)):
-        odd = bytearray(message(Record(0, 1, None, b"value"), 1))
-        odd[at : at + 4] = value.to_bytes(4, signed=True)
-        for data in (memoryview(null), memoryview(odd)):
-            (found,) = entries(data)
-            with pytest.raises(BadRecords):
-                value_of(found, data)
+def test_a_value_that_is_null_is_empty() -> None:
+    data = memoryview(message(Record(0, 1, b"k", None), 1))
+
+    (found,) = entries(data)
+
+    assert len(value_of(found, data)) == 0
+
+
+@pytest.mark.parametrize(("at", "value"), [(26, 5), (26, -2), (30, 0), (30, 7), (30, -1), (26, 2**31 - 1)])
+def test_a_value_that_does_not_fit_is_corruption(at: int, value: int) -> None:
+    data = bytearray(message(Record(0, 1, None, b"value"), 1))
+    data[at : at + 4] = value.to_bytes(4, signed=True)
+    (found,) = entries(memoryview(data))
+
+    with pytest.raises(BadRecords):
+        value_of(found, memoryview(data))
 
 
 def test_a_wrappers_offset_is_its_last_messages() -> None:
