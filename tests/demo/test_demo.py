@@ -1,5 +1,6 @@
 """``sidefetch demo`` and ``sidefetch try``, as their users run them."""
 
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,10 +27,8 @@ async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
     (shown,) = [line for line in demo.lines if line.startswith("Shown: ")]
     assert shown.startswith("Shown: reading through Sidefetch costs")
     assert "times fewer bytes" in shown
-    assert [line.split() for line in demo.lines[-2:]] == [
-        ["reading", "directly", "the", "broker", "hangs", "up", "at", "ListOffsets", "v0"],
-        ["reading", "through", "Sidefetch", "reads", "50", "messages"],
-    ]
+    assert re.fullmatch(r"  reading directly +the broker hangs up at ListOffsets v0", demo.lines[-2])
+    assert re.fullmatch(r"  reading through Sidefetch +reads \d+ messages", demo.lines[-1])
     direct, through = (table(demo.lines, way) for way in ("directly", "through Sidefetch"))
     assert int(direct[-1]) > 10  # records
     assert int(through[-1]) > 10
@@ -59,7 +58,7 @@ async def test_the_demo_shows_the_same_on_real_brokers(version: str) -> None:
     assert code == 0, demo.output
     assert f"Apache Kafka {version}." in demo.output
     assert "times fewer bytes" in demo.output
-    assert demo.lines[-1].split() == ["reading", "through", "Sidefetch", "reads", "50", "messages"]
+    assert re.fullmatch(r"  reading through Sidefetch +reads \d+ messages", demo.lines[-1])
     assert await demo.left_running() == []
 
 
