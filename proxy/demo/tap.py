@@ -14,7 +14,8 @@ import attrs
 import trio
 
 from proxy.demo.costs import Cost
-from proxy.demo.messages import read_request
+from proxy.wire.fetch import read_request, request_layout
+from proxy.wire.headers import read_request_header
 
 __all__ = ["Tap", "tap"]
 
@@ -78,8 +79,9 @@ class _Conversation:
         for frame, size in self._up.feed(data):
             key, _, correlation_id = struct.unpack_from(">hhi", frame)
             if key == _FETCH:
-                topics = read_request(frame).body.topics
-                named = sum(len(topic.partitions) for topic in topics)
+                request = read_request(*read_request_header(frame))
+                stride = request_layout(request.version).stride
+                named = sum(len(section.entries) // stride for section in request.sections)
                 self._asked.append((correlation_id, size, named))
 
     def down(self, data: memoryview) -> None:
