@@ -146,11 +146,18 @@ class Conversion:
         piece = self._ready.popleft() if self._ready else self._convert() or self._padding()
         if len(piece) > self._left:
             self.counts.cut_bytes += len(piece) - self._left
-            self.counts.unread_bytes += max(self._end - self._at, 0)
             piece = memoryview(piece)[: self._left]
         self._left -= len(piece)
         self.counts.out_bytes += len(piece)
+        if not self._left:
+            self._finish()
         return piece
+
+    def _finish(self) -> None:
+        """The size is used up: count what was fetched for nothing."""
+        while (entry := self._look()) is not None and self._kind in (Kind.NOTHING, Kind.ABORTED):
+            self._done_with(entry)
+        self.counts.unread_bytes = max(self._end - self._at, 0)
 
     def _look(self) -> Entry | None:
         """The next entry that is not done with; None at the end, and behind an error.

@@ -109,7 +109,7 @@ def test_a_client_sees_all_that_its_format_can_hold(log: Log, target: Target, da
     assert ahead == wanted[: len(ahead)]
     assert ahead
     assert messages[-1].offset >= offset
-    if not conversion.counts.cut_bytes:
+    if not (conversion.counts.cut_bytes or conversion.counts.unread_bytes):
         assert ahead == wanted
     assert not [each for each in messages if each.offset < offset and not each.codec]
 
@@ -165,7 +165,7 @@ def test_batches_stay_batches_for_those_who_read_them_but_lose_zstd(log: Log, co
 
     conversion, data = converted(source, parts[0].last_offset, target)
 
-    if not conversion.counts.cut_bytes:
+    if not (conversion.counts.cut_bytes or conversion.counts.unread_bytes):
         held = data[: sum(entry_sizes(data))]
         assert len(held) + conversion.counts.padding_bytes == len(data)
         assert [bytes(each)[:8] for each in split(held)] == [part.data[:8] for part in parts]
@@ -477,6 +477,25 @@ def test_what_is_left_of_a_guess_is_filled_with_a_message_that_never_ends() -> N
     assert int.from_bytes(rest[:8], signed=True) == -1
     assert int.from_bytes(rest[8:12]) > len(rest)
     assert not any(rest[12:])
+
+
+def test_what_a_guess_leaves_no_room_for_is_counted() -> None:
+    first = batch([Record(0, 5, headers=((b"h", bytes(range(256)) * 8),))], codec=Codec.GZIP)  # becomes very small
+    log = first + b"".join(simple(k, k, codec=Codec.GZIP) for k in range(1, 40))
+
+    conversion, data = converted(log, 0, attrs.evolve(V1, chunk_bytes=100))
+
+    assert 0 < len(messages_of(data)) < 40
+    assert conversion.counts.unread_bytes > 0
+
+
+def test_markers_behind_the_last_messages_are_not_unread() -> None:
+    log = simple(0, 4, producer_id=1) + marker(5, 1, commits=True)
+
+    conversion, _ = converted(log, 0, V1)
+
+    assert conversion.counts.unread_bytes == 0
+    assert conversion.counts.source_bytes == len(log)
 
 
 def test_no_chunk_is_much_larger_than_asked_for() -> None:
