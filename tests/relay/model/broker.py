@@ -71,6 +71,7 @@ class Flight:
     is_lost: bool = False
     begun_at: int | None = None
     """When its answer began to come, where there was no memory for the rest."""
+    begun_s: float = 0.0
     delivered_at: int | None = None
     delivered_s: float = 0.0
     known: Topology = attrs.field(factory=Topology)

@@ -206,7 +206,8 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     if key is None:
         return False
     limits = world.limits
-    until_s = world.now_s if flight.delivered_at is None else flight.delivered_s
+    answered_s = flight.delivered_s if flight.begun_at is None else flight.begun_s
+    until_s = world.now_s if flight.delivered_at is None else answered_s
     is_in_time = until_s - flight.sent_s <= limits.patience_s + _PARK_GRACE_S + _SLACK_S
     was_parked = bool(limits.patience_s) and flight.request.options.min_bytes <= 1 and is_in_time
     if flight.delivered_at is None:

@@ -243,7 +243,7 @@ class World:
             return False
         if wire.is_starved:
             if flight.begun_at is None:
-                flight.begun_at = self.at
+                flight.begun_at, flight.begun_s = self.at, self.now_s
                 self.handle(LinkAnswering(flight.link))
                 return True
             return False
