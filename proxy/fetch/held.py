@@ -1,6 +1,6 @@
 """What readers have brought and the client has not been given yet."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -68,6 +68,11 @@ class Held:
     def give(self, key: Key) -> None:
         """It was handed out."""
         del self._spans[key]
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """What is held of these is not to be given."""
+        for key in keys:
+            self._spans.pop(key, None)
 
     def drop(self) -> None:
         """All of it: it can be fetched again."""

@@ -52,6 +52,10 @@ class Lanes:
         """What is wanted of these is not what it was."""
         self._homeless.update(dict.fromkeys(keys))
 
+    def made_anew(self, keys: Iterable[Key]) -> None:
+        """The topics of these are others, though they may be called the same: what was brought is not theirs."""
+        self.held.forget(keys)
+
     def brought(self, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
         """A broker has answered *ask* with records."""
         self._leave(key)

@@ -51,6 +51,7 @@ class Tables:
         asker = Asker(self._node_id, self._lanes.patient.by_id, follows, readable)
         change = self.wanted.update(layout, request.sections, topology, asker)
         self._lanes.changed(change.touched)
+        self._lanes.made_anew(change.made_anew)
         committed = bool(request.options.isolation)
         reshaped: Collection[int] = change.reshaped
         is_other = not self.sheet.suits(request.version, committed=committed)

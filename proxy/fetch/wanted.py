@@ -52,6 +52,8 @@ class Change:
 
     touched: tuple[Key, ...]
     """Added, moved or removed."""
+    made_anew: tuple[Key, ...]
+    """Of topics that are others than last time, though they may be called the same."""
     reshaped: frozenset[int]
     """The request's sections whose partitions are not the same, in the same order, as last time."""
 
@@ -110,8 +112,11 @@ class Wanted:
         names = numbered(sections)
         fresh: list[_Fresh] = []
         touched: list[Key] = []
+        made_anew: list[Key] = []
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
+            if known is not None and _is_another(known.info, info):
+                made_anew += [key for key in known.keys if key is not None]
             comparable = known is not None and known.info is info and len(known.entries) == len(section.entries)
             if not (comparable and known and self._moved(layout, known, section, asker, touched)):
                 fresh.append((index, name, info))
@@ -128,7 +133,7 @@ class Wanted:
         for index, name, info in fresh:
             touched += self._add(layout, name, sections[index], info, asker)
             reshaped.add(index)
-        return Change(tuple(touched), frozenset(reshaped))
+        return Change(tuple(touched), tuple(made_anew), frozenset(reshaped))
 
     def skip(self, key: Key, offset: int) -> None:
         """Ask for what comes from *offset* on, until the client asks for anything but what it asks for now."""
@@ -219,6 +224,10 @@ class Wanted:
             self.named[upstream] = topic
         self._known[name] = _Known(bytes(section.entries), info, tuple(shape), keys)
         return [key for key in keys if key is not None]
+
+
+def _is_another(known: TopicInfo | None, now: TopicInfo | None) -> bool:
+    return known is not None and known.topic_id != (now.topic_id if now is not None else None)
 
 
 def numbered(sections: Iterable[Section]) -> list[tuple[Topic, int]]:

@@ -174,7 +174,11 @@ class Outbox:
             elif self._pieces:
                 chunks = self._pieces[0]
                 assert not isinstance(chunks, memoryview)
-                self._made(await trio.to_thread.run_sync(chunks.next_chunk))
+                if chunks.is_quick:
+                    await trio.lowlevel.checkpoint()
+                    self._made(chunks.next_chunk())
+                else:
+                    self._made(await trio.to_thread.run_sync(chunks.next_chunk))
         self._drained.set()
 
     async def drained(self) -> None:

@@ -19,6 +19,10 @@ class Chunks(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the next of them takes so little time that nobody need mind."""
+
     def next_chunk(self) -> bytes | bytearray | memoryview | None:
         """The next of them; None behind the last. May take a while: any thread will do, one at a time."""
 

@@ -21,6 +21,7 @@ class Slowly:
 
     count: int
     size: int
+    is_quick: bool = False
     made: int = 0
     threads: set[int] = attrs.field(factory=set)
 
@@ -108,6 +109,18 @@ async def test_what_is_large_is_made_in_a_thread_and_what_is_small_at_once(pair:
     assert made_at_once == 3
     assert threading.get_ident() not in large.threads
     assert small.threads == {threading.get_ident()}
+
+
+async def test_what_is_quick_is_made_without_a_thread_however_much_it_is(pair: Pair) -> None:
+    quick = Slowly(4, LARGE, is_quick=True)
+    outbox = Outbox(pair.sender)
+
+    async with trio.open_nursery() as nursery:
+        outbox.put([quick])
+        nursery.start_soon(outbox.flush)
+        await pair.receive(4 * LARGE)
+
+    assert quick.threads == {threading.get_ident()}
 
 
 async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:

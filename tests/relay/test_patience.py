@@ -61,6 +61,19 @@ def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
     assert len(play.asked) == asked
 
 
+def test_what_is_held_of_a_topic_is_not_given_for_another_of_the_same_name() -> None:
+    play = Play(topology(), broker_fetch=12, patience_s=10)
+    play.established(0, 1, 2)
+    play.answer({1: Part(0, 101, b"of the old")})
+
+    play.known = topology(topic_id=uuid.UUID(int=8))
+    commands = play.fetch(offsets(3))
+    commands += play.answer({1: Part(0, 101, b"of the new")})
+
+    (answer,) = told(commands)
+    assert records_of(answer) == {1: b"of the new"}
+
+
 def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_happened_since() -> None:
     play = parked()
     play.handle(LinkAnswering(Link.PATIENT))

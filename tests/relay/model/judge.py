@@ -8,7 +8,7 @@ from proxy.fetch.topology import Topology
 from proxy.session.downstream import Key
 from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
 from tests.relay.model import filters
-from tests.relay.model.broker import Flight, Look
+from tests.relay.model.broker import Flight
 from tests.relay.model.client import Exchange, Name, Said
 from tests.relay.model.logs import Stored, whole_batches
 
@@ -145,7 +145,7 @@ def _is_current(world: "World", exchange: Exchange, ask: Ask, batch: Stored) -> 
     readings = [
         (flight, key)
         for flight, key in world.broker.sent.get(batch, [])
-        if flight.delivered_at is not None and not _is_mistaken(flight.looks[key], ask)
+        if flight.delivered_at is not None and not _is_mistaken(flight, key, ask)
     ]
     if not world.limits.patience_s:
         return any(flight.sent_at > exchange.sent_at for flight, _ in readings)
@@ -167,9 +167,15 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     )
 
 
-def _is_mistaken(look: Look, ask: Ask) -> bool:
-    """Whether it is a follower's word, though the client did not say that it knows the epoch."""
-    return look.is_followers and ask.epoch == UNKNOWN
+def _is_mistaken(flight: Flight, key: Key, ask: Ask) -> bool:
+    """Whether it is a follower's word, though the client did not say that it knows the epoch.
+
+    Where a topic was made anew under the same name, and with the same epoch, nobody could know.
+    """
+    look = flight.looks[key]
+    info = flight.meant.topic(key[0]) if isinstance(key[0], str) else None
+    is_namesake = info is not None and look.log is not None and info.topic_id != look.log.topic_id.bytes
+    return look.is_followers and ask.epoch == UNKNOWN and not is_namesake
 
 
 def _identity(known: Topology, topic: str, partition: int) -> object:
@@ -216,7 +222,7 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     heard_at = flight.delivered_at if flight.begun_at is None else flight.begun_at
     is_since = flight.sent_at > exchange.sent_at or (was_parked and heard_at > exchange.sent_at)
     look = flight.looks.get(key)
-    if not is_since or look is None or _is_mistaken(look, each.ask):
+    if not is_since or look is None or _is_mistaken(flight, key, each.ask):
         return False
     return not look.error and look.found_nothing
 
