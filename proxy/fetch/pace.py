@@ -6,7 +6,7 @@ from proxy.wire.fetch import FetchResponse
 
 __all__ = ["Pace"]
 
-_A_PARTITION_S: Final = 2e-6
+_A_PARTITION_S: Final = 1e-6
 """What it costs a broker to look at one, more or less, and a client to read of one."""
 _LEAST_S: Final = 1e-3
 """Less is not waited for."""

@@ -10,7 +10,7 @@ def brought(size: int) -> FetchResponse:
     return FetchResponse(1, 0, 0, 0, (("t", (PartitionReply(0, 0, 1, records=bytes(size)),)),), ())
 
 
-@pytest.mark.parametrize(("partitions", "pause_s"), [(500, 0.001), (5_000, 0.01), (10_000, 0.02)])
+@pytest.mark.parametrize(("partitions", "pause_s"), [(1_000, 0.001), (5_000, 0.005), (10_000, 0.01)])
 def test_the_pause_grows_with_what_a_fetch_costs_all_sides(partitions: int, pause_s: float) -> None:
     pace = Pace()
 
@@ -19,7 +19,7 @@ def test_the_pause_grows_with_what_a_fetch_costs_all_sides(partitions: int, paus
     assert pace.until_s == pytest.approx(50 + pause_s)
 
 
-@pytest.mark.parametrize(("size", "partitions"), [(100, 400), (0, 5_000), (1 << 16, 5_000)])
+@pytest.mark.parametrize(("size", "partitions"), [(100, 900), (0, 5_000), (1 << 16, 5_000)])
 def test_there_is_none_for_few_partitions_nor_after_nothing_nor_for_who_is_behind(
     size: int, partitions: int
 ) -> None:
