@@ -19,7 +19,7 @@ def broker(node: int, versions: Mapping[int, tuple[int, int]] = V43, rack: str |
 
 
 def found(*brokers: BrokerSeen, config: Config = CONFIG, through: Address = KAFKA) -> list[Finding]:
-    return judge(ClusterSeen("id", through, brokers), config)
+    return judge(ClusterSeen("id", through, brokers), config, compiled=True)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,21 @@ def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
         Finding(
             "ok", "a moved leader is named, with its address, in the answers of nodes 1, 2, 3 (Fetch v16 or newer)"
         ),
+        Finding(
+            "ok",
+            "clients from Kafka 0.8 on are served: what nodes 1, 2, 3 dropped, such as Fetch below v4, is lifted,"
+            " and records are converted",
+        ),
         Finding("note", "racks: a, b, c; reads go to the leaders all the same, for now"),
     ]
+    assert verdict(findings)
+
+
+def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
+    findings = judge(ClusterSeen("id", KAFKA, (broker(1),)), CONFIG, compiled=False)
+
+    (slow,) = [finding for finding in findings if "C compiler" in finding.text]
+    assert slow.level == "note"
     assert verdict(findings)
 
 
