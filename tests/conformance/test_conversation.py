@@ -15,8 +15,6 @@ import trio
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from proxy.demo.client import Connection, connect
-from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
-from proxy.wire.headers import RequestHeader
 from tests.conformance.raw import value_batch
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
@@ -234,28 +232,3 @@ def without(said: dict[str, Any], name: str) -> dict[str, Any]:
 async def latest(side: Side, identity: dict[str, Any]) -> list[Any]:
     response = await side.fetch([ask(partition, 0) for partition in range(PARTITIONS)], identity)
     return list(response.responses[0].partitions)
-
-
-@pytest.mark.parametrize("version", range(4))
-async def test_a_fetch_too_old_to_be_read_passes_as_it_came_to_a_broker_that_serves_it(
-    version: int, kafka39: KafkaCluster
-) -> None:
-    name = Admin(kafka39).create_topic(unique("old"), 1, assignment=[[1]])
-    produce_plain(kafka39, name)
-    header = RequestHeader(FETCH, version, 7, "old")
-    frame = write_request(header, FetchOptions(100, 1), 0, -1, {Key(name, 0): Ask(0, 1 << 20)}, ())
-    answers = []
-    with Sidefetch(kafka39.bootstrap) as sidefetch:
-        for bootstrap in (kafka39.bootstrap, sidefetch.bootstrap):
-            async with connect(await address_of(bootstrap, 1)) as raw:
-                await raw.send_frame(frame)
-                answers.append(await raw.receive_frame())
-    assert answers[0] is not None
-    assert b"plain" in answers[0]
-    assert answers[1] == answers[0]
-
-
-def produce_plain(kafka: KafkaCluster, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    producer.produce(topic, value=b"plain", partition=0)
-    assert producer.flush(30) == 0
