@@ -11,9 +11,9 @@
                                 v
                               answer, every partition in the client's order
 
-``Reader`` decides when a client is answered, and what lanes ask for; ``Waits``, how long they wait at the broker, and
-whose silence may be taken for its word. Records that a client cannot read are converted on their way out
-(``converting``); of those that it would never see, such as the ends of transactions, ``Wanted`` skips on its behalf.
+``Reader`` decides when a client is answered, and what lanes ask for; ``Waits``, how long they wait at the broker,
+and whose silence may be taken for its word. Records that a client cannot read are converted on their way out
+(``converting``); what it would never see, such as the end of a transaction, ``Wanted`` skips on its behalf.
 
 ``Wanted`` and ``Sheet`` keep one table each for a client connection. A fetch that repeats the last one but for a
 few offsets costs a comparison of bytes and those few partitions.
