@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from proxy.net.garbage import Garbage
 
@@ -32,8 +33,9 @@ def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
     assert gc.get_threshold()[2] > 10_000
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_what_a_connection_leaves_is_found_within_a_minute() -> None:
+async def test_what_a_connection_leaves_is_found_within_a_minute(
+    autojump_clock: MockClock,  # noqa: ARG001
+) -> None:
     garbage = Garbage()
     garbage.settle()
     async with trio.open_nursery() as nursery:
