@@ -6,34 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
-import cramjam
 from aiokafka.protocol import fetch
 from aiokafka.protocol.api import RequestHeader_v1
 from aiokafka.record.memory_records import MemoryRecords
-from crc32c import crc32c
 
-from proxy.convert.codecs import decompress
-from proxy.demo.batches import Record, encode_batch
-from proxy.wire.frames import Piece
+from proxy.wire.frames import Piece, with_size
+from proxy.wire.records import Codec
+from tests.convert import logs
 from tests.pieces import joined
 
-__all__ = [
-    "CONTROL",
-    "GZIP",
-    "TRANSACTIONAL",
-    "ZSTD",
-    "Heard",
-    "OldRecord",
-    "batch",
-    "fetch_frame",
-    "heard",
-    "response_type",
-]
+__all__ = ["Heard", "OldRecord", "batch", "fetch_frame", "heard", "response_type"]
 
-GZIP, LZ4, ZSTD, TRANSACTIONAL, CONTROL = 1, 3, 4, 0x10, 0x20
-"""In the attributes of a batch."""
 _CODEC_BITS = 7
-_CHECKED_FROM, _RECORDS_FROM = 21, 61
 _ENTRY = struct.Struct(">qiIbb")
 """What a message or a wrapper of some starts with: offset, size of what follows it, CRC, magic, attributes."""
 _SIZED_FROM = 12
@@ -67,15 +51,10 @@ class Heard:
     """All that stood in their place."""
 
 
-def batch(first: int, *values: bytes, attributes: int = 0, producer_id: int = -1) -> bytes:
+def batch(first: int, *values: bytes, codec: int = 0, is_control: bool = False, producer_id: int = -1) -> bytes:
     """A record batch (magic 2) that a broker has placed at offset *first*; times are 1,000 more than offsets."""
-    records = [Record(value, timestamp_ms=1_000 + first + index) for index, value in enumerate(values)]
-    plain = encode_batch(records, producer_id=producer_id)
-    body = plain[_RECORDS_FROM:]
-    if attributes & _CODEC_BITS == ZSTD:
-        body = bytes(cramjam.zstd.compress(body))
-    checked = struct.pack(">h", attributes) + plain[_CHECKED_FROM + 2 : _RECORDS_FROM] + body
-    return struct.pack(">qiibI", first, 9 + len(checked), 5, 2, crc32c(checked)) + checked
+    records = [logs.Record(at, 1_000 + at, value=value) for at, value in enumerate(values, first)]
+    return logs.batch(records, codec=codec, is_control=is_control, producer_id=producer_id)
 
 
 def fetch_frame(
@@ -93,7 +72,7 @@ def fetch_frame(
     request = kind(-1, max_wait_ms, 1, *((1 << 25,) if version >= 3 else ()), topics)
     header = RequestHeader_v1(request, correlation_id=correlation_id, client_id="the-client")
     payload: bytes = header.encode() + request.encode()
-    return struct.pack(">i", len(payload)) + payload
+    return with_size(payload)
 
 
 def response_type(version: int) -> Any:
@@ -126,9 +105,9 @@ def _records(message_set: bytes) -> Iterator[OldRecord]:
         assert magic < 2, "a record batch, which no client of these versions can read"
         codec = attributes & _CODEC_BITS
         entry = message_set[at:end]
-        if codec == LZ4 and magic == 0:
+        if codec == Codec.LZ4 and magic == 0:
             # aiokafka reads no LZ4 from brokers of its time: its frames have a wrong checksum.
-            entry = bytes(decompress(LZ4, entry[_VALUE_OF_WRAPPER_FROM:], magic=0))
+            entry = logs.decompressed(codec, entry[_VALUE_OF_WRAPPER_FROM:], magic)
         for each in _entries(entry):
             assert each.validate_crc()
             for record in each:

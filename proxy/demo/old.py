@@ -4,7 +4,6 @@ Kafka 4 has dropped the last two of these versions (KIP-896) and the format (KIP
 """
 
 import io
-import struct
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
@@ -17,6 +16,7 @@ from aiokafka.protocol.offset import OffsetRequest_v0
 from aiokafka.record.memory_records import MemoryRecords
 
 from proxy.demo.client import Connection, connect
+from proxy.wire.frames import with_size
 
 __all__ = ["HeardOf", "read_as_in_2015"]
 
@@ -62,14 +62,17 @@ async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> 
     at = {node: f"{host}:{port}" for node, host, port in metadata.brokers}
     ((_, _, found),) = metadata.topics
     leaders = {partition: at[leader] for _, partition, leader, _, _ in found}
-    led: dict[str, dict[int, int]] = defaultdict(dict)
+    asked: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for partition in partitions:
-        address = leaders[partition]
+        asked[leaders[partition]].append((partition, _EARLIEST, 1))
+    led: dict[str, dict[int, int]] = {}
+    for address, asks in asked.items():
         async with connect(address) as raw:
-            answer = await _call(raw, OffsetRequest_v0(-1, [(topic, [(partition, _EARLIEST, 1)])]))
-        ((_, ((_, error, offsets),)),) = answer.topics
-        _check("ListOffsets v0", error)
-        led[address][partition] = offsets[0]
+            answer = await _call(raw, OffsetRequest_v0(-1, [(topic, asks)]))
+        ((_, told),) = answer.topics
+        for _, error, _ in told:
+            _check("ListOffsets v0", error)
+        led[address] = {partition: offsets[0] for partition, _, offsets in told}
     return led
 
 
@@ -98,7 +101,7 @@ def _check(api: str, error: int) -> None:
 
 async def _call(raw: Connection, request: Any) -> Any:
     payload = RequestHeader_v1(request, correlation_id=1, client_id="reader-of-2015").encode() + request.encode()
-    await raw.send_frame(struct.pack(">i", len(payload)) + payload)
+    await raw.send_frame(with_size(payload))
     frame = await raw.receive_frame()
     if frame is None:
         raise _Failed(f"the broker hangs up at {_NAMES[request.API_KEY]} v{request.API_VERSION}")

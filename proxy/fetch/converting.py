@@ -8,6 +8,7 @@ from proxy.config import ON, TopicSwitch
 from proxy.convert.down import Conversion, needs
 from proxy.convert.types import Outcome, Target
 from proxy.wire.fetch import FetchRequest, Key, PartitionReply
+from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.records import Codec
 
 __all__ = ["DEFAULT_POLICY", "Job", "Policy", "are_small", "begin_all"]
@@ -15,7 +16,6 @@ __all__ = ["DEFAULT_POLICY", "Job", "Policy", "are_small", "begin_all"]
 _MAGIC_1_VERSION: Final = 2
 _MAGIC_2_VERSION: Final = 4
 _ZSTD_VERSION: Final = 10
-_SMALL_BYTES: Final = 16 * 1024
 
 
 @attrs.frozen
@@ -73,7 +73,7 @@ class Job:
 
 def are_small(jobs: tuple[Job, ...]) -> bool:
     """Whether they may be begun at once: nobody else waits for long then."""
-    return sum(len(job.reply.records) for job in jobs) <= _SMALL_BYTES
+    return sum(len(job.reply.records) for job in jobs) <= QUICK_BYTES
 
 
 def begin_all(jobs: tuple[Job, ...]) -> None:

@@ -284,7 +284,7 @@ def _fetch_record(
         answered=answered,
         request_bytes=flight.request_bytes,
         response_bytes=_SIZE_BYTES + size,
-        record_bytes=sum(len(each.records) for _, replies in response.topics for each in replies),
+        record_bytes=response.record_bytes,
         error=response.error,
     )
 

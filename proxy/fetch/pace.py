@@ -33,6 +33,5 @@ class Pace:
         pause_s = _A_PARTITION_S * wanted
         if pause_s < _LEAST_S:
             return
-        brought = sum(len(reply.records) for _, replies in response.topics for reply in replies)
-        if 0 < brought < _MANY_BYTES:
+        if 0 < response.record_bytes < _MANY_BYTES:
             self.until_s = now_s + pause_s

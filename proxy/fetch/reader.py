@@ -288,8 +288,9 @@ class Reader:
             if now_s < waits.pace.until_s and not due:
                 continue
             if lane.is_open:
-                lacks = self._tables.lacks(exchange)
-                wait_s = 0.0 if due else waits.longest_s(lane, exchange, now_s, lacks=lacks)
+                wait_s = 0.0
+                if not due:
+                    wait_s = waits.longest_s(lane, exchange, now_s, lacks=self._tables.lacks(exchange))
                 yield waits.ask(lane, exchange, wait_s, now_s)
             else:
                 yield from self._open(lane, exchange)

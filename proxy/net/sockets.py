@@ -15,14 +15,12 @@ from typing import Final, Self
 import trio
 
 from proxy.net.memory import Budget
-from proxy.wire.frames import Chunks, FrameReader, Piece
+from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece
 
 __all__ = ["FrameSocket", "Outbox"]
 
 _PIECES_A_CALL: Final = 256
 """Buffers handed to one sendmsg; Linux takes up to 1,024."""
-_AT_ONCE_BYTES: Final = 16 * 1024
-"""Of what is made while it is sent: more than this is made in a thread, so that nobody else waits for it."""
 _TURNS: Final = 16
 """Receives that may succeed at once before the other tasks get their turn."""
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
@@ -152,7 +150,7 @@ class Outbox:
             while self._send_what_fits() and self._pieces:
                 chunks = self._pieces[0]
                 assert not isinstance(chunks, memoryview)
-                if len(chunks) > _AT_ONCE_BYTES:
+                if len(chunks) > QUICK_BYTES:
                     break
                 self._made(chunks.next_chunk())
             if self._pieces:

@@ -18,6 +18,7 @@ from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce
 from proxy.wire.addresses import Place
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
+from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header, write_request_header
 
 __all__ = ["PassThrough"]
@@ -26,8 +27,6 @@ _SIZE: Final = struct.Struct(">i")
 _I16: Final = struct.Struct(">h")
 _CORRELATION_BYTES: Final = 4
 _PROBE_ID: Final = 0
-_LONG_WORK_BYTES: Final = 16 * 1024
-"""Work on more than that is done in a thread. So much gzip takes a millisecond, in which nobody else is served."""
 
 
 @attrs.frozen
@@ -216,7 +215,7 @@ class PassThrough:
                     self._errands.append((lifting, step))
                     yield from self._next_errand(len(self._errands))
                     return
-                case Work(run, size_bytes) if size_bytes <= _LONG_WORK_BYTES:
+                case Work(run, size_bytes) if size_bytes <= QUICK_BYTES:
                     came_back = run()
                 case Work(run):
                     self._blocked_by = lifting

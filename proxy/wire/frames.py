@@ -5,13 +5,17 @@ from typing import Final, Protocol
 
 from proxy.errors import MalformedFrame
 
-__all__ = ["Buffer", "Chunks", "FrameReader", "Piece", "with_size"]
+__all__ = ["QUICK_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "with_size"]
 
 _SIZE: Final = struct.Struct(">i")
 _ARRIVALS_BYTES: Final = 16 * 1024
 """Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
 _ROOM: Final = 4
 """A buffer serves again for payloads down to its size divided by this: a small one must not hold a large one's."""
+
+
+QUICK_BYTES: Final = 16 * 1024
+"""Work on more than that is done in a thread: so much gzip takes a millisecond, in which nobody else is served."""
 
 
 class Chunks(Protocol):

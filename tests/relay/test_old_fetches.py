@@ -7,8 +7,9 @@ from proxy.errors import ErrorCode
 from proxy.fetch.converting import Policy
 from proxy.relay.commands import Command, DoWork, Link, Note, Reply
 from proxy.trace import DamageRecord
+from proxy.wire.records import Codec
 from tests import old_clients
-from tests.old_clients import CONTROL, GZIP, TRANSACTIONAL, ZSTD, Heard, batch, fetch_frame
+from tests.old_clients import Heard, batch, fetch_frame
 from tests.pieces import joined
 from tests.relay.playbook import Part, Play, of_type, parts_of, told, topology
 
@@ -57,7 +58,7 @@ def test_what_the_client_never_sees_is_passed_by_for_it_within_its_wait(version:
     play = Play()
     asking(play, version, 10)
 
-    assert heard(play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))}), version) == []
+    assert heard(play.answer({0: Part(records=batch(10, b"marker", is_control=True))}), version) == []
     (answer,) = heard(play.answer({0: Part(records=batch(11, b"seen"))}), version)
 
     assert [dict(asked.offsets) for asked in play.asked] == [{0: 10}, {0: 11}]
@@ -67,7 +68,7 @@ def test_what_the_client_never_sees_is_passed_by_for_it_within_its_wait(version:
 def test_how_far_was_passed_by_is_kept_until_the_client_asks_for_something_else() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
-    (nothing,) = heard(play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))}), 2)
+    (nothing,) = heard(play.answer({0: Part(records=batch(10, b"marker", is_control=True))}), 2)
     play.request(fetch_frame(2, {0: 10}, max_wait_ms=0))
     play.answer({0: IDLE})
     play.request(fetch_frame(2, {0: 4}, max_wait_ms=0))
@@ -81,7 +82,7 @@ def test_how_far_was_passed_by_is_kept_until_the_client_asks_for_something_else(
 def test_a_topic_made_again_is_read_from_where_the_client_is() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
-    play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))})
+    play.answer({0: Part(records=batch(10, b"marker", is_control=True))})
 
     play.known = topology(epoch=6)
     play.request(fetch_frame(2, {0: 10}, max_wait_ms=0))
@@ -92,7 +93,7 @@ def test_a_topic_made_again_is_read_from_where_the_client_is() -> None:
 def test_out_of_range_is_told_only_of_the_offset_that_the_client_asked_for() -> None:
     play = Play()
     asking(play, 2, 10)
-    play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))})
+    play.answer({0: Part(records=batch(10, b"marker", is_control=True))})
 
     assert heard(play.answer({0: Part(error=1, high_watermark=-1)}), 2) == []
     (answer,) = heard(play.answer({0: Part(error=1, high_watermark=-1)}), 2)
@@ -104,7 +105,7 @@ def test_out_of_range_is_told_only_of_the_offset_that_the_client_asked_for() -> 
 def test_out_of_range_after_a_seek_is_told_at_once() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
-    play.answer({0: Part(records=batch(10, b"marker", attributes=CONTROL))})
+    play.answer({0: Part(records=batch(10, b"marker", is_control=True))})
 
     play.request(fetch_frame(2, {0: 4}))
     (answer,) = heard(play.answer({0: Part(error=1, high_watermark=-1)}), 2)
@@ -162,9 +163,9 @@ def test_records_of_aborted_transactions_are_left_out_for_those_who_read_committ
     play = Play(policy=Policy(committed=True))
     asking(play, 2, 10)
     records = (
-        batch(10, b"aborted", attributes=TRANSACTIONAL, producer_id=8)
+        batch(10, b"aborted", producer_id=8)
         + batch(11, b"kept")
-        + batch(12, b"\0\0\0\0", attributes=CONTROL | TRANSACTIONAL, producer_id=8)
+        + batch(12, b"\0\0\0\0", is_control=True, producer_id=8)
     )
 
     (answer,) = heard(play.answer({0: Part(records=records, aborted=((8, 10),))}), 2)
@@ -175,7 +176,7 @@ def test_records_of_aborted_transactions_are_left_out_for_those_who_read_committ
 @pytest.mark.parametrize("version", range(4, 19))
 def test_zstd_is_written_anew_for_those_who_cannot_read_it_and_for_nobody_else(version: int) -> None:
     play = Play()
-    records = batch(10, *[b"v" * 100] * 3, attributes=ZSTD)
+    records = batch(10, *[b"v" * 100] * 3, codec=Codec.ZSTD)
 
     play.fetch({0: 10}, version=version)
     play.open(Link.PATIENT)
@@ -184,13 +185,13 @@ def test_zstd_is_written_anew_for_those_who_cannot_read_it_and_for_nobody_else(v
 
     came = bytes(answer.responses[0].partitions[0].records)
     assert (came == records) == (version >= 10)
-    assert came[22] & 7 == (ZSTD if version >= 10 else GZIP)
+    assert came[22] & 7 == (Codec.ZSTD if version >= 10 else Codec.GZIP)
 
 
 @pytest.mark.parametrize("version", range(10))
 def test_zstd_may_be_refused_as_brokers_did(version: int) -> None:
     play = Play(policy=Policy(zstd=None))
-    records = batch(10, *[b"v" * 100] * 3, attributes=ZSTD)
+    records = batch(10, *[b"v" * 100] * 3, codec=Codec.ZSTD)
 
     if version < 4:
         asking(play, version, 10)

@@ -55,6 +55,11 @@ class FetchResponse:
     topics: tuple[tuple[Topic, tuple[PartitionReply, ...]], ...]
     endpoints: tuple[Endpoint, ...]
 
+    @property
+    def record_bytes(self) -> int:
+        """Of all partitions."""
+        return sum(len(reply.records) for _, replies in self.topics for reply in replies)
+
 
 @attrs.frozen
 class ResponseLayout:
