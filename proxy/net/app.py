@@ -1,5 +1,6 @@
 """The whole proxy, from the first listener to the last client."""
 
+import os
 import random
 import signal
 import sys
@@ -22,6 +23,7 @@ from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.trace import Record
@@ -53,7 +55,9 @@ async def serve(
     Raises: ConfigError: a port cannot be listened on; SystemExit: a second signal came.
     """
     log = Log(config.log.format, config.log.level, sys.stderr)
-    proxy = Proxy(config, log, observe)
+    found = await find_rack(config.routing, os.environ)
+    tell_rack(found, log)
+    proxy = Proxy(config, log, observe, rack=found.rack)
     proxy.garbage.settle()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
@@ -99,10 +103,10 @@ def _policy(config: ConversionConfig) -> Policy:
 class Proxy:
     """One proxy in front of one cluster."""
 
-    def __init__(self, config: Config, log: Log, observe: Observe = _ignore) -> None:
+    def __init__(self, config: Config, log: Log, observe: Observe = _ignore, *, rack: str | None = None) -> None:
         self._config = config
         self._log = log
-        self._topology = TopologyService(config.upstream, log)
+        self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw)
         self.live = Live(config, log)
         self.garbage = Garbage()
         self._clients: set[ClientConnection] = set()
