@@ -12,10 +12,12 @@ import proxy.cli
 from proxy.cli import main
 from proxy.cli.check import report, settings_report
 from proxy.cli.extras import needs_demo_extra
-from proxy.cli.findings import BrokerSeen, ClusterSeen, judge
+from proxy.cli.findings import judge
 from proxy.cli.options import settings_of
+from proxy.cli.seen import BrokerSeen, ClusterSeen
 from proxy.cli.settings import load
 from proxy.config import OPTIONS, Address
+from proxy.config.rack import RackFound
 from proxy.errors import ConfigError
 
 
@@ -197,7 +199,7 @@ def test_check_reports_brokers_findings_and_a_verdict() -> None:
     )
     seen = ClusterSeen("id", Address("a", 1), brokers)
 
-    lines = report(seen, judge(seen, settings.config)).splitlines()
+    lines = report(seen, judge(seen, settings.config, RackFound(None, ""))).splitlines()
 
     assert lines[:4] == [
         "Cluster id, by way of a:1",
