@@ -26,6 +26,8 @@ from proxy.net.memory import Budget
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
+from proxy.net.traffic import tell_traffic
+from proxy.relay.traffic import Traffic
 from proxy.trace import Record
 from proxy.wire.addresses import Place
 from proxy.wire.records import Codec
@@ -115,6 +117,7 @@ class Proxy:
         self._listeners: Listeners | None = None
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, and what was verified."""
+        self.traffic = Traffic()
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -143,6 +146,7 @@ class Proxy:
             await self._listeners.open_bootstrap()
             nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
+            nursery.start_soon(tell_traffic, self.traffic, self._log)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -156,7 +160,7 @@ class Proxy:
                     await self._gone.wait()
             left = len(self._clients)
             nursery.cancel_scope.cancel()
-        self._log.info("stopped", clients_left=left, **self.counts)
+        self._log.info("stopped", clients_left=left, **self.counts, **self.traffic.fields())
 
     def stop(self) -> None:
         """Take no new clients, and end when those there are have gone."""
