@@ -10,12 +10,16 @@ __all__ = [
     "FetchKind",
     "FetchRecord",
     "Record",
+    "RouteKind",
     "SessionEvent",
     "SessionRecord",
+    "TruncationRecord",
 ]
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
 FetchKind = Literal["full", "incremental", "sessionless"]
+RouteKind = Literal["leader", "preferred", "selected", "rackless"]
+"""Why a broker was asked: it leads; the leader prefers it; Sidefetch does; it leads, and was not told our rack."""
 
 
 @attrs.frozen
@@ -46,6 +50,9 @@ class FetchRecord:
     """Of the response, those that are records."""
     error: int
     """Top-level error code of the answer; 0 for none."""
+    route: RouteKind
+    topics: tuple[tuple[str, int], ...]
+    """Topics of which there are records, and their bytes."""
 
 
 @attrs.frozen
@@ -85,4 +92,21 @@ class DamageRecord:
     why: str
 
 
-Record = FetchRecord | SessionRecord | ConversionRecord | DamageRecord
+@attrs.frozen
+class TruncationRecord:
+    """Records that a client has read are gone from the log: it was told that its offset is out of range."""
+
+    node: int
+    topic: str
+    partition: int
+    offset: int
+    """Where the client was."""
+    epoch: int
+    """The leader epoch under which it had read."""
+    diverging_epoch: int
+    """The last one that the log has in common with what was read."""
+    end_offset: int
+    """Where that ends."""
+
+
+Record = FetchRecord | SessionRecord | ConversionRecord | DamageRecord | TruncationRecord

@@ -39,10 +39,11 @@ from tests.pieces import joined
 from tests.relay.model import judge
 from tests.relay.model.broker import Flight, ModelBroker
 from tests.relay.model.client import ModelClient
+from tests.relay.playbook import PATIENT, QUICK
 
 __all__ = ["LANES", "Wire", "World"]
 
-LANES: Final[list[Link]] = [link for link in Link if link is not Link.PASS]
+LANES: Final = [PATIENT, QUICK]
 _HERE: Final = BrokerId(1)
 _ELSEWHERE: Final = BrokerId(2)
 _BURST: Final = 200
@@ -279,7 +280,7 @@ class World:
             case Send(link, pieces):
                 frame = b"".join(pieces)
                 assert self.wires[link].is_open
-                assert not any(flight.link is link for flight in self.under_way()), "two fetches on one lane"
+                assert not any(flight.link == link for flight in self.under_way()), "two fetches on one lane"
                 assert int.from_bytes(frame[:4]) == len(frame) - 4, "a lane takes one fetch at a time"
                 judge.was_sent(self, self.broker.take(frame, link, self.at, self.now_s, self.known))
             case CloseLink(link):
@@ -298,7 +299,7 @@ class World:
         wire = self.wires[link]
         wire.is_open = wire.is_opening = False
         for flight in self.under_way():
-            if flight.link is not link:
+            if flight.link != link:
                 continue
             flight.is_lost = True
             if flight.context is not None or (seen and not wire.is_deaf):
@@ -332,6 +333,8 @@ class World:
                         partition_index=log.index,
                         leader_id=_HERE if log.is_led_here else _ELSEWHERE,
                         leader_epoch=log.epoch,
+                        replica_nodes=(1, 2),
+                        isr_nodes=(1, 2),
                     )
                     for log in topic.logs
                 ],
