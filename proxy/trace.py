@@ -12,9 +12,11 @@ __all__ = [
     "Record",
     "SessionEvent",
     "SessionRecord",
+    "SessionSide",
 ]
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
+SessionSide = Literal["upstream", "client"]
 FetchKind = Literal["full", "incremental", "sessionless"]
 
 
@@ -50,13 +52,14 @@ class FetchRecord:
 
 @attrs.frozen
 class SessionRecord:
-    """A session with a broker began or ended."""
+    """A session began or ended: with the broker (``upstream``), or of a client with Sidefetch in its place."""
 
     node: int
     session_id: int
     event: SessionEvent
     partitions: int
     """Partitions in it at that time."""
+    side: SessionSide = "upstream"
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import attrs
 from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Pieces
 from proxy.trace import Record
-from proxy.wire.fetch import Topic
+from proxy.wire.fetch import FetchRequest, Topic
 
 __all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneName", "Learn", "Note", "OpenLane"]
 
@@ -67,6 +67,8 @@ class Answered:
     """The client's answer; the next fetch may come."""
 
     pieces: Pieces
+    request: FetchRequest
+    """What it answers, with all that the client's session holds."""
 
 
 @attrs.frozen

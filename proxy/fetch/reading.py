@@ -1,7 +1,8 @@
-"""How readers read: the figures that a user may set."""
+"""How readers read: the figures that a user may set, and what they share."""
 
 import attrs
 
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 
 __all__ = ["Reading"]
@@ -19,3 +20,5 @@ class Reading:
     """How long a broker may take to answer beyond the wait that it was given."""
     policy: Policy = DEFAULT_POLICY
     """What clients get that cannot read everything."""
+    sessions: ClientSessions = attrs.field(factory=lambda: ClientSessions(0, int))
+    """Those that clients have with Sidefetch."""

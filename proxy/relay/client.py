@@ -245,9 +245,9 @@ class ClientRelay:
                     yield DoWork(Worker.READER, partial(begin_all, jobs))
                 case fetching.Note(record):
                     yield Note(record)
-                case fetching.Answered(pieces):
+                case fetching.Answered(pieces, request):
                     assert self._fetch is not None
-                    (request, slot), self._fetch = self._fetch, None
+                    (_, slot), self._fetch = self._fetch, None
                     slot.pieces = pieces
                     yield from self._ready()
                     plain = [piece for piece in pieces if isinstance(piece, bytes | memoryview)]
