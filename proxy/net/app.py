@@ -12,6 +12,7 @@ import trio
 
 from proxy.config import Config, ConversionConfig
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId
@@ -24,6 +25,7 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
+from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
 from proxy.wire.addresses import Place
 from proxy.wire.records import Codec
@@ -86,6 +88,10 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
             yield error
 
 
+def _random_session_id() -> int:
+    return random.randrange(1, MAX_SESSION_ID + 1)
+
+
 def _policy(config: ConversionConfig) -> Policy:
     return Policy(
         config.down_conversion,
@@ -111,6 +117,7 @@ class Proxy:
         self._listeners: Listeners | None = None
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, and what was verified."""
+        self.client_sessions = ClientSessions(config.downstream.client_sessions, _random_session_id)
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -120,6 +127,7 @@ class Proxy:
                 upstream.fetch_buffer_bytes,
                 upstream.ask_timeout_s,
                 _policy(config.conversion),
+                self.client_sessions,
             ),
             Budget(upstream.memory_bytes, log),
             observe,
@@ -152,7 +160,7 @@ class Proxy:
                     await self._gone.wait()
             left = len(self._clients)
             nursery.cancel_scope.cancel()
-        self._log.info("stopped", clients_left=left, **self.counts)
+        self._log.info("stopped", clients_left=left, **self._client_sessions_told(), **self.counts)
 
     def stop(self) -> None:
         """Take no new clients, and end when those there are have gone."""
@@ -163,6 +171,15 @@ class Proxy:
         topology = self._topology.topology
         listeners.open_for_all(list(topology.brokers))
         self._log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
+
+    def _client_sessions_told(self) -> dict[str, int]:
+        """What KIP-227 has brokers tell of their sessions."""
+        sessions = self.client_sessions
+        return {
+            "client_sessions": len(sessions),
+            "client_session_partitions": sessions.partitions,
+            "client_session_evictions": sessions.evictions,
+        }
 
     # ------------------------------------------------------------------------------------------ one client
 

@@ -74,7 +74,7 @@ class ClientRelay:
         self._reads = False
         """Whether the reader has been given a fetch."""
         self._draining = False
-        self._way_out = WayOut()
+        self._way_out = WayOut(node_id, reading.sessions)
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place)
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()

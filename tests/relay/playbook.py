@@ -7,6 +7,7 @@ listener of node 1. A test says what happens and looks at what is asked of the b
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import attrs
@@ -16,6 +17,7 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from proxy.bypass import Bypass
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
@@ -105,14 +107,20 @@ class Play:
         patience_s: float = 0,
         policy: Policy = DEFAULT_POLICY,
         works: bool = True,
+        client_sessions: int = 0,
     ) -> None:
         """*works*: what takes long is done at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
-        reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy)
+        ids = count(100)
+        self.sessions = ClientSessions(client_sessions, lambda: next(ids))
+        """Of clients, from 100 on; they stay when the relay is replaced, as by ``reconnect``."""
+        self._reading = Reading(
+            patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy, sessions=self.sessions
+        )
         self._works = works
-        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, reading)
+        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)
         self.bypass = Bypass()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
@@ -144,6 +152,10 @@ class Play:
                         left.append(command)
         return left
 
+    def reconnect(self) -> None:
+        """The client comes on another connection; nothing is open."""
+        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)
+
     def open(self, link: Link) -> list[Command]:
         """The link has come up; the lane to a broker that serves Fetch up to ``broker_fetch``."""
         ranges = {} if link is Link.PASS else {1: VersionRange(0, self.broker_fetch)}
@@ -170,7 +182,7 @@ class Play:
         name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
         body = made(
             kind,
-            topics=(made(topic_type, partitions=partitions, **name),),
+            topics=(made(topic_type, partitions=partitions, **name),) if partitions else (),
             max_wait=i32Timedelta.parse(timedelta(milliseconds=max_wait_ms)),
             min_bytes=i32(min_bytes),
             **options,
