@@ -143,11 +143,12 @@ class Tables:
                     has_strays = True
                 else:
                     self._lanes.failed(key)
+                    if asking is None:
+                        continue  # it is asked for again when the client does, which can be told then
                     if reply.diverging_epoch is not None and self.wanted.is_checked(key):
                         notes.append(self._truncated(key, ask, reply.diverging_epoch, topology))
                         reply = erroneous(reply.partition, ErrorCode.offset_out_of_range)
-                    if asking is not None:
-                        asking.add(named, _unless_ours(reply, asking, named))
+                    asking.add(named, _unless_ours(reply, asking, named))
         return TakenIn(frozenset(stale), has_strays, tuple(notes))
 
     def _as_high_as_told(self, topic: Topic, reply: PartitionReply) -> PartitionReply:
