@@ -63,11 +63,6 @@ class Exchange:
         return self.request.version
 
     @property
-    def follows(self) -> bool:
-        """Whether the client goes by itself to the replica that a leader prefers: it has told its rack (v11+)."""
-        return bool(self.request.options.rack_id)
-
-    @property
     def deadline_s(self) -> float:
         """When the client has waited as long as it wants to."""
         return self.started_s + min(self.request.options.max_wait_ms / 1000, self.longest_s)

@@ -335,6 +335,7 @@ class Reader:
             elif asking is not None:
                 yield from self._refused(asking, outcome, now_s)
             return
+        self._routes.answers(lane.id.source.node_id)
         self._throttled_until_s = max(self._throttled_until_s, now_s + response.throttle_ms / 1000)
         self._waits.pace.answered(response, len(self._tables.wanted.asks), now_s)
         if response.throttle_ms and not response.topics:
