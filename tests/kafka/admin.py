@@ -4,8 +4,10 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+import attrs
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -15,6 +17,7 @@ from kio.schema.alter_partition_reassignments.v0.request import (
     ReassignableTopic,
 )
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
@@ -23,13 +26,13 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32
+from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from tests.kafka.ask import ask
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record, known_records
 
-__all__ = ["Admin", "eventually", "unique"]
+__all__ = ["Admin", "Log", "eventually", "unique"]
 
 _numbers = itertools.count(1)
 _TOPIC, _BROKER = 2, 4
@@ -50,6 +53,14 @@ def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30.0
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         time.sleep(0.1)
+
+
+@attrs.frozen
+class Log:
+    """One replica's."""
+
+    start: int
+    high_watermark: int
 
 
 class Admin:
@@ -102,6 +113,10 @@ class Admin:
     def leaders(self, topic: str) -> dict[int, int]:
         """Node id of the leader of each partition that has one, as the first running broker knows them."""
         return self._leaders_seen(topic)[0]
+
+    def wait_led(self, topic: str, node_id: int) -> None:
+        """Return when *node_id* leads all partitions of *topic*."""
+        eventually(lambda: set(self.leaders(topic).values()) == {node_id}, f"{topic} led by {node_id}")
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make *node_id*, one of the partition's replicas and in sync, its leader."""
@@ -191,6 +206,19 @@ class Admin:
             lambda: not any(node_id in nodes for nodes in self.in_sync(topic).values()),
             f"{node_id} out of sync with {topic}",
         )
+
+    def log_at(self, topic: str, partition: int, node_id: int, offset: int) -> Log:
+        """What the replica at *node_id* knows of its log; *offset* must be in it or at its end: it is fetched."""
+        asked = FetchPartition(partition=i32(partition), fetch_offset=i64(offset), partition_max_bytes=i32(1))
+        request = FetchRequest(
+            max_wait=i32Timedelta.parse(timedelta(0)),
+            min_bytes=i32(0),
+            topics=(FetchTopic(topic=TopicName(topic), partitions=(asked,)),),
+            forgotten_topics_data=(),
+        )
+        (found,) = ask(self._cluster.brokers[node_id].address, request).responses[0].partitions
+        self._expect_ok(found)
+        return Log(int(found.log_start_offset), int(found.high_watermark))
 
     def wait_in_sync(self, topic: str, timeout_s: float = 60.0) -> None:
         """Return when every replica of every partition is in sync."""
