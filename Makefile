@@ -31,7 +31,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test:
-	@.ci/prerequisites python java maven node go c
+	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory install
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -12,6 +12,7 @@ __all__ = [
     "Record",
     "SessionEvent",
     "SessionRecord",
+    "TruncationRecord",
 ]
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
@@ -85,4 +86,21 @@ class DamageRecord:
     why: str
 
 
-Record = FetchRecord | SessionRecord | ConversionRecord | DamageRecord
+@attrs.frozen
+class TruncationRecord:
+    """Records that a client has read are gone from the log: it was told that its offset is out of range."""
+
+    node: int
+    topic: str
+    partition: int
+    offset: int
+    """Where the client was."""
+    epoch: int
+    """The leader epoch under which it had read."""
+    diverging_epoch: int
+    """The last one that the log has in common with what was read."""
+    end_offset: int
+    """Where that ends."""
+
+
+Record = FetchRecord | SessionRecord | ConversionRecord | DamageRecord | TruncationRecord

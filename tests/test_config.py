@@ -13,6 +13,8 @@ from proxy.config import (
     DownstreamConfig,
     Option,
     PortRange,
+    RackPlace,
+    RoutingConfig,
     TopicSwitch,
     UpstreamConfig,
     problems_between,
@@ -214,3 +216,59 @@ def test_a_switch_is_the_other_way_for_the_topics_that_it_names(text: str, here:
 def test_what_is_no_switch_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not on or off"):
         TopicSwitch.parse(text)
+
+
+@pytest.mark.parametrize("name", ["b", "eu-central-1a", "use1-az1", "rack 7, hall 2", "r" * 255])
+def test_a_rack_is_any_name_that_a_broker_may_have(name: str) -> None:
+    assert parse("rack", name) == name
+
+
+@pytest.mark.parametrize("text", ["", " ", " b", "b\n", "a\tb", "r" * 256])
+def test_a_rack_that_no_broker_could_be_seen_to_have_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a rack"):
+        parse("rack", text)
+
+
+def test_the_places_of_the_rack_keep_their_order() -> None:
+    assert parse("rack-from", "kubernetes, file:/etc/zone:1,env:ZONE") == (
+        RackPlace("kubernetes"),
+        RackPlace("file", "/etc/zone:1"),
+        RackPlace("env", "ZONE"),
+    )
+    assert parse("rack-from", "none") == ()
+
+
+def test_places_read_back_as_they_are_shown() -> None:
+    option = next(option for option in OPTIONS if option.name == "rack-from")
+    none: tuple[RackPlace, ...] = ()
+
+    for places in (none, RoutingConfig().rack_from):
+        assert option.kind.parse(option.kind.show(places)) == places
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "env",
+        "env:",
+        "env:A B",
+        "env:1",
+        "file:",
+        "zone",
+        "kubernetes:x",
+        "none,kubernetes",
+        "env:A,",
+        "env:A,env:A",
+    ],
+)
+def test_what_is_no_place_of_a_rack_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is neither|names a place twice"):
+        parse("rack-from", text)
+
+
+@pytest.mark.parametrize("text", ["", "Broker", "rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector"])
+def test_there_are_three_selectors(text: str) -> None:
+    assert [parse("replica-selector", each) for each in ("broker", "rack-aware", "leader")]
+    with pytest.raises(ValueError, match="is not one of broker, rack-aware, leader"):
+        parse("replica-selector", text)

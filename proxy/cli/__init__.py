@@ -1,4 +1,5 @@
-"""The command line: the only place that reads files and the environment, prints, and knows exit codes.
+"""The command line: the only place that reads settings from files and the environment, prints, and knows
+exit codes.
 
 0: done. 1: it did not work, and the output says why. 2: the settings or flags are wrong. 130: Ctrl-C, where
 the command does not end by it anyway.

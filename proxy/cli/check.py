@@ -1,12 +1,15 @@
 """``sidefetch check``: what is set, what is there, and what will work."""
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 
-from proxy.cli.findings import ClusterSeen, Finding, judge, kafka_release, verdict
+from proxy.cli.findings import judge, kafka_release, verdict
 from proxy.cli.options import Commands, add_flags, settings_of
+from proxy.cli.seen import ClusterSeen, Finding
 from proxy.cli.settings import Settings
-from proxy.config import OPTIONS
+from proxy.config import OPTIONS, Config
+from proxy.config.rack import RackFound
 
 __all__ = ["add_to", "report", "settings_report"]
 
@@ -31,16 +34,21 @@ def _run(arguments: argparse.Namespace) -> int:
     print(settings_report(settings), flush=True)
     import trio
 
-    from proxy.cli.look import look
-    from proxy.net.brokers import dial
-
-    seen = trio.run(look, settings.config.upstream, dial)
+    seen, rack = trio.run(_look, settings.config)
     if isinstance(seen, ClusterSeen):
-        found = judge(seen, settings.config)
+        found = judge(seen, settings.config, rack)
         print(report(seen, found))
         return 0 if verdict(found) else 1
     print("\n".join(["No bootstrap server answers", *(f"  {line}" for line in seen)]))
     return 1
+
+
+async def _look(config: Config) -> tuple[ClusterSeen | list[str], RackFound]:
+    from proxy.cli.look import look
+    from proxy.net.brokers import dial
+    from proxy.net.rack import find_rack
+
+    return await look(config.upstream, dial), await find_rack(config.routing, os.environ)
 
 
 def settings_report(settings: Settings) -> str:

@@ -2,18 +2,16 @@
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal
+from typing import Final
 
-import attrs
-
-from proxy.config import Address, Config
+from proxy.cli import closest
+from proxy.cli.seen import FETCH, BrokerSeen, ClusterSeen, Finding, Range, named
+from proxy.config import Config
+from proxy.config.rack import RackFound
 from proxy.convert.kernel import is_compiled
 
-__all__ = ["BrokerSeen", "ClusterSeen", "Finding", "judge", "kafka_release", "verdict"]
+__all__ = ["judge", "kafka_release", "verdict"]
 
-Range = tuple[int, int]
-
-_FETCH: Final = 1
 _API_VERSIONS: Final = 18
 
 _OLDEST_FETCH: Final = 4
@@ -44,50 +42,9 @@ _RELEASES: Final = (
 """The highest Fetch version of each release."""
 
 
-@attrs.frozen
-class BrokerSeen:
-    """One broker, as its cluster and itself tell of it."""
-
-    node: int
-    address: Address
-    rack: str | None
-    versions: Mapping[int, Range] = attrs.field(factory=dict)
-    """By API key; empty where it was not reached."""
-    problem: str = ""
-    """Why it was not reached."""
-
-    @property
-    def oldest_fetch(self) -> int:
-        """Its lowest Fetch version."""
-        return self.versions.get(_FETCH, (0, -1))[0]
-
-    @property
-    def fetch(self) -> int:
-        """Its highest Fetch version; -1 for none."""
-        return self.versions.get(_FETCH, (0, -1))[1]
-
-
-@attrs.frozen
-class ClusterSeen:
-    """What Metadata told."""
-
-    cluster_id: str | None
-    through: Address
-    """The bootstrap server that answered."""
-    brokers: tuple[BrokerSeen, ...]
-
-
-@attrs.frozen
-class Finding:
-    """One sentence; ``failure`` means that clients cannot be served as things are."""
-
-    level: Literal["ok", "note", "warning", "failure"]
-    text: str
-
-
 def kafka_release(versions: Mapping[int, Range]) -> str:
     """A guess from what a broker offers, which is all that a broker tells: ``Kafka 4.1 to 4.3``."""
-    lowest, highest = versions.get(_FETCH, (0, -1))
+    lowest, highest = versions.get(FETCH, (0, -1))
     if highest > 18 or versions.get(_API_VERSIONS, (0, 0))[1] >= 5:
         return "Kafka 4.4 or newer"
     if highest == 17 and lowest >= 4:
@@ -95,14 +52,18 @@ def kafka_release(versions: Mapping[int, Range]) -> str:
     return next((f"Kafka {release}" for least, release in _RELEASES if highest >= least), "older than Kafka 0.11")
 
 
-def judge(cluster: ClusterSeen, config: Config, *, compiled: bool = is_compiled) -> list[Finding]:
-    """All there is to say, the gravest last; *compiled*: records are converted by more than Python."""
+def judge(cluster: ClusterSeen, config: Config, rack: RackFound, *, compiled: bool = is_compiled) -> list[Finding]:
+    """All there is to say, the gravest last.
+
+    Args:  rack: the one that this is in.
+           compiled: records are converted by more than Python.
+    """
     reached = [broker for broker in cluster.brokers if not broker.problem]
     found = [
         *_sessions(reached),
         *_leaders(reached),
         *_old_clients(reached, compiled=compiled),
-        *_racks(cluster.brokers),
+        *closest.findings(cluster.brokers, config.routing, rack),
         *_releases(reached),
         *_reach(cluster),
         *_ports(cluster.brokers, config),
@@ -151,7 +112,7 @@ def _old_clients(brokers: list[BrokerSeen], *, compiled: bool) -> Iterator[Findi
     if without:
         yield Finding(
             "ok",
-            f"clients from Kafka 0.8 on are served: what {_named(without)} dropped, such as Fetch below"
+            f"clients from Kafka 0.8 on are served: what {named(without)} dropped, such as Fetch below"
             f" v{max(broker.oldest_fetch for broker in without)}, is lifted, and records are converted",
         )
     if without and not compiled:
@@ -162,26 +123,11 @@ def _old_clients(brokers: list[BrokerSeen], *, compiled: bool) -> Iterator[Findi
         )
 
 
-def _racks(brokers: Iterable[BrokerSeen]) -> Iterator[Finding]:
-    racks = sorted({broker.rack for broker in brokers if broker.rack})
-    lacking = [broker for broker in brokers if not broker.rack]
-    if not racks:
-        yield Finding(
-            "warning", "no broker has a rack (broker.rack): none could be told to be closer than the others"
-        )
-    elif lacking:
-        yield Finding(
-            "warning", f"{_named(lacking)} without a rack (broker.rack), the others in {', '.join(racks)}"
-        )
-    else:
-        yield Finding("note", f"racks: {', '.join(racks)}; reads go to the leaders all the same, for now")
-
-
 def _releases(brokers: list[BrokerSeen]) -> Iterator[Finding]:
     releases = sorted({kafka_release(broker.versions) for broker in brokers})
     if len(releases) > 1:
         told = "; ".join(
-            f"{_named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
+            f"{named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
             for release in releases
         )
         yield Finding("note", f"brokers of several releases: {told}. Clients are offered what all of them can do")
@@ -197,7 +143,7 @@ def _reach(cluster: ClusterSeen) -> Iterator[Finding]:
     if local and not _is_loopback(cluster.through.host):
         yield Finding(
             "warning",
-            f"{_named(local)} advertised on loopback, but {cluster.through} is not: from here that is another"
+            f"{named(local)} advertised on loopback, but {cluster.through} is not: from here that is another"
             " machine (advertised.listeners of the broker)",
         )
 
@@ -218,15 +164,7 @@ def _ports(brokers: tuple[BrokerSeen, ...], config: Config) -> Iterator[Finding]
 
 
 def _nodes(brokers: Iterable[BrokerSeen], chosen: Callable[[int], bool]) -> str:
-    return _named([broker for broker in brokers if chosen(broker.fetch)])
-
-
-def _named(brokers: list[BrokerSeen]) -> str:
-    """``nodes 1, 2``; empty for none."""
-    if not brokers:
-        return ""
-    numbers = ", ".join(str(broker.node) for broker in sorted(brokers, key=lambda broker: broker.node))
-    return f"node{'s' if len(brokers) > 1 else ''} {numbers}"
+    return named([broker for broker in brokers if chosen(broker.fetch)])
 
 
 def _is_loopback(host: str) -> bool:

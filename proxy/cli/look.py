@@ -6,16 +6,23 @@ from typing import Any, Final, Protocol
 
 import attrs
 import trio
+from kio.schema.describe_configs.v1.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v1.response import DescribeConfigsResponse
 from kio.schema.metadata.v4.request import MetadataRequest
 from kio.schema.metadata.v4.response import MetadataResponse
+from kio.static.primitive import i8
 
-from proxy.cli.findings import BrokerSeen, ClusterSeen
+from proxy.cli.seen import BrokerSeen, ClusterSeen
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerUnavailable, ProxyError
 
 __all__ = ["Connection", "Dial", "look"]
 
 _CLIENT_ID: Final = "sidefetch-check"
+_DESCRIBE_CONFIGS: Final = 32
+_A_BROKER: Final = i8(4)
+"""Of the kinds of resources that have configurations."""
+_SELECTOR_CLASS: Final = "replica.selector.class"
 _AT_ONCE: Final = 16
 """Connections; a cluster of hundreds of brokers is asked in turns."""
 
@@ -73,7 +80,11 @@ async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dia
                     async with dial(
                         broker.address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s
                     ) as connection:
-                        seen[broker.node] = attrs.evolve(broker, versions=dict(connection.versions))
+                        seen[broker.node] = attrs.evolve(
+                            broker,
+                            versions=dict(connection.versions),
+                            selector_class=await _selector_class(connection, broker.node),
+                        )
             except (ProxyError, OSError) as error:
                 seen[broker.node] = attrs.evolve(broker, problem=_because(error, broker.address))
 
@@ -81,6 +92,22 @@ async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dia
         for broker in brokers:
             nursery.start_soon(ask, broker)
     return tuple(seen[broker.node] for broker in brokers)
+
+
+async def _selector_class(connection: Connection, node: int) -> str | None:
+    """What chooses the replica that is read; None where the broker does not tell, or not us."""
+    first, last = connection.versions.get(_DESCRIBE_CONFIGS, (0, -1))
+    if not first <= DescribeConfigsRequest.__version__ <= last:
+        return None
+    resource = DescribeConfigsResource(
+        resource_type=_A_BROKER, resource_name=str(node), configuration_keys=(_SELECTOR_CLASS,)
+    )
+    try:
+        answer: DescribeConfigsResponse = await connection.ask(DescribeConfigsRequest(resources=(resource,)))
+    except ProxyError:
+        return None
+    told = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]
+    return next((config.value or "" for config in told if not config.is_sensitive), None)
 
 
 @contextmanager

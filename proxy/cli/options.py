@@ -18,6 +18,7 @@ Commands = Any
 _TITLES: Final = {
     "upstream": "towards the brokers",
     "downstream": "towards the clients",
+    "routing": "reads from the closest replica",
     "conversion": "records that clients cannot read",
     "log": "logs",
     "": "ways out, and stopping",
@@ -28,6 +29,9 @@ _METAVARS: Final = {
     "broker-ports": "FIRST-LAST",
     "advertise": "HOST",
     "max-frame": "SIZE",
+    "rack": "NAME",
+    "rack-from": "PLACE,...",
+    "replica-selector": "SELECTOR",
     "down-conversion": "SWITCH,...",
     "isolation": "LEVEL",
     "zstd": "CODEC",

@@ -5,8 +5,16 @@ table. ``cli.settings`` fills the model in.
 """
 
 from proxy.config.checks import problems_between
-from proxy.config.kinds import ON, Address, PortRange, TopicSwitch
-from proxy.config.model import SECTIONS, Config, ConversionConfig, DownstreamConfig, LogConfig, UpstreamConfig
+from proxy.config.kinds import ON, Address, PortRange, RackPlace, TopicSwitch
+from proxy.config.model import (
+    SECTIONS,
+    Config,
+    ConversionConfig,
+    DownstreamConfig,
+    LogConfig,
+    RoutingConfig,
+    UpstreamConfig,
+)
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option
 
 __all__ = [
@@ -21,6 +29,8 @@ __all__ = [
     "LogConfig",
     "Option",
     "PortRange",
+    "RackPlace",
+    "RoutingConfig",
     "TopicSwitch",
     "UpstreamConfig",
     "problems_between",

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, cast
 
 import attrs
 
@@ -15,11 +15,14 @@ __all__ = [
     "HOST",
     "ON",
     "PORTS",
+    "RACK",
+    "RACK_PLACES",
     "SHARE",
     "TOPIC_SWITCH",
     "Address",
     "Kind",
     "PortRange",
+    "RackPlace",
     "TopicSwitch",
     "choice",
     "seconds",
@@ -29,6 +32,8 @@ __all__ = [
 
 _UNITS_S: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS_BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_RACK: Final = 255
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 
 
@@ -112,6 +117,26 @@ ON: Final = TopicSwitch()
 
 
 @attrs.frozen
+class RackPlace:
+    """Where it may stand which rack this is."""
+
+    kind: Literal["env", "file", "kubernetes"]
+    name: str = ""
+    """The variable, or the file's path; the node's label in Kubernetes needs none."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``env:NAME``, ``file:PATH`` or ``kubernetes``; raises ValueError for anything else."""
+        kind, _, name = text.partition(":")
+        if text == "kubernetes" or (kind == "file" and name) or (kind == "env" and _VARIABLE.fullmatch(name)):
+            return cls(cast(Any, kind), name)
+        raise ValueError(f"{text!r} is neither env:NAME nor file:PATH nor kubernetes")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
+
+@attrs.frozen
 class Kind:
     """What values an option takes: *parse* raises ValueError, and reads what *show* writes."""
 
@@ -137,6 +162,22 @@ def _plain_host(text: str) -> str:
     if Address(host, 1).is_wildcard:
         raise ValueError(f"{text!r} cannot be connected to")
     return host
+
+
+def _rack(text: str) -> str:
+    """A name as the brokers may have it: told exactly, so a blank at either end is a mistake."""
+    if not 1 <= len(text) <= _LONGEST_RACK or not text.isprintable() or text != text.strip():
+        raise ValueError(f"{text!r} is not the name of a rack")
+    return text
+
+
+def _rack_places(text: str) -> tuple[RackPlace, ...]:
+    if text.strip() == "none":
+        return ()
+    places = tuple(RackPlace.parse(part.strip()) for part in text.split(","))
+    if len(set(places)) < len(places):
+        raise ValueError(f"{text!r} names a place twice")
+    return places
 
 
 def _addresses(text: str) -> tuple[Address, ...]:
@@ -193,5 +234,15 @@ HOST: Final = Kind(
     _plain_host,
     "a host name or IP address without a port, not 0.0.0.0 or ::",
     lambda v: "" if v is None else str(v),
+)
+RACK: Final = Kind(
+    _rack,
+    f"1 to {_LONGEST_RACK} printable characters, as in broker.rack",
+    lambda v: "" if v is None else str(v),
+)
+RACK_PLACES: Final = Kind(
+    _rack_places,
+    "env:NAME, file:PATH or kubernetes, several with commas and each once, or none alone",
+    lambda v: ",".join(map(str, v)) or "none",
 )
 TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")

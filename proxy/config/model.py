@@ -11,18 +11,29 @@ from proxy.config.kinds import (
     HOST,
     ON,
     PORTS,
+    RACK,
+    RACK_PLACES,
     SHARE,
     TOPIC_SWITCH,
     Address,
     Kind,
     PortRange,
+    RackPlace,
     TopicSwitch,
     choice,
     seconds,
     size,
 )
 
-__all__ = ["SECTIONS", "Config", "ConversionConfig", "DownstreamConfig", "LogConfig", "UpstreamConfig"]
+__all__ = [
+    "SECTIONS",
+    "Config",
+    "ConversionConfig",
+    "DownstreamConfig",
+    "LogConfig",
+    "RoutingConfig",
+    "UpstreamConfig",
+]
 
 
 def _option(name: str, kind: Kind, meaning: str, reason: str) -> dict[str, object]:
@@ -141,6 +152,46 @@ class DownstreamConfig:
 
 
 @attrs.frozen
+class RoutingConfig:
+    """Which of a partition's replicas is read."""
+
+    rack: str | None = attrs.field(
+        default=None,
+        metadata=_option(
+            "rack",
+            RACK,
+            "The rack or zone that this is in, as brokers call it; reads go to replicas of the same one.",
+            "Not given: it is looked for in the places of rack-from.",
+        ),
+    )
+    rack_from: tuple[RackPlace, ...] = attrs.field(
+        default=(
+            RackPlace("env", "TOPOLOGY_ZONE"),
+            RackPlace("file", "/etc/podinfo/zone"),
+            RackPlace("kubernetes"),
+        ),
+        metadata=_option(
+            "rack-from",
+            RACK_PLACES,
+            "Where the rack is looked for, at the start, the first that tells it wins: an environment variable; a"
+            " file, with its name or with labels from the downward API; the label topology.kubernetes.io/zone of"
+            " the Kubernetes node that NODE_NAME names.",
+            "What a pod can be told by its manifest, then what it can ask.",
+        ),
+    )
+    replica_selector: Literal["broker", "rack-aware", "leader"] = attrs.field(
+        default="broker",
+        metadata=_option(
+            "replica-selector",
+            choice("broker", "rack-aware", "leader"),
+            "Who chooses the replica that is read: the brokers (by their replica.selector.class); Sidefetch, by"
+            " their rule for racks; nobody, so that leaders are read.",
+            "Clients with a rack of their own have it so.",
+        ),
+    )
+
+
+@attrs.frozen
 class ConversionConfig:
     """What becomes of records that a client cannot read."""
 
@@ -216,6 +267,7 @@ class Config:
 
     upstream: UpstreamConfig
     downstream: DownstreamConfig = DownstreamConfig()
+    routing: RoutingConfig = RoutingConfig()
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
     bypass: Bypass = attrs.field(
@@ -250,6 +302,7 @@ class Config:
 SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "upstream": UpstreamConfig,
     "downstream": DownstreamConfig,
+    "routing": RoutingConfig,
     "conversion": ConversionConfig,
     "log": LogConfig,
 }

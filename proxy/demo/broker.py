@@ -60,6 +60,8 @@ class Counters:
     """Of ``fetches``, those within a session."""
     fetch_request_bytes: int = 0
     fetch_response_bytes: int = 0
+    record_bytes: int = 0
+    """Of ``fetch_response_bytes``, those of records."""
     partitions_named: int = 0
     """In fetch requests."""
     partitions_answered: int = 0
@@ -195,6 +197,9 @@ class Broker:
         if key == _FETCH_KEY:
             self.counters.fetch_response_bytes += len(answer)
             self.counters.partitions_answered += sum(len(topic["partitions"]) for topic in said["responses"])
+            self.counters.record_bytes += sum(
+                len(partition["records"]) for topic in said["responses"] for partition in topic["partitions"]
+            )
         return answer
 
     async def _fetch(self, request: Request) -> dict[str, Any]:

@@ -36,10 +36,11 @@ class EmbeddedCluster:
         slots: int,
         versions: Mapping[str, VersionRange],
         seed: int | None,
+        is_rack_aware: bool,
     ) -> None:
         self._nursery = nursery
         nodes = range(1, brokers + 1)
-        self.state = ClusterState({node: racks[(node - 1) % len(racks)] for node in nodes})
+        self.state = ClusterState({node: racks[(node - 1) % len(racks)] for node in nodes}, is_rack_aware)
         self.groups = Groups(self.state)
         dice = random.Random(seed)
         producer_ids = count(1000)
@@ -66,6 +67,14 @@ class EmbeddedCluster:
     def counters(self) -> Counters:
         """Of all brokers together."""
         return Counters.total(broker.counters for broker in self.brokers.values())
+
+    @property
+    def record_bytes(self) -> dict[str | None, int]:
+        """Of records in answers to fetches, by the brokers' rack."""
+        told: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
+        for node, broker in self.brokers.items():
+            told[self.state.racks[node]] += broker.counters.record_bytes
+        return told
 
     @property
     def sessions(self) -> int:
@@ -162,6 +171,7 @@ async def embedded_cluster(
     slots: int = 1000,
     versions: Mapping[str, VersionRange] | None = None,
     seed: int | None = None,
+    is_rack_aware: bool = False,
 ) -> AsyncIterator[EmbeddedCluster]:
     """Run a cluster on loopback ports that the system chooses, for as long as the context lasts.
 
@@ -170,9 +180,10 @@ async def embedded_cluster(
            versions: oldest and newest version that all brokers serve, by API (``{"fetch": (4, 12)}``), where it
                is not all that there is; ``cluster.brokers[node].versions`` changes it for one, at any time.
            seed: for session ids that are the same every time.
+           is_rack_aware: leaders send clients that tell their rack to a replica in it, if there is one (KIP-392).
     """
     async with trio.open_nursery() as nursery:
-        cluster = EmbeddedCluster(nursery, brokers, racks, slots, versions or {}, seed)
+        cluster = EmbeddedCluster(nursery, brokers, racks, slots, versions or {}, seed, is_rack_aware)
         nursery.start_soon(cluster.groups.run)
         for node in cluster.brokers:
             await cluster.start(node)

@@ -1,14 +1,15 @@
 """How a broker of the embedded cluster answers Fetch, v4 to v18.
 
 A fetch is read at once; if it brought less than it asked for it is parked, and read again when one of its
-partitions changes or its time is up. Errors, diverging epochs and an empty list of partitions are never parked.
+partitions changes or its time is up. Errors, diverging epochs, a replica that is to be read instead and an empty list
+of partitions are never parked.
 
 ============  ==========================================================================================
 v4            isolation level (every record is stable here, so the last stable offset is the high watermark)
 v5            log start offset
 v7            sessions (KIP-227)
 v9            leader epochs fence: 74, 75
-v11           rack; consumers may read from a replica that does not lead
+v11           rack; consumers may read from a replica that does not lead, and the leader names one (KIP-392)
 v12           last fetched epoch, diverging epoch
 v13           topic ids: 100, 103
 v16           the current leader and its address with 6 and 74
@@ -22,6 +23,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from proxy.demo.log import PartitionLog
 from proxy.demo.messages import Request
 from proxy.demo.state import ClusterState, Partition
 from proxy.errors import ErrorCode
@@ -31,6 +33,7 @@ from proxy.session.epochs import SessionId
 __all__ = ["Fetcher", "Reading"]
 
 _FETCH_MAX_BYTES: Final = 55 * 1024 * 1024  # the default of Kafka's fetch.max.bytes
+_BY_RACK: Final = 11
 _BY_ID: Final = 13
 _TELLS_LEADER: Final = 16
 
@@ -119,6 +122,14 @@ class Fetcher:
                 results[key] = refusal
                 continue
             log = partition.log
+            closest = self._closest(partition, ask, body, version)
+            if closest != self.node:
+                results[key] = Reading(log.end, log.start, preferred_replica=closest)
+                continue
+            refusal = self._unreadable(log, ask)
+            if refusal is not None:
+                results[key] = refusal
+                continue
             if ask.offset == log.end:
                 results[key] = self._nothing(log.end, log.start)
                 continue
@@ -128,6 +139,13 @@ class Fetcher:
                 room = max(0, room - len(records))
             results[key] = Reading(log.end, log.start, has_records=bool(records), records=records)
         return results | failures  # Kafka, too, reports what it could not find after the rest
+
+    def _closest(self, partition: Partition, ask: Ask, body: Any, version: int) -> int:
+        """The replica to read; none but the leader names another than itself, and none that has not that offset."""
+        is_there = partition.log.start <= ask.offset <= partition.log.end
+        if version < _BY_RACK or self.node != partition.leader or not is_there:
+            return self.node
+        return self.state.closest(partition, body.rack_id or "")
 
     def _nothing(self, end: int, start: int) -> Reading:
         """The same value for every idle partition that looks the same: there are thousands."""
@@ -150,7 +168,7 @@ class Fetcher:
         return self.state.partition(name, index) or ErrorCode.unknown_topic_or_partition
 
     def _refusal(self, partition: Partition, key: Key, ask: Ask, version: int) -> Reading | None:
-        """Why this partition cannot be read at that offset; None if it can."""
+        """Why this broker is not to be asked, or not like that; None if it is."""
         if isinstance(key[0], UUID) and key[0] != partition.topic_id:
             return _failed(ErrorCode.inconsistent_topic_id)
         if self.node not in partition.replicas:
@@ -159,9 +177,12 @@ class Fetcher:
             return _failed(ErrorCode.fenced_leader_epoch, partition)
         if ask.leader_epoch > partition.leader_epoch:
             return _failed(ErrorCode.unknown_leader_epoch)
-        if self.node != partition.leader and version < 11:
+        if self.node != partition.leader and version < _BY_RACK:
             return _failed(ErrorCode.not_leader_or_follower, partition)
-        log = partition.log
+        return None
+
+    def _unreadable(self, log: PartitionLog, ask: Ask) -> Reading | None:
+        """Why there is nothing to read at that offset; None if there is, or will be."""
         if ask.last_fetched_epoch >= 0:
             ended = log.end_of_epoch(ask.last_fetched_epoch)
             if ended is None:
@@ -184,7 +205,7 @@ def _enough(results: Mapping[Key, Reading], min_bytes: int) -> bool:
     for reading in results.values():
         if reading.has_records:
             size += len(reading.records)
-        elif reading.error or reading.diverging:
+        elif reading.error or reading.diverging or reading.preferred_replica >= 0:
             return True
     return size >= min_bytes or not results
 

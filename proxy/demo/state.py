@@ -37,6 +37,8 @@ class ClusterState:
 
     racks: dict[int, str | None]
     """By node id, of all brokers, up or down."""
+    is_rack_aware: bool = False
+    """As with Kafka's RackAwareReplicaSelector for ``replica.selector.class``; leaders are read otherwise."""
     alive: set[int] = attrs.field(factory=set)
     addresses: dict[int, tuple[str, int]] = attrs.field(factory=dict)
     """Host and port, by node id; known once a broker has been up."""
@@ -88,6 +90,16 @@ class ClusterState:
 
     def in_sync(self, partition: Partition) -> tuple[int, ...]:
         return tuple(node for node in partition.replicas if node in self.alive)
+
+    def closest(self, partition: Partition, rack: str) -> int:
+        """The replica that its leader would have a client in *rack* read (KIP-392); that may be the leader itself.
+
+        All replicas in sync are as far as the leader is, so that the highest node id decides between them.
+        """
+        near = [node for node in self.in_sync(partition) if rack and self.racks[node] == rack]
+        if not self.is_rack_aware or not near or partition.leader in near:
+            return partition.leader
+        return max(near)
 
     def up(self, node: int) -> list[Partition]:
         """A broker came up; the partitions that got a leader by it."""

@@ -1,19 +1,21 @@
 """What a reader wants done."""
 
 import enum
+from typing import NamedTuple
 
 import attrs
 
 from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Pieces
+from proxy.fetch.routes import Source
 from proxy.trace import Record
 from proxy.wire.fetch import Topic
 
-__all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneName", "Learn", "Note", "OpenLane"]
+__all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneId", "LaneKind", "Learn", "Note", "OpenLane"]
 
 
-class LaneName(enum.Enum):
-    """A reader's own connections to its broker, each with one fetch under way at a time."""
+class LaneKind(enum.Enum):
+    """What a connection is for. It has one fetch under way at a time."""
 
     PATIENT = "patient"
     """For what is at its end: its fetches wait at the broker for long, whatever the client does meanwhile."""
@@ -21,11 +23,18 @@ class LaneName(enum.Enum):
     """For what moves, and for what cannot wait until the patient lane is free again."""
 
 
+class LaneId(NamedTuple):
+    """One of a reader's own connections to brokers."""
+
+    source: Source
+    kind: LaneKind
+
+
 @attrs.frozen
 class OpenLane:
     """Connect to the broker; then ``opened``, or ``lost``."""
 
-    lane: LaneName
+    lane: LaneId
     client_id: str | None
     """Of the client that it is for."""
 
@@ -34,7 +43,7 @@ class OpenLane:
 class CloseLane:
     """Hang up; ``lost`` is not told."""
 
-    lane: LaneName
+    lane: LaneId
     why: str
     is_fault: bool
     """Whether the broker is to blame."""
@@ -44,7 +53,7 @@ class CloseLane:
 class Ask:
     """Send this frame on the lane; then ``received``, or ``lost``."""
 
-    lane: LaneName
+    lane: LaneId
     frame: bytes
 
 

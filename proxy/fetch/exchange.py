@@ -43,6 +43,8 @@ class Exchange:
     started_s: float
     longest_s: float = float("inf")
     """It waits no longer than this, whatever the client says."""
+    rack: str = ""
+    """Where the client is; empty if that is not known."""
     news: dict[Topic, list[News]] = attrs.field(factory=dict)
     """What is spliced into the answer, by the client's topics."""
     endpoints: dict[int, Endpoint] = attrs.field(factory=dict)
@@ -56,6 +58,11 @@ class Exchange:
     @property
     def version(self) -> int:
         return self.request.version
+
+    @property
+    def follows(self) -> bool:
+        """Whether the client goes by itself to the replica that a leader prefers: it has told its rack (v11+)."""
+        return bool(self.request.options.rack_id)
 
     @property
     def deadline_s(self) -> float:

@@ -8,8 +8,7 @@ from typing import Final
 import attrs
 
 from proxy.errors import BrokerProtocolError, MalformedFrame
-from proxy.fetch.commands import Ask, LaneName, Note
-from proxy.fetch.topology import BrokerId
+from proxy.fetch.commands import Ask, LaneId, Note
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
 from proxy.trace import FetchRecord, SessionEvent, SessionRecord
@@ -30,7 +29,6 @@ from proxy.wire.headers import RequestHeader
 __all__ = ["Landed", "Lane"]
 
 _SESSIONS_VERSION: Final = 7
-_OLDEST_VERSION: Final = 4
 _SIZE_BYTES: Final = 4
 
 _BACK_OFF_S: Final = 10.0
@@ -68,19 +66,20 @@ class Landed:
 
 
 class Lane:
-    """The fetches to broker *node_id*, on one connection after another.
+    """The fetches to one broker, on one connection after another.
 
     A session goes on from one connection to the next, unless the first was lost with a fetch under way.
     What a fetch asks for does not change while it is under way, but partitions may be taken out.
     """
 
-    def __init__(self, name: LaneName, node_id: BrokerId, jitter: float, *, session_from: int = 0) -> None:
+    def __init__(self, lane_id: LaneId, jitter: float, *, oldest_version: int, session_from: int = 0) -> None:
         """*jitter*: 0..1, so that lanes that were refused together do not come back together.
 
-        *session_from*: partitions below which a session would save nothing worth a slot of the broker's.
+        *oldest_version*: of Fetch, that the broker must serve. *session_from*: partitions below which a session
+        would save nothing worth a slot of the broker's.
         """
-        self.name = name
-        self._node_id = node_id
+        self.id = lane_id
+        self._oldest_version = oldest_version
         self._session_from = session_from
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
         self._sessionless_until_s = 0.0
@@ -107,6 +106,19 @@ class Lane:
         """The number of that in which its answer began to come; None as long as it has not."""
 
     @property
+    def _node_id(self) -> int:
+        return self.id.source.node_id
+
+    @property
+    def has_been_open(self) -> bool:
+        """Whether it is known what the broker serves, or did when last asked."""
+        return self._version > 0
+
+    @property
+    def has_session(self) -> bool:
+        return self._session.session_id != NO_SESSION
+
+    @property
     def is_asking(self) -> bool:
         """Whether the broker owes an answer, and would not look at another request before."""
         return self._flight is not None
@@ -128,8 +140,10 @@ class Lane:
         """
         served = ranges.get(FETCH)
         version = min(served.last, MAX_VERSION) if served is not None else 0
-        if version < _OLDEST_VERSION:
-            raise BrokerProtocolError(f"broker {self._node_id} serves Fetch up to v{version}, v4 is needed")
+        if version < self._oldest_version:
+            raise BrokerProtocolError(
+                f"broker {self._node_id} serves Fetch up to v{version}, v{self._oldest_version} is needed"
+            )
         by_id = self.by_id
         self._version = version
         if self.by_id != by_id:
@@ -188,8 +202,19 @@ class Lane:
         *exchange*: the number of the client's. *wait_s*: how long it may wait at the broker. *timeout_s*: how long
         an answer may take that waits for nothing.
         """
-        plan = self._plan(now_s)
         options = attrs.evolve(options, max_wait_ms=ceil(wait_s * 1000 - 0.001))
+        return self._sent(exchange, client_id, options, wait_s, now_s, timeout_s)
+
+    def _sent(
+        self,
+        exchange: int,
+        client_id: str | None,
+        options: FetchOptions,
+        wait_s: float,
+        now_s: float,
+        timeout_s: float,
+    ) -> Ask:
+        plan = self._session.plan(self.asks, keep=self._keeps_session(now_s))
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
         late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
@@ -228,6 +253,10 @@ class Lane:
         )
         return Landed(response, outcome, notes, asked)
 
+    def close_session(self, now_s: float, timeout_s: float) -> Ask:
+        """Have the broker give its slot to another; only while nothing is asked for, or under way."""
+        return self._sent(0, None, FetchOptions(0, 0), 0.0, now_s, timeout_s)
+
     def farewell(self) -> list[Note | Ask]:
         """Close the session at the broker, if there is one."""
         size = len(self._session.listed)
@@ -237,12 +266,10 @@ class Lane:
         ask = self._framed(plan, None, FetchOptions(0, 0))
         return [Note(SessionRecord(self._node_id, plan.session_id, "closed", size)), ask]
 
-    def _plan(self, now_s: float) -> Plan:
-        return self._session.plan(self.asks, keep=self._keeps_session(now_s))
-
     def _keeps_session(self, now_s: float) -> bool:
         return (
-            self._brought_before
+            bool(self.asks)
+            and self._brought_before
             and self._version >= _SESSIONS_VERSION
             and now_s >= self._sessionless_until_s
             and len(self.asks) >= self._session_from
@@ -266,12 +293,10 @@ class Lane:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
         frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
-        return Ask(self.name, frame)
+        return Ask(self.id, frame)
 
 
-def _fetch_record(
-    node_id: BrokerId, flight: _Flight, response: FetchResponse, answered: int, size: int
-) -> FetchRecord:
+def _fetch_record(node_id: int, flight: _Flight, response: FetchResponse, answered: int, size: int) -> FetchRecord:
     plan = flight.plan
     return FetchRecord(
         node=node_id,
@@ -289,7 +314,7 @@ def _fetch_record(
     )
 
 
-def _session_notes(node_id: BrokerId, plan: Plan, outcome: Brought | Refused) -> Iterator[Note]:
+def _session_notes(node_id: int, plan: Plan, outcome: Brought | Refused) -> Iterator[Note]:
     match outcome:
         case Brought(session_id) if plan.epoch == INITIAL_EPOCH:
             event: SessionEvent = "created" if session_id else "refused"

@@ -1,46 +1,81 @@
-"""Where each partition that a client wants is: on one of two lanes, held, or homeless until the client asks."""
+"""Where each partition that a client wants is: on a lane of its source, held, or homeless until the client asks."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from proxy.fetch.commands import CloseLane, Command, LaneName
+from proxy.fetch.commands import CloseLane, Command, LaneId, LaneKind
 from proxy.fetch.heat import Heat, Parks
 from proxy.fetch.held import Held
 from proxy.fetch.lane import Lane
-from proxy.fetch.topology import BrokerId
+from proxy.fetch.routes import Source
 from proxy.wire.fetch import Ask, Key, PartitionReply
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "Pair"]
 
 _WORTH_PARKING: Final = 100
 """Idle partitions from which it pays to read the moving ones apart; and moving ones from which a session pays."""
+_LEADERS_VERSION: Final = 4
+_FOLLOWERS_VERSION: Final = 11
+"""Of Fetch; below, consumers are answered by leaders only (KIP-392)."""
+_UNUSED_S: Final = 30.0
+"""After so long, a source that nothing is read from is left, and the slot of its session given back."""
 
 
-class Lanes:
-    """A reader's two lanes to its broker, and what is on neither.
+class Pair:
+    """The two lanes to one source."""
 
-    A partition is asked for on one lane. What a lane has brought leaves it, until it was handed out and the client
-    asks on from there: a long wait would end at once as long as there is something to bring.
-    """
-
-    def __init__(self, node_id: BrokerId, jitter: float) -> None:
-        self.patient = Lane(LaneName.PATIENT, node_id, jitter)
-        self.quick = Lane(LaneName.QUICK, node_id, jitter, session_from=_WORTH_PARKING)
-        self.held = Held()
-        self.heat = Heat()
+    def __init__(self, source: Source, jitter: float, *, is_follower: bool) -> None:
+        oldest = _FOLLOWERS_VERSION if is_follower else _LEADERS_VERSION
+        self.is_follower = is_follower
+        self.patient = Lane(LaneId(source, LaneKind.PATIENT), jitter, oldest_version=oldest)
+        self.quick = Lane(
+            LaneId(source, LaneKind.QUICK), jitter, oldest_version=oldest, session_from=_WORTH_PARKING
+        )
         self.parks = Parks()
-        self._homeless: dict[Key, None] = {}
 
     def __iter__(self) -> Iterator[Lane]:
         yield self.patient
         yield self.quick
 
-    def named(self, name: LaneName) -> Lane:
-        return self.patient if name is LaneName.PATIENT else self.quick
+
+class Lanes:
+    """A reader's lanes, two to each source, and what is on none.
+
+    A partition is asked for on one lane. What a lane has brought leaves it, until it was handed out and the client
+    asks on from there: a long wait would end at once as long as there is something to bring.
+    """
+
+    def __init__(self, home: Source, jitter: float) -> None:
+        """*home*: where is read what has no other source."""
+        self._jitter = jitter
+        self.home = Pair(home, jitter, is_follower=False)
+        self._pairs: dict[Source, Pair] = {home: self.home}
+        self.held = Held()
+        self.heat = Heat()
+        self._homeless: dict[Key, None] = {}
+
+    def __iter__(self) -> Iterator[Lane]:
+        for pair in self._pairs.values():
+            yield from pair
+
+    @property
+    def pairs(self) -> Collection[Pair]:
+        return self._pairs.values()
+
+    def pair(self, source: Source) -> Pair:
+        """That of *source*."""
+        if source not in self._pairs:
+            is_follower = source.node_id != self.home.patient.id.source.node_id
+            self._pairs[source] = Pair(source, self._jitter, is_follower=is_follower)
+        return self._pairs[source]
+
+    def named(self, lane_id: LaneId) -> Lane:
+        pair = self.pair(lane_id.source)
+        return pair.patient if lane_id.kind is LaneKind.PATIENT else pair.quick
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the broker owes any answer."""
+        """Whether a broker owes any answer."""
         return any(lane.is_asking for lane in self)
 
     @property
@@ -49,7 +84,7 @@ class Lanes:
         return not self._homeless
 
     def changed(self, keys: Iterable[Key]) -> None:
-        """What is wanted of these is not what it was."""
+        """What is wanted of these is not what it was, or they may have another source."""
         self._homeless.update(dict.fromkeys(keys))
 
     def made_anew(self, keys: Iterable[Key]) -> None:
@@ -67,51 +102,74 @@ class Lanes:
         self._leave(key)
         self.heat.failed(key)
 
-    def find_homes(self, asks: Mapping[Key, Ask], now_s: float, *, together: bool) -> Iterator[Command]:
-        """Give every partition that has changed to the lane that can ask for it first.
+    def redirected(self, key: Key) -> None:
+        """It is to be read elsewhere."""
+        self._leave(key)
 
-        *asks* is all that is wanted; *together*: on one lane, where that is free. Cost: O(changed + moving).
+    def find_homes(
+        self, asks: Mapping[Key, Ask], source_of: Callable[[Key], Source], now_s: float, *, together: bool
+    ) -> Iterator[Command]:
+        """Give every partition that has changed to the lane of its source that can ask for it first.
+
+        *asks* is all that is wanted; *together*: on one lane a source, where that is free.
+        Cost: O(changed + moving).
         """
         changed, self._homeless = self._homeless, {}
-        new: list[Key] = []
+        new: dict[Source, list[Key]] = {}
         for key in changed:
             ask = asks.get(key)
-            if ask is not None and any(lane.asks.get(key) == ask for lane in self):
+            source = None if ask is None else source_of(key)
+            if source is not None and any(lane.asks.get(key) == ask for lane in self.pair(source)):
                 continue
             self._leave(key)
-            if ask is None:
+            if ask is None or source is None:
                 del self._homeless[key]
             elif not self.held.has(key, ask):
                 del self._homeless[key]
-                new.append(key)
-        if self.patient.is_asking:
+                new.setdefault(source, []).append(key)
+        for source, pair in self._pairs.items():
+            yield from self._place(pair, new.get(source, []), asks, now_s, together=together)
+
+    def _place(
+        self, pair: Pair, new: list[Key], asks: Mapping[Key, Ask], now_s: float, *, together: bool
+    ) -> Iterator[Command]:
+        if pair.patient.is_asking:
             quick: Collection[Key] = new
         else:
-            quick = set() if together else self._moving([*self.quick.asks, *new], len(asks), now_s)
-            for key in [key for key in self.quick.asks if key not in quick]:
-                self.quick.take_out(key)
-                self.patient.put(key, asks[key])
+            wanted = len(pair.patient.asks) + len(pair.quick.asks) + len(new)
+            quick = set() if together else self._moving(pair, [*pair.quick.asks, *new], wanted, now_s)
+            for key in [key for key in pair.quick.asks if key not in quick]:
+                pair.quick.take_out(key)
+                pair.patient.put(key, asks[key])
             for key in new:
                 if key not in quick:
-                    self.patient.put(key, asks[key])
+                    pair.patient.put(key, asks[key])
         late = [key for key in new if key in quick]
-        if late and self.quick.is_asking:
-            yield CloseLane(LaneName.QUICK, "it waits, and others cannot wait for it", is_fault=False)
-            self.quick.lost()
+        if late and pair.quick.is_asking:
+            yield CloseLane(pair.quick.id, "it waits, and others cannot wait for it", is_fault=False)
+            pair.quick.lost()
         for key in late:
-            self.quick.put(key, asks[key])
+            pair.quick.put(key, asks[key])
 
     def start_over(self) -> Iterator[Command]:
         """What was asked for and brought was meant for another kind of fetch."""
         self.held.drop()
         for lane in self:
             if lane.is_asking:
-                yield CloseLane(lane.name, "its client asks in another way", is_fault=False)
+                yield CloseLane(lane.id, "its client asks in another way", is_fault=False)
                 lane.lost()
             lane.restart()
 
+    def unused(self, now_s: float) -> Iterator[Lane]:
+        """Open lanes that have asked for nothing for long."""
+        return (
+            lane
+            for lane in self
+            if lane.is_open and not (lane.asks or lane.is_asking) and now_s - lane.sent_s > _UNUSED_S
+        )
+
     def farewell(self) -> list[Command]:
-        """Close the sessions at the broker."""
+        """Close the sessions at the brokers."""
         return [command for lane in self for command in lane.farewell()]
 
     def _leave(self, key: Key) -> None:
@@ -120,8 +178,8 @@ class Lanes:
                 lane.take_out(key)
         self._homeless[key] = None
 
-    def _moving(self, candidates: Iterable[Key], wanted: int, now_s: float) -> set[Key]:
+    def _moving(self, pair: Pair, candidates: Iterable[Key], wanted: int, now_s: float) -> set[Key]:
         """Those of *candidates* that are better read apart from the rest."""
         self.heat.prune()
         hot = {key for key in candidates if self.heat.is_hot(key)}
-        return hot if wanted - len(hot) >= _WORTH_PARKING and self.parks.pay(now_s) else set()
+        return hot if wanted - len(hot) >= _WORTH_PARKING and pair.parks.pay(now_s) else set()

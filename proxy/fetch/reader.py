@@ -1,10 +1,14 @@
-"""Reads one broker for one client connection: the client's fetches in, answers out, two lanes in between.
+"""Reads a broker's partitions for one client connection: the client's fetches in, answers out, lanes in between.
+
+The client takes the broker that it has come to for the leader of what it asks for. Each partition is read from
+its *source*: that leader, or a replica that is closer (see ``routes``). Each source has two lanes, and one answer
+to the client is put together from what they all bring.
 
 What a client polls for is answered here as long as the broker has nothing to say. Upstream, a fetch waits at the
 broker for as long as ``Reading.patience_s`` allows, and goes on waiting while the client is answered "nothing new"
 and asks again. Partitions go where they are asked for first::
 
-    patient lane   whatever it was free to take when it last asked: nearly all, nearly always
+    patient lane   whatever it was free to take when it last asked: nearly all of its source, nearly always
     quick lane     what keeps moving, beside many that do not; and what cannot wait until the patient lane is back
     held           brought while the client was not asking, or more than it takes at once: on no lane until given
     homeless       changed since: placed when the client asks next
@@ -14,12 +18,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
-from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneName, Learn, OpenLane
+from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneId, Learn, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
+from proxy.fetch.routes import Routes, Source
 from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
 from proxy.fetch.topology import BrokerId, Topology
@@ -27,7 +32,7 @@ from proxy.fetch.waits import Waits
 from proxy.session.upstream import Refusal, Refused
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import FetchRequest
+from proxy.wire.fetch import FetchRequest, Key
 
 __all__ = ["Reader"]
 
@@ -46,7 +51,7 @@ _INSTANT_S: Final = 1e-6
 
 
 class Reader:
-    """One client connection's fetches from one broker.
+    """One client connection's fetches of what one broker leads.
 
     Use: give it events; carry out the commands that it returns. ``deadline_s`` is when it wants ``tick``.
     """
@@ -57,8 +62,9 @@ class Reader:
         self._place = place
         self._reading = reading
         self._topology = Topology()
-        self._lanes = Lanes(node_id, jitter)
-        self._tables = Tables(node_id, self._lanes, reading.policy)
+        self._routes = Routes(node_id, reading.selector, reading.preferred_max_age_s)
+        self._lanes = Lanes(self._routes.home, jitter)
+        self._tables = Tables(node_id, self._lanes, self._routes, reading.policy, reading.seen)
         self._exchange: Exchange | None = None
         self._stage: Stage = Connecting()
         self._waits = Waits(self._lanes, reading)
@@ -75,7 +81,8 @@ class Reader:
         check_request(request)
         request = self._reading.policy.read_as(request)
         self._topology = topology
-        exchange = Exchange(request, now_s, _DRAINING_WAIT_S if self._waits.is_draining else float("inf"))
+        longest_s = _DRAINING_WAIT_S if self._waits.is_draining else float("inf")
+        exchange = Exchange(request, now_s, longest_s, rack=request.options.rack_id or self._reading.rack)
         if request.session_epoch > 0:
             # We grant no sessions, so the client is in none of ours.
             return [Answered(exchange.empty(ErrorCode.fetch_session_id_not_found))]
@@ -86,31 +93,25 @@ class Reader:
         self._waits.next_exchange()
         return self._moved(self._begin(exchange, now_s), now_s)
 
-    def opened(self, name: LaneName, ranges: ApiRanges, now_s: float) -> list[Command]:
+    def opened(self, lane_id: LaneId, ranges: ApiRanges, now_s: float) -> list[Command]:
         """The lane is open, to a broker that serves *ranges*.
 
-        Raises: BrokerProtocolError: it serves no Fetch that we speak, or other versions than a moment ago.
+        Raises: BrokerProtocolError: a leader serves no Fetch that we speak, or other versions than a moment ago.
         """
-        lane = self._lanes.named(name)
-        lane.opened(ranges)
-        if lane is self._lanes.quick and lane.by_id != self._lanes.patient.by_id:
-            raise BrokerProtocolError(f"broker {self._node_id} has changed its versions")
-        exchange = self._exchange
-        begins = exchange is not None and isinstance(self._stage, Connecting) and self._lanes.patient.is_open
-        return self._moved(self._begin(exchange, now_s) if exchange and begins else (), now_s)
+        return self._moved(self._opened(self._lanes.named(lane_id), ranges, now_s), now_s)
 
-    def received(self, name: LaneName, frame: memoryview, now_s: float) -> list[Command]:
+    def received(self, lane_id: LaneId, frame: memoryview, now_s: float) -> list[Command]:
         """The lane brought an answer.
 
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
-        lane = self._lanes.named(name)
+        lane = self._lanes.named(lane_id)
         landed = lane.received(frame, now_s)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
-    def lost(self, name: LaneName, now_s: float) -> list[Command]:
+    def lost(self, lane_id: LaneId, now_s: float) -> list[Command]:
         """The lane is gone, or could not be opened."""
-        return self._moved(self._lost(self._lanes.named(name), now_s), now_s)
+        return self._moved(self._lost(self._lanes.named(lane_id), now_s), now_s)
 
     def told(self, topology: Topology, now_s: float) -> list[Command]:
         """The topology was refreshed."""
@@ -137,9 +138,9 @@ class Reader:
         answers = parked and not self._tables.lacks(exchange)
         return self._moved(self._finish(exchange, now_s) if answers else (), now_s)
 
-    def answering(self, name: LaneName, now_s: float) -> list[Command]:
+    def answering(self, lane_id: LaneId, now_s: float) -> list[Command]:
         """The lane's answer has begun to come."""
-        self._lanes.named(name).answering(self._waits.number)
+        self._lanes.named(lane_id).answering(self._waits.number)
         return self._moved((), now_s)
 
     def drop_held(self, now_s: float) -> list[Command]:
@@ -182,9 +183,9 @@ class Reader:
         """Whether it is answering, or has a lane opened: it cannot be left alone yet."""
         return self.is_answering or any(lane.is_opening for lane in self._lanes)
 
-    def is_asking(self, name: LaneName) -> bool:
+    def is_asking(self, lane_id: LaneId) -> bool:
         """Whether the broker owes an answer on the lane, and would not look at another request before."""
-        return self._lanes.named(name).is_asking
+        return self._lanes.named(lane_id).is_asking
 
     # ------------------------------------------------------------------------------- from stage to stage
 
@@ -196,13 +197,14 @@ class Reader:
     def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
         for lane in self._lanes:
             if lane.late_s is not None and now_s >= lane.late_s:
-                yield CloseLane(lane.name, f"no answer within {lane.late_s - lane.heard_s:g} s", is_fault=True)
+                yield CloseLane(lane.id, f"no answer within {lane.late_s - lane.heard_s:g} s", is_fault=True)
                 yield from self._lost(lane, now_s)
 
     def _go_on(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
         if exchange is None:
             self._lanes.held.sift(self._tables.wanted.asks, now_s - self._reading.patience_s)
+        yield from self._leave_unused(now_s)
         match self._stage:
             case Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
                 yield from self._answered(pieces)
@@ -214,11 +216,12 @@ class Reader:
                 pass
 
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        if self._lanes.patient.is_open:
+        home = self._lanes.home.patient
+        if home.is_open:
             yield from self._update(exchange)
-        if not self._lanes.patient.is_open:
+        if not home.is_open:
             self._stage = Connecting()
-            yield from self._open(self._lanes.patient, exchange)
+            yield from self._open(home, exchange)
         elif self._tables.wanted.unknown:
             self._stage = Resolving(now_s + _RESOLVE_S)
             yield Learn(frozenset(self._tables.wanted.unknown))
@@ -232,7 +235,34 @@ class Reader:
     def _open(self, lane: Lane, exchange: Exchange) -> Iterator[Command]:
         if not lane.is_opening:
             lane.is_opening = True
-            yield OpenLane(lane.name, exchange.request.header.client_id)
+            yield OpenLane(lane.id, exchange.request.header.client_id)
+
+    def _opened(self, lane: Lane, ranges: ApiRanges, now_s: float) -> Iterator[Command]:
+        home = self._lanes.home.patient
+        try:
+            lane.opened(ranges)
+            if lane is not home and lane.by_id != home.by_id:
+                raise BrokerProtocolError(f"broker {lane.id.source.node_id} names topics in another way")
+        except BrokerProtocolError as unfit:
+            if not self._is_follower(lane):
+                raise
+            yield CloseLane(lane.id, str(unfit), is_fault=False)
+            yield from self._lost(lane, now_s)
+            return
+        exchange = self._exchange
+        if exchange is not None and isinstance(self._stage, Connecting) and home.is_open:
+            yield from self._begin(exchange, now_s)
+
+    def _is_follower(self, lane: Lane) -> bool:
+        return lane.id.source.node_id != self._node_id
+
+    def _leave_unused(self, now_s: float) -> Iterator[Command]:
+        for lane in list(self._lanes.unused(now_s)):
+            if lane.has_session:
+                yield lane.close_session(now_s, self._reading.ask_timeout_s)
+            elif lane.id.source != self._routes.home:
+                yield CloseLane(lane.id, "nothing is read there any more", is_fault=False)
+                lane.lost()
 
     def _resolved(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
@@ -244,7 +274,7 @@ class Reader:
 
     def _ask(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """See that every partition is asked for, from the start."""
-        if not self._lanes.patient.is_open:
+        if not self._lanes.home.patient.is_open:
             yield from self._begin(exchange, now_s)
             return
         self._stage = Asking()
@@ -279,8 +309,9 @@ class Reader:
         elif brought and not due and not waits.is_plain(now_s):
             waits.be_plain(now_s)
             self._lanes.held.drop()
+            brought = 0
             yield from self._find_homes(now_s)
-        if self._lanes.quick.asks and not self._lanes.patient.is_asking:
+        if any(pair.quick.asks and not pair.patient.is_asking for pair in self._lanes.pairs):
             yield from self._find_homes(now_s)
         for lane in self._lanes:
             if not lane.asks or lane.is_asking or (due and waits.is_sure(lane, now_s)):
@@ -291,7 +322,7 @@ class Reader:
                 wait_s = 0.0
                 if not due:
                     wait_s = waits.longest_s(lane, exchange, now_s, lacks=self._tables.lacks(exchange))
-                yield waits.ask(lane, exchange, wait_s, now_s)
+                yield waits.ask(lane, exchange, wait_s, now_s, brought=brought)
             else:
                 yield from self._open(lane, exchange)
 
@@ -300,7 +331,9 @@ class Reader:
         outcome, response = landed.outcome, landed.response
         asking = self._exchange if isinstance(self._stage, Asking) else None
         if isinstance(outcome, Refused):
-            if asking is not None:
+            if self._is_follower(lane) and outcome.why is Refusal.ERROR:
+                yield from self._leave_follower(lane, now_s)
+            elif asking is not None:
                 yield from self._refused(asking, outcome, now_s)
             return
         self._throttled_until_s = max(self._throttled_until_s, now_s + response.throttle_ms / 1000)
@@ -313,11 +346,13 @@ class Reader:
         # What ends a long wait tells of all that waited, as of now.
         waited = asking is not None and not self._waits.is_plain(now_s)
         lane.told(self._waits.number if waited else lane.asked_in)
-        if lane is self._lanes.patient and self._lanes.quick.asks and asking is not None:
-            self._lanes.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
+        pair = self._lanes.pair(lane.id.source)
+        if lane is pair.patient and pair.quick.asks and asking is not None:
+            pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints |= {each.node_id: each for each in response.endpoints}
-        stale, has_strays = self._tables.take_in(lane, landed, asking, now_s)
+        stale, has_strays, notes = self._tables.take_in(pair, lane, landed, asking, self._topology, now_s)
+        yield from notes
         if stale:
             yield Learn(stale)
         if has_strays and asking is not None:
@@ -342,6 +377,9 @@ class Reader:
         was_open = lane.is_open
         lane.lost()
         self._lanes.held.drop()
+        if self._is_follower(lane):
+            yield from self._leave_follower(lane, now_s)
+            return
         exchange = self._exchange
         if exchange is None or not isinstance(self._stage, Connecting | Asking):
             return
@@ -350,6 +388,14 @@ class Reader:
             yield from self._begin(exchange, now_s)
         else:
             yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
+
+    def _leave_follower(self, lane: Lane, now_s: float) -> Iterator[Command]:
+        """Read from the leader what was read there, within the same exchange."""
+        keys = [key for each in self._lanes.pair(lane.id.source) for key in each.asks]
+        self._routes.lost(lane.id.source.node_id, keys, now_s)
+        self._lanes.changed(keys)
+        if self._exchange is not None and isinstance(self._stage, Asking):
+            yield from self._find_homes(now_s)
 
     def _finish(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         jobs = self._tables.hand_out(exchange)
@@ -379,11 +425,11 @@ class Reader:
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        lane = self._lanes.patient
         parks = quiet and self._lanes.have_all and not (self._waits.is_draining or self._waits.is_plain(now_s))
-        if parks and lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
-            # The client does not wait, so we do: its next poll is then answered by the broker's silence.
-            yield self._waits.ask(lane, exchange, self._reading.patience_s, now_s)
+        for lane in [pair.patient for pair in self._lanes.pairs if parks]:
+            if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
+                # The client does not wait, so we do: its next poll is then answered by the broker's silence.
+                yield self._waits.ask(lane, exchange, self._reading.patience_s, now_s)
         yield from self._answered(pieces)
 
     def _give_up(self, exchange: Exchange, error: int, now_s: float) -> Iterator[Command]:
@@ -397,9 +443,15 @@ class Reader:
     # ----------------------------------------------------------------------------------- what lanes ask
 
     def _find_homes(self, now_s: float) -> Iterator[Command]:
-        asks = self._tables.wanted.asks
+        assert self._exchange is not None
+        asks, rack, topology = self._tables.wanted.asks, self._exchange.rack, self._topology
+
+        def source_of(key: Key) -> Source:
+            return self._routes.source(key, rack, topology, now_s)
+
         self._lanes.held.sift(asks, now_s - self._reading.patience_s)
-        yield from self._lanes.find_homes(asks, now_s, together=self._waits.is_plain(now_s))
+        self._lanes.changed(self._routes.expired(now_s))
+        yield from self._lanes.find_homes(asks, source_of, now_s, together=self._waits.is_plain(now_s))
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""

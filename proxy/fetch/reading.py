@@ -3,6 +3,8 @@
 import attrs
 
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
+from proxy.fetch.routes import Selector
+from proxy.fetch.seen import Seen
 
 __all__ = ["Reading"]
 
@@ -19,3 +21,9 @@ class Reading:
     """How long a broker may take to answer beyond the wait that it was given."""
     policy: Policy = DEFAULT_POLICY
     """What clients get that cannot read everything."""
+    rack: str = ""
+    """Where we are, and clients that do not say otherwise; empty if that is not known."""
+    selector: Selector = Selector.BROKER
+    preferred_max_age_s: float = 300.0
+    """How long a replica is read before the leader is asked again which one to read."""
+    seen: Seen = attrs.field(factory=Seen)

@@ -78,6 +78,14 @@ class Sheet:
             if index is not None and (may_fall or self._offsets(rows, index)[0] <= reply.high_watermark):
                 self._write(rows.quiet, index, reply.partition, offsets)
 
+    def high_watermark(self, topic: Topic, partition: int) -> int:
+        """As last told of it; -1 if that is not known."""
+        for rows in self._of(topic):
+            index = rows.index_of.get(partition)
+            if index is not None:
+                return self._offsets(rows, index)[0]
+        return UNKNOWN
+
     def suits(self, version: int, *, committed: bool) -> bool:
         return (self._layout.version, self._committed) == (version, committed)
 

@@ -9,17 +9,27 @@ from proxy.fetch.commands import Note
 from proxy.fetch.converting import Job, Policy
 from proxy.fetch.exchange import Exchange, erroneous
 from proxy.fetch.lane import Landed, Lane
-from proxy.fetch.lanes import Lanes
+from proxy.fetch.lanes import Lanes, Pair
 from proxy.fetch.lowering import STALE_TOPOLOGY
+from proxy.fetch.routes import Routes
+from proxy.fetch.seen import Seen
 from proxy.fetch.sheet import Sheet
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
-from proxy.trace import DamageRecord
-from proxy.wire.fetch import UNKNOWN, FetchRequest, Key, PartitionReply, Topic, request_layout, response_layout
+from proxy.trace import DamageRecord, TruncationRecord
+from proxy.wire.fetch import (
+    UNKNOWN,
+    Ask,
+    FetchRequest,
+    Key,
+    PartitionReply,
+    Topic,
+    request_layout,
+    response_layout,
+)
 
 __all__ = ["Tables"]
 
-_RACKS_VERSION: Final = 11
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
@@ -29,16 +39,21 @@ class TakenIn(NamedTuple):
     stale: frozenset[Topic]
     """The client's topics whose errors call for a new look."""
     has_strays: bool
-    """Whether a partition must be asked for again, from another offset, before anything is said of it."""
+    """Whether a partition must be asked for again, elsewhere or in another way, before anything is said of it."""
+    notes: tuple[Note, ...]
 
 
 class Tables:
     """Both, brought up to each fetch of the client and to each answer of broker *node_id*."""
 
-    def __init__(self, node_id: BrokerId, lanes: Lanes, policy: Policy) -> None:
+    def __init__(self, node_id: BrokerId, lanes: Lanes, routes: Routes, policy: Policy, seen: Seen) -> None:
         self._node_id = node_id
         self._policy = policy
         self._lanes = lanes
+        self._routes = routes
+        self._seen = seen
+        self._client_id: str | None = None
+        self._follows = self._tells_epochs = False
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
         """Of no use before the first ``update``."""
@@ -46,10 +61,14 @@ class Tables:
     def update(self, request: FetchRequest, topology: Topology) -> bool:
         """Take in a fetch; returns whether it is of another kind than the last, so that nothing can be kept."""
         layout = request_layout(request.version)
-        follows = request.version >= _RACKS_VERSION and bool(request.options.rack_id)
+        self._client_id = request.header.client_id
+        self._follows = bool(request.options.rack_id)
+        self._tells_epochs = tells_epochs(request)
         readable = self._policy.switch_for(request.version)
-        asker = Asker(self._node_id, self._lanes.patient.by_id, follows, readable)
+        asker = Asker(self._node_id, self._lanes.home.patient.by_id, self._follows, readable)
         change = self.wanted.update(layout, request.sections, topology, asker)
+        for key in change.touched:
+            self._look_back(key)
         self._lanes.changed(change.touched)
         self._lanes.made_anew(change.made_anew)
         committed = bool(request.options.isolation)
@@ -61,13 +80,26 @@ class Tables:
         self.sheet.reshape(layout, request.sections, reshaped)
         return is_other
 
-    def take_in(self, lane: Lane, landed: Landed, asking: Exchange | None, now_s: float) -> TakenIn:
+    def _look_back(self, key: Key) -> None:
+        ask = self.wanted.asks.get(key)
+        if ask is None:
+            self._routes.forget(key)
+        elif not self._tells_epochs:
+            epoch = self._seen.suspected(self._client_id, key, ask)
+            if epoch != UNKNOWN:
+                self.wanted.check(key, epoch)
+
+    def take_in(
+        self, pair: Pair, lane: Lane, landed: Landed, asking: Exchange | None, topology: Topology, now_s: float
+    ) -> TakenIn:
         """Take over what an answer tells.
 
-        A lane may bring what has moved to the other one meanwhile. It is news all the same, unless the client has
+        A lane may bring what has moved to another one meanwhile. It is news all the same, unless the client has
         gone on from there.
         """
-        stale, has_strays = set(), False
+        stale: set[Topic] = set()
+        notes: list[Note] = []
+        has_strays = False
         for topic, replies in landed.response.topics:
             named = self.wanted.named.get(topic)
             for reply in replies:
@@ -82,20 +114,61 @@ class Tables:
                     stale.add(named)
                 if not reply.error:
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
-                    self.sheet.learn(named, reply, may_fall=is_news or key in lane.asks)
+                    # Followers hear of the high watermark after their leader, so theirs may always be.
+                    may_fall = not pair.is_follower and (is_news or key in lane.asks)
+                    self.sheet.learn(named, reply, may_fall=may_fall)
                 if not is_news:
                     continue
                 if len(reply.records) and not reply.error:
+                    if pair.is_follower:
+                        reply = self._as_high_as_told(named, reply)
+                        self._routes.works(key)
                     self._lanes.brought(key, ask, reply, now_s)
-                    continue
-                self._lanes.failed(key)
-                if reply.error == ErrorCode.offset_out_of_range and self.wanted.ask_again_at_own(key):
-                    # What we skipped may be gone, and what the client asks for still there.
+                elif pair.is_follower:
+                    self._routes.failed(key, now_s)
+                    self._lanes.redirected(key)
                     has_strays = True
-                    continue
-                if asking is not None:
-                    asking.add(named, _unless_ours(reply, asking, named))
-        return TakenIn(frozenset(stale), has_strays)
+                elif reply.preferred_read_replica != UNKNOWN and not self._follows:
+                    if not self._routes.prefer(key, reply.preferred_read_replica, topology, now_s):
+                        stale.add(named)
+                    self._lanes.redirected(key)
+                    has_strays = True
+                elif self._is_to_be_asked_again(key, reply):
+                    self._lanes.failed(key)
+                    has_strays = True
+                else:
+                    self._lanes.failed(key)
+                    if reply.diverging_epoch is not None and self.wanted.is_checked(key):
+                        notes.append(self._truncated(key, ask, reply.diverging_epoch, topology))
+                        reply = erroneous(reply.partition, ErrorCode.offset_out_of_range)
+                    if asking is not None:
+                        asking.add(named, _unless_ours(reply, asking, named))
+        return TakenIn(frozenset(stale), has_strays, tuple(notes))
+
+    def _as_high_as_told(self, topic: Topic, reply: PartitionReply) -> PartitionReply:
+        """*reply*, with the high watermark that the client knows, if its follower is behind that."""
+        told = self.sheet.high_watermark(topic, reply.partition)
+        return reply if told <= reply.high_watermark else reply._replace(high_watermark=told)
+
+    def _is_to_be_asked_again(self, key: Key, reply: PartitionReply) -> bool:
+        """Whether the leader was asked for more than the client has asked for; it is not, from now on."""
+        if reply.diverging_epoch is not None:
+            _, end_offset = reply.diverging_epoch
+            # The epoch that we know may have no records of its own: then nothing is missing up to its end.
+            return end_offset >= self.wanted.asks[key].offset and self.wanted.uncheck(key)
+        if reply.error != ErrorCode.offset_out_of_range:
+            return False
+        # What we skipped may be gone, and what the client asks for still there; or no epochs so old are known.
+        return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
+
+    def _truncated(self, key: Key, ask: Ask, diverging: tuple[int, int], topology: Topology) -> Note:
+        self._seen.forget(self._client_id, key)
+        self.wanted.uncheck(key)
+        info = topology.topic(key.topic)
+        name = str(key.topic) if info is None or info.name is None else info.name
+        return Note(
+            TruncationRecord(self._node_id, name, key.partition, ask.offset, ask.last_fetched_epoch, *diverging)
+        )
 
     def lacks(self, exchange: Exchange) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
@@ -113,6 +186,8 @@ class Tables:
         jobs = []
         for key, reply in self.ready(exchange):
             job = None if target is None else Job.of(key, reply, self.wanted.asks[key].offset, target)
+            if not self._tells_epochs:
+                self._seen.told(self._client_id, key, self.wanted.asks[key].epoch, reply.high_watermark)
             if job is None:
                 exchange.add(self.wanted.named[key.topic], reply)
             else:
@@ -145,6 +220,13 @@ class Tables:
                     raise AssertionError("it was not begun")
                 case never:
                     assert_never(never)
+
+
+def tells_epochs(request: FetchRequest) -> bool:
+    """Whether a client knows leader epochs, and looks back by itself when they grow."""
+    layout = request_layout(request.version)
+    first = next((section.entries for section in request.sections if section.entries), None)
+    return first is not None and layout.ask(layout.entry.unpack_from(first)).epoch != UNKNOWN
 
 
 def _is_news(reply: PartitionReply) -> bool:

@@ -1,4 +1,4 @@
-"""What Sidefetch knows of a cluster: brokers, topics, leaders. Immutable; every refresh makes a new one."""
+"""What Sidefetch knows of a cluster: brokers, topics, replicas. Immutable; every refresh makes a new one."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NewType
@@ -8,7 +8,7 @@ import attrs
 from proxy.errors import ErrorCode
 from proxy.wire.fetch import UNKNOWN, Topic, TopicId
 
-__all__ = ["NO_LEADER", "NO_TOPIC_ID", "Broker", "BrokerId", "Leader", "TopicInfo", "Topology"]
+__all__ = ["NO_LEADER", "NO_TOPIC_ID", "Broker", "BrokerId", "Leader", "Replicas", "TopicInfo", "Topology"]
 
 BrokerId = NewType("BrokerId", int)
 NO_LEADER = BrokerId(-1)
@@ -35,6 +35,13 @@ class Leader(NamedTuple):
     """Its leader epoch; -1 where the brokers do not tell (Metadata below v7)."""
 
 
+class Replicas(NamedTuple):
+    """Who else has a partition, leader included."""
+
+    online: tuple[BrokerId, ...]
+    in_sync: tuple[BrokerId, ...]
+
+
 @attrs.frozen
 class TopicInfo:
     """A topic, or why it cannot be told."""
@@ -44,6 +51,8 @@ class TopicInfo:
     """None where the brokers have no ids (Metadata below v10)."""
     error: int = 0
     leaders: Mapping[int, Leader] = attrs.field(factory=dict)
+    """By partition."""
+    replicas: Mapping[int, Replicas] = attrs.field(factory=dict)
     """By partition."""
 
 
@@ -102,6 +111,13 @@ def _topic_info(topic: Any) -> TopicInfo:
         int(each.partition_index): Leader(BrokerId(each.leader_id), getattr(each, "leader_epoch", UNKNOWN))
         for each in topic.partitions
     }
+    replicas = {int(each.partition_index): _replicas(each) for each in topic.partitions}
     name = str(topic.name) if topic.name is not None else None
     identity = TopicId(topic_id.bytes) if topic_id is not None else None
-    return TopicInfo(name, identity, int(topic.error_code), leaders)
+    return TopicInfo(name, identity, int(topic.error_code), leaders, replicas)
+
+
+def _replicas(partition: Any) -> Replicas:
+    offline = set(getattr(partition, "offline_replicas", ()))  # Metadata v5
+    online = tuple(BrokerId(node) for node in partition.replica_nodes if node not in offline)
+    return Replicas(online, tuple(BrokerId(node) for node in partition.isr_nodes if node not in offline))

@@ -1,11 +1,12 @@
 """How long a reader's fetches wait at the broker, and whose silence may be taken for its word."""
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Final
 
 import attrs
 
-from proxy.fetch.commands import Ask
+from proxy.fetch.commands import Ask, LaneKind
 from proxy.fetch.exchange import Exchange
 from proxy.fetch.lane import Lane
 from proxy.fetch.lanes import Lanes
@@ -74,22 +75,34 @@ class Waits:
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
         if self.is_plain(now_s):
             return remaining_s
-        if lane is self._lanes.quick or self.is_draining or lacks:
+        if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks:
             return min(remaining_s, self.patience_s)
         if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self.number):
             return 0.0
         return self.patience_s
 
-    def ask(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float) -> Ask:
-        """Have the lane ask for all that it is to ask for."""
+    @property
+    def _waiting(self) -> int:
+        """Lanes that are to bring as much as the client waits for; at least one. What is parked brings anything."""
+        owing = [lane for lane in self._lanes if not self.has_told(lane)]
+        return max(sum(not (lane.is_asking and lane.is_parked) for lane in owing), 1)
+
+    def ask(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float, *, brought: int = 0) -> Ask:
+        """Have the lane ask for all that it is to ask for; *brought*: the bytes that others have brought already.
+
+        What the client waits for at least may come from several brokers, none of which knows of the others: each is
+        asked for its share.
+        """
         request, most = exchange.request, self._reading.fetch_buffer_bytes
         plain = self.is_plain(now_s)
         lane.waits = wait_s > 0
         lane.is_parked = lane.waits and not plain
+        share = ceil((min(exchange.min_bytes, most) - brought) / self._waiting)
         options = attrs.evolve(
             request.options,
-            min_bytes=min(exchange.min_bytes, most) if plain else 1,
+            min_bytes=max(share, min(exchange.min_bytes, 1)) if plain else 1,
             max_bytes=min(request.options.max_bytes, most),
+            rack_id="" if lane.id.source.is_rackless else exchange.rack,
         )
         timeout_s = self._reading.ask_timeout_s
         return lane.ask(self.number, request.header.client_id, options, wait_s, now_s, timeout_s)

@@ -1,6 +1,6 @@
 """What a client wants, kept from one fetch to the next so that a fetch costs what changed in it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -82,7 +82,7 @@ class Wanted:
     A section that is the same as last time, of a topic that is the same in the topology, costs one comparison.
     """
 
-    __slots__ = ("_known", "_last", "_skipped", "asks", "misfits", "named", "unknown")
+    __slots__ = ("_checked", "_known", "_last", "_skipped", "asks", "misfits", "named", "unknown")
 
     def __init__(self) -> None:
         self.asks: dict[Key, Ask] = {}
@@ -95,6 +95,7 @@ class Wanted:
         """Topics of the misfits, as the client names them: the topology may be behind."""
         self._skipped: dict[Key, int] = {}
         """The client's own offset of partitions that are asked for further on."""
+        self._checked: set[Key] = set()
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._last: tuple[RequestLayout, Asker] | None = None
 
@@ -147,10 +148,21 @@ class Wanted:
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
         return True
 
-    def in_order(self, sections: Iterable[Section]) -> Iterator[Key]:
-        """The asked partitions in the client's order: from v3 on, brokers read a full fetch in its order."""
-        for name in numbered(sections):
-            yield from (key for key in self._known[name].keys if key is not None)
+    def check(self, key: Key, epoch: int) -> None:
+        """Have the leader look whether what was read under *epoch* is still there, before it reads on."""
+        self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
+        self._checked.add(key)
+
+    def is_checked(self, key: Key) -> bool:
+        return key in self._checked
+
+    def uncheck(self, key: Key) -> bool:
+        """Ask for it without looking back; False if it is asked for like that already."""
+        if key not in self._checked:
+            return False
+        self._checked.discard(key)
+        self.asks[key] = self.asks[key]._replace(last_fetched_epoch=UNKNOWN)
+        return True
 
     def _with_siblings(
         self, fresh: list[_Fresh], gone: list[_Name], names: list[_Name], topology: Topology
@@ -174,6 +186,7 @@ class Wanted:
             if key is not None and known.info is not None:
                 self.asks[key] = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
                 self._skipped.pop(key, None)
+                self._checked.discard(key)
                 touched.append(key)
         if differing:
             known.entries = bytes(section.entries)
@@ -191,6 +204,7 @@ class Wanted:
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
+            self._checked.discard(key)
         return gone
 
     def _add(

@@ -1,5 +1,6 @@
 """The whole proxy, from the first listener to the last client."""
 
+import os
 import random
 import signal
 import sys
@@ -22,8 +23,11 @@ from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
+from proxy.net.traffic import tell_traffic
+from proxy.relay.traffic import Traffic
 from proxy.trace import Record
 from proxy.wire.addresses import Place
 from proxy.wire.records import Codec
@@ -53,7 +57,9 @@ async def serve(
     Raises: ConfigError: a port cannot be listened on; SystemExit: a second signal came.
     """
     log = Log(config.log.format, config.log.level, sys.stderr)
-    proxy = Proxy(config, log, observe)
+    found = await find_rack(config.routing, os.environ)
+    tell_rack(found, log)
+    proxy = Proxy(config, log, observe, rack=found.rack)
     proxy.garbage.settle()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
@@ -99,10 +105,10 @@ def _policy(config: ConversionConfig) -> Policy:
 class Proxy:
     """One proxy in front of one cluster."""
 
-    def __init__(self, config: Config, log: Log, observe: Observe = _ignore) -> None:
+    def __init__(self, config: Config, log: Log, observe: Observe = _ignore, *, rack: str | None = None) -> None:
         self._config = config
         self._log = log
-        self._topology = TopologyService(config.upstream, log)
+        self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw)
         self.live = Live(config, log)
         self.garbage = Garbage()
         self._clients: set[ClientConnection] = set()
@@ -111,6 +117,7 @@ class Proxy:
         self._listeners: Listeners | None = None
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, and what was verified."""
+        self.traffic = Traffic()
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -139,6 +146,7 @@ class Proxy:
             await self._listeners.open_bootstrap()
             nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
+            nursery.start_soon(tell_traffic, self.traffic, self._log)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -152,7 +160,7 @@ class Proxy:
                     await self._gone.wait()
             left = len(self._clients)
             nursery.cancel_scope.cancel()
-        self._log.info("stopped", clients_left=left, **self.counts)
+        self._log.info("stopped", clients_left=left, **self.counts, **self.traffic.fields())
 
     def stop(self) -> None:
         """Take no new clients, and end when those there are have gone."""

@@ -29,6 +29,7 @@ from proxy.net.topology import TopologyService
 from proxy.net.verify import Verifier
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
+    PASS,
     ClientFrame,
     CloseLink,
     Command,
@@ -168,7 +169,7 @@ class ClientConnection:
         while not self._relay.takes_requests:
             self._may_read = trio.Event()
             await self._may_read.wait()
-        passing = self._links.get(Link.PASS)
+        passing = self._links.get(PASS)
         if passing is not None:
             await passing.outbox.drained()
 
@@ -226,8 +227,8 @@ class ClientConnection:
             case OpenLink(link, client_id):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_link, link, client_id)
-            case Leave(pieces):
-                self._leave(pieces)
+            case Leave(farewell):
+                self._leave(farewell)
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
@@ -239,7 +240,7 @@ class ClientConnection:
                 self._nursery.start_soon(self._work, worker, run)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
-                tell("lane-closed", node=self._node_id, lane=link.value, reason=why)
+                tell("lane-closed", node=self._node_of(link), lane=_name_of(link), reason=why)
                 opened = self._links.pop(link, None)
                 if opened is not None:
                     opened.scope.cancel()
@@ -275,12 +276,12 @@ class ClientConnection:
         except OSError:
             self._end()
 
-    def _leave(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def _leave(self, farewell: Sequence[Send]) -> None:
         assert self._nursery is not None
-        for link in [link for link in self._links if link is not Link.PASS]:
+        for link in [link for link in self._links if link is not PASS]:
             self._links.pop(link).scope.cancel()
-        if pieces:
-            self._nursery.start_soon(self._close_left_sessions, pieces)
+        if farewell:
+            self._nursery.start_soon(self._close_left_sessions, farewell)
 
     def _send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
         opened = self._links.get(link)
@@ -318,9 +319,8 @@ class ClientConnection:
         try:
             frames, ranges = await self._open(link, client_id)
         except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
-            self._services.log.info(
-                "broker-unavailable", every_s=5, per=self._node_id, node=self._node_id, reason=wrong
-            )
+            node_id = self._node_of(link)
+            self._services.log.info("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
             self._handle(LinkLost(link))
             return
         self._services.counts["upstream_connections"] += 1
@@ -340,14 +340,15 @@ class ClientConnection:
             self._handle(LinkLost(link))
 
     async def _open(self, link: Link, client_id: str | None) -> tuple[FrameSocket, ApiRanges]:
-        if link is Link.PASS and self._ready is not None:
+        if link is PASS and self._ready is not None:
             ready, self._ready = self._ready, None
             return ready, {}
-        address = self._services.topology.address_of(self._node_id)
+        node_id = self._node_of(link)
+        address = self._services.topology.address_of(node_id)
         if address is None:
-            raise BrokerUnavailable(f"broker {self._node_id} has no known address")
+            raise BrokerUnavailable(f"broker {node_id} has no known address")
         timeout_s, budget = self._services.connect_timeout_s, self._services.budget
-        if link is Link.PASS:
+        if link is PASS:
             return await connect(address, connect_timeout_s=timeout_s, budget=budget), {}
         with trio.move_on_after(timeout_s):
             connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget)
@@ -379,7 +380,7 @@ class ClientConnection:
 
     async def _say_farewell(self) -> None:
         """Close the sessions at the broker: left alone, each would hold one of its slots for minutes."""
-        busy = {link for link in self._links if link is not Link.PASS and self._relay.is_busy(link)}
+        busy: set[Link] = {link for link in self._links if link is not PASS and self._relay.is_busy(link)}
         async with trio.open_nursery() as nursery:
             for command in self._relay.farewell():
                 if isinstance(command, Note):
@@ -390,24 +391,37 @@ class ClientConnection:
     async def _close_session(self, command: Send, busy: bool) -> None:
         lane = self._links.get(command.link)
         if lane is None or busy:
-            await self._close_elsewhere(command.pieces)
+            await self._close_elsewhere(command)
             return
         with suppress(ProxyError, OSError):
             await lane.frames.send(command.pieces)
             await lane.frames.receive()
 
-    async def _close_elsewhere(self, pieces: Sequence[bytes | memoryview]) -> None:
+    async def _close_elsewhere(self, command: Send) -> None:
         """Send the last fetches of sessions on a connection of their own, and wait for an answer."""
-        address = self._services.topology.address_of(self._node_id)
+        node_id = self._node_of(command.link)
+        address = self._services.topology.address_of(node_id)
         if address is None:
             return
         try:
             with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
-                await frames.send(pieces)
+                await frames.send(command.pieces)
                 await frames.receive()
         except (ProxyError, OSError) as wrong:
-            self._services.log.debug("session-not-closed", node=self._node_id, reason=wrong)
+            self._services.log.debug("session-not-closed", node=node_id, reason=wrong)
 
-    async def _close_left_sessions(self, pieces: Sequence[bytes | memoryview]) -> None:
+    async def _close_left_sessions(self, farewell: Sequence[Send]) -> None:
         with trio.move_on_after(_FAREWELL_S, shield=True):
-            await self._close_elsewhere(pieces)
+            async with trio.open_nursery() as nursery:
+                for command in farewell:
+                    nursery.start_soon(self._close_elsewhere, command)
+
+    def _node_of(self, link: Link) -> BrokerId:
+        return self._node_id if link is PASS else link.source.node_id
+
+
+def _name_of(link: Link) -> str:
+    """For people."""
+    if link is PASS:
+        return "pass"
+    return f"{link.kind.value}, rackless" if link.source.is_rackless else str(link.kind.value)

@@ -53,9 +53,11 @@ class TopologyService:
     Topics are learned when a client first asks for them, so that a large cluster costs what is read of it.
     """
 
-    def __init__(self, config: UpstreamConfig, log: Log) -> None:
+    def __init__(self, config: UpstreamConfig, log: Log, refreshed: ToldFunction = lambda _: None) -> None:
+        """*refreshed* is told the topology after each refresh."""
         self._config = config
         self._log = log
+        self._refreshed = refreshed
         self._waiting: list[_Waiting] = []
         self._wake = trio.Event()
         self._fresh: TTLCache[Topic, None] = TTLCache(_TOPICS, _FRESH_S, timer=trio.current_time)
@@ -119,6 +121,7 @@ class TopologyService:
             self.saw(broker.node_id, broker.host, broker.port)
         asked = len(names) + len(ids)
         self._log.debug("topology-refreshed", brokers=len(self.topology.brokers), topics=asked)
+        self._refreshed(self.topology)
 
     async def _answered(self, topics: Sequence[Topic]) -> Any:
         retry_s = _RETRY_S

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from proxy.bypass import Bypass
 from proxy.errors import BrokerProtocolError, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
-from proxy.fetch.commands import LaneName
+from proxy.fetch.commands import LaneId
 from proxy.fetch.converting import begin_all
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
@@ -17,6 +17,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay.bypass import WayOut
 from proxy.relay.commands import (
+    PASS,
     ClientFrame,
     CloseLink,
     Command,
@@ -27,7 +28,6 @@ from proxy.relay.commands import (
     Event,
     Learn,
     Leave,
-    Link,
     LinkAnswering,
     LinkFrame,
     LinkLost,
@@ -57,8 +57,6 @@ _SERVED_BY_ALL: Final = 4
 """Of Fetch: older ones are not served by Kafka 4 (KIP-896), so they cannot pass."""
 _IN_FLIGHT: Final = 64
 """Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
-_LINKS: Final = {LaneName.PATIENT: Link.PATIENT, LaneName.QUICK: Link.QUICK}
-_NAMES: Final = {link: lane for lane, link in _LINKS.items()}
 
 
 class ClientRelay:
@@ -91,9 +89,9 @@ class ClientRelay:
         deadlines = (self._reader.deadline_s, self._pass.deadline_s)
         return min((each for each in deadlines if each is not None), default=None)
 
-    def is_busy(self, lane: Link) -> bool:
+    def is_busy(self, lane: LaneId) -> bool:
         """Whether the broker would not look at another frame on that lane yet."""
-        return self._reader.is_asking(_NAMES[lane])
+        return self._reader.is_asking(lane)
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """Take in one event.
@@ -117,23 +115,23 @@ class ClientRelay:
                 self._topology = topology
                 yield from self._request(frame, bypass, now_s)
             case LinkFrame(link, frame):
-                if link is Link.PASS:
+                if link is PASS:
                     yield from self._passed(self._pass.answered(frame, now_s))
                 else:
                     yield from self._lane_answer(link, frame, now_s)
             case LinkOpened(link, ranges):
-                if link is Link.PASS:
+                if link is PASS:
                     yield from self._pass.opened()
                 else:
-                    yield from self._fetched(self._reader.opened(_NAMES[link], ranges, now_s), now_s)
+                    yield from self._fetched(self._reader.opened(link, ranges, now_s), now_s)
             case LinkAnswering(link):
-                if link is not Link.PASS:
-                    yield from self._fetched(self._reader.answering(_NAMES[link], now_s), now_s)
+                if link is not PASS:
+                    yield from self._fetched(self._reader.answering(link, now_s), now_s)
             case LinkLost(link):
-                if link is Link.PASS:
+                if link is PASS:
                     self._pass.lost()
                 else:
-                    yield from self._fetched(self._reader.lost(_NAMES[link], now_s), now_s)
+                    yield from self._fetched(self._reader.lost(link, now_s), now_s)
             case Told(topology):
                 self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
@@ -208,7 +206,7 @@ class ClientRelay:
             if self._draining:
                 self._reader.drain(now_s)
             yield from (each for each in farewell if isinstance(each, Note))
-            yield Leave([piece for each in farewell if isinstance(each, Send) for piece in each.pieces])
+            yield Leave([each for each in farewell if isinstance(each, Send)])
 
     # -------------------------------------------------------------------------------------------- answers
 
@@ -216,12 +214,12 @@ class ClientRelay:
         yield from commands
         yield from self._ready()
 
-    def _lane_answer(self, link: Link, frame: memoryview, now_s: float) -> Iterator[Command]:
+    def _lane_answer(self, link: LaneId, frame: memoryview, now_s: float) -> Iterator[Command]:
         try:
-            commands = self._reader.received(_NAMES[link], frame, now_s)
+            commands = self._reader.received(link, frame, now_s)
         except BrokerProtocolError as wrong:
             yield CloseLink(link, str(wrong), is_fault=True)
-            commands = self._reader.lost(_NAMES[link], now_s)
+            commands = self._reader.lost(link, now_s)
         yield from self._fetched(commands, now_s)
 
     def _fetched(self, commands: Iterable[fetching.Command], now_s: float) -> Iterator[Command]:
@@ -234,11 +232,11 @@ class ClientRelay:
         for command in commands:
             match command:
                 case fetching.OpenLane(lane, client_id):
-                    yield OpenLink(_LINKS[lane], client_id)
+                    yield OpenLink(lane, client_id)
                 case fetching.CloseLane(lane, why, is_fault):
-                    yield CloseLink(_LINKS[lane], why, is_fault)
+                    yield CloseLink(lane, why, is_fault)
                 case fetching.Ask(lane, frame):
-                    yield Send(_LINKS[lane], [frame])
+                    yield Send(lane, [frame])
                 case fetching.Learn(topics):
                     yield Learn(topics)
                 case fetching.Convert(jobs):

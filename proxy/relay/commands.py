@@ -2,10 +2,12 @@
 
 import enum
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.fetch.commands import LaneId
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
@@ -13,6 +15,7 @@ from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Topic
 
 __all__ = [
+    "PASS",
     "ClientFrame",
     "CloseLink",
     "Command",
@@ -41,15 +44,18 @@ __all__ = [
 ]
 
 
-class Link(enum.Enum):
-    """A client connection's own connections to its broker."""
+class Pass(enum.Enum):
+    """The connection to the client's broker that carries what passes as it came.
+
+    The client makes its own handshake on it. Lanes are opened with one, so that the broker's versions are known.
+    """
 
     PASS = "pass"  # noqa: S105
-    """Carries what passes as it came. The client makes its own handshake on it."""
-    PATIENT = "patient"
-    """A lane: carries Sidefetch's fetches. Opened with a handshake, so that the broker's versions are known."""
-    QUICK = "quick"
-    """The other lane."""
+
+
+PASS: Final = Pass.PASS
+Link = Pass | LaneId
+"""A client connection's own connections to brokers."""
 
 
 class Worker(enum.Enum):
@@ -159,7 +165,7 @@ Event = (
 
 @attrs.frozen
 class OpenLink:
-    """Connect to the client's broker; ``LinkOpened`` or ``LinkLost`` must follow."""
+    """Connect to a broker; ``LinkOpened`` or ``LinkLost`` must follow."""
 
     link: Link
     client_id: str | None
@@ -191,8 +197,8 @@ class Leave:
     ``LinkLost`` must not follow.
     """
 
-    pieces: Sequence[bytes | memoryview]
-    """Frames that close its sessions at the broker, to be sent on another connection; answers do not matter."""
+    farewell: Sequence[Send]
+    """Closes its sessions at brokers; to be sent on other connections, and answers do not matter."""
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from proxy.convert.versions.lift import Ask, AskCoordinator, Lift, Pieces, Steps, Work
 from proxy.convert.versions.table import LIFTS, TARGETS, serves
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
-from proxy.relay.commands import Command, DoWork, Errand, Link, OpenLink, Send, Worker
+from proxy.relay.commands import PASS, Command, DoWork, Errand, OpenLink, Send, Worker
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce
@@ -326,7 +326,7 @@ class PassThrough:
         self._is_open = True
         waiting, self._waiting = self._waiting, None
         if waiting:
-            yield Send(Link.PASS, waiting)
+            yield Send(PASS, waiting)
 
     def lost(self) -> None:
         """Brokers close what is idle: only a client that waits for something must hear of it.
@@ -347,10 +347,10 @@ class PassThrough:
         if owed is not None:
             self._owed.append(owed)
         if self._is_open:
-            yield Send(Link.PASS, framed)
+            yield Send(PASS, framed)
         elif self._waiting is None:
             self._waiting = list(framed)
-            yield OpenLink(Link.PASS, None)
+            yield OpenLink(PASS, None)
         else:
             self._waiting += framed
 

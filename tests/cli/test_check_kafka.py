@@ -11,10 +11,15 @@ from tests.kafka.cluster import KafkaCluster
 pytestmark = pytest.mark.kafka
 
 
-def check(bootstrap_servers: str) -> "subprocess.CompletedProcess[str]":
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SIDEFETCH_")}
-    command = [sys.executable, "-m", "proxy", "check", "--bootstrap-servers", bootstrap_servers]
+def check(bootstrap_servers: str, *options: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    environ |= {name: value for name, value in os.environ.items() if not name.startswith("SIDEFETCH_")}
+    command = [sys.executable, "-m", "proxy", "check", "--bootstrap-servers", bootstrap_servers, *options]
     return subprocess.run(command, capture_output=True, text=True, env=environ, check=False, timeout=60)
+
+
+def findings(done: "subprocess.CompletedProcess[str]", level: str) -> list[str]:
+    lines = done.stdout.partition("Findings\n")[2].splitlines()
+    return [line.split(maxsplit=1)[1] for line in lines if line.startswith(f"  {level} ")]
 
 
 @pytest.mark.parametrize(("fixture", "release"), [("kafka4", "Kafka 4.1 to 4.3"), ("kafka39", "Kafka 3.9")])
@@ -42,3 +47,22 @@ def test_where_nobody_answers_each_server_is_told_with_its_reason() -> None:
     assert first.startswith("  127.0.0.1:1: ")
     assert second.startswith("  127.0.0.1:2: ")
     assert "refused" in first
+
+
+def test_the_rack_is_found_and_what_it_means_is_told(kafka4: KafkaCluster) -> None:
+    done = check(kafka4.bootstrap, TOPOLOGY_ZONE="b")
+
+    assert done.returncode == 0
+    assert "this is in rack b (by env:TOPOLOGY_ZONE)" in findings(done, "note")
+    assert (
+        "of what nodes 1, 2, 3 lead, reads go to replicas in rack b where one is in sync (replica.selector.class"
+        " org.apache.kafka.common.replica.RackAwareReplicaSelector)" in findings(done, "ok")
+    )
+
+
+def test_a_rack_that_no_broker_has_is_warned_of(kafka4: KafkaCluster) -> None:
+    done = check(kafka4.bootstrap, "--rack", "eu-1a")
+
+    assert done.returncode == 0
+    (warned,) = [line for line in findings(done, "warning") if "loopback" not in line and "among" not in line]
+    assert warned.startswith("NO BROKER IS IN RACK eu-1a, where this is: their racks are a, b, c.")

@@ -1,12 +1,15 @@
 """What check concludes from what it has seen."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import attrs
 import pytest
 
-from proxy.cli.findings import BrokerSeen, ClusterSeen, Finding, judge, kafka_release, verdict
-from proxy.config import Address, Config, DownstreamConfig, PortRange, UpstreamConfig
+from proxy.cli.findings import judge, kafka_release, verdict
+from proxy.cli.seen import BrokerSeen, ClusterSeen, Finding
+from proxy.config import Address, Config, DownstreamConfig, PortRange, RoutingConfig, UpstreamConfig
+from proxy.config.rack import Miss, RackFound
 
 KAFKA = Address("kafka", 9092)
 CONFIG = Config(UpstreamConfig(bootstrap_servers=(KAFKA,)))
@@ -14,12 +17,23 @@ V43: Mapping[int, tuple[int, int]] = {1: (4, 18), 18: (0, 4)}
 V28: Mapping[int, tuple[int, int]] = {1: (0, 12), 18: (0, 3)}
 
 
-def broker(node: int, versions: Mapping[int, tuple[int, int]] = V43, rack: str | None = "a") -> BrokerSeen:
-    return BrokerSeen(node, Address(f"kafka-{node}", 9092), rack, versions)
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+IN_A = RackFound("a", "--rack")
 
 
-def found(*brokers: BrokerSeen, config: Config = CONFIG, through: Address = KAFKA) -> list[Finding]:
-    return judge(ClusterSeen("id", through, brokers), config, compiled=True)
+def broker(
+    node: int,
+    versions: Mapping[int, tuple[int, int]] = V43,
+    rack: str | None = "a",
+    selector_class: str | None = RACK_AWARE,
+) -> BrokerSeen:
+    return BrokerSeen(node, Address(f"kafka-{node}", 9092), rack, versions, selector_class=selector_class)
+
+
+def found(
+    *brokers: BrokerSeen, config: Config = CONFIG, through: Address = KAFKA, rack: RackFound = IN_A
+) -> list[Finding]:
+    return judge(ClusterSeen("id", through, brokers), config, rack, compiled=True)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +71,19 @@ def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
             "clients from Kafka 0.8 on are served: what nodes 1, 2, 3 dropped, such as Fetch below v4, is lifted,"
             " and records are converted",
         ),
-        Finding("note", "racks: a, b, c; reads go to the leaders all the same, for now"),
+        Finding(
+            "ok",
+            "of what nodes 1, 2, 3 lead, reads go to replicas in rack a where one is in sync"
+            f" (replica.selector.class {RACK_AWARE})",
+        ),
+        Finding("note", "this is in rack a (by --rack)"),
+        Finding("note", "the brokers' racks: a, b, c"),
     ]
     assert verdict(findings)
 
 
 def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
-    findings = judge(ClusterSeen("id", KAFKA, (broker(1),)), CONFIG, compiled=False)
+    findings = judge(ClusterSeen("id", KAFKA, (broker(1),)), CONFIG, IN_A, compiled=False)
 
     (slow,) = [finding for finding in findings if "C compiler" in finding.text]
     assert slow.level == "note"
@@ -74,7 +94,7 @@ def test_older_brokers_have_sessions_by_name() -> None:
     findings = found(broker(1, V28))
 
     assert any(f.level == "note" and "by topic name with node 1 (" in f.text for f in findings)
-    assert not any(f.level == "ok" for f in findings)
+    assert not any(f.level == "ok" and "sessions" in f.text for f in findings)
     assert verdict(findings)
 
 
@@ -104,7 +124,7 @@ def test_brokers_of_several_releases_are_told_apart() -> None:
 
 
 def test_missing_racks_are_warned_of() -> None:
-    none = found(broker(1, rack=None), broker(2, rack=None))
+    none = found(broker(1, rack=None), broker(2, rack=None), rack=RackFound(None, ""))
     some = found(broker(1, rack="a"), broker(2, rack=None))
 
     assert [f.text for f in none if f.level == "warning"] == [
@@ -146,3 +166,97 @@ def test_more_brokers_than_ports_is_a_failure() -> None:
 
     assert verdict(found(broker(1), broker(2), config=config))
     assert not verdict(found(broker(1), broker(2), broker(3), config=config))
+
+
+def texts(findings: list[Finding], *levels: str) -> list[str]:
+    return [finding.text for finding in findings if finding.level in levels]
+
+
+def selecting(selector: Literal["broker", "rack-aware", "leader"]) -> Config:
+    return attrs.evolve(CONFIG, routing=RoutingConfig(replica_selector=selector))
+
+
+@pytest.mark.parametrize(
+    ("racks", "told"), [(("a", "c"), "their racks are a, c"), ((None, None), "they have no racks at all")]
+)
+@pytest.mark.parametrize("selector", ["broker", "rack-aware", "leader"])
+def test_a_rack_that_no_broker_has_is_warned_of_loudly(
+    racks: tuple[str | None, ...], told: str, selector: Literal["broker", "rack-aware", "leader"]
+) -> None:
+    brokers = [broker(node, rack=rack) for node, rack in enumerate(racks)]
+
+    findings = found(*brokers, rack=RackFound("b", "env:ZONE"), config=selecting(selector))
+
+    (loud,) = [text for text in texts(findings, "warning") if text.startswith("NO BROKER IS IN RACK b")]
+    assert told in loud
+    assert "Remedy: --rack or broker.rack" in loud
+    assert not any("where one is in sync" in finding.text for finding in findings)
+    assert "this is in rack b (by env:ZONE)" in texts(findings, "note")
+    assert verdict(findings)
+
+
+def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None:
+    lost = RackFound(None, "", (Miss("env:ZONE", "not set"), Miss("file:/z", "it is empty", "fill it")))
+
+    findings = found(broker(1), rack=lost)
+
+    assert texts(findings, "warning") == [
+        "the rack is not told by file:/z: it is empty. Remedy: fill it",
+        "which rack this is in is not known, though brokers are in a: reads go to the leaders. Remedy: --rack, or a"
+        " place that --rack-from names (tried: env:ZONE: not set; file:/z: it is empty)",
+    ]
+
+
+def test_a_place_that_failed_is_no_warning_where_another_told_the_rack() -> None:
+    findings = found(broker(1), rack=RackFound("a", "env:Z", (Miss("file:/z", "it is empty", "fill it"),)))
+
+    assert texts(findings, "warning") == []
+    assert "the rack is not told by file:/z: it is empty. Remedy: fill it" in texts(findings, "note")
+
+
+@pytest.mark.parametrize("how", ["not looked for (--rack-from none)", "not looked for: leaders are read"])
+def test_a_rack_that_was_not_looked_for_is_no_warning(how: str) -> None:
+    findings = found(broker(1), rack=RackFound(None, how))
+
+    assert texts(findings, "warning") == []
+    assert f"which rack this is in was {how}" in texts(findings, "note")
+
+
+def test_a_cluster_without_a_selector_is_told_of_ours() -> None:
+    findings = found(broker(1), broker(2, selector_class=""), broker(3, selector_class=""))
+
+    (told,) = texts(findings, "warning")
+    assert told.startswith("no closest replica is chosen by nodes 2, 3 (no replica.selector.class)")
+    assert "Remedy: --replica-selector rack-aware" in told
+
+
+def test_that_the_brokers_do_not_tell_their_selector_is_told() -> None:
+    (told,) = [f for f in found(broker(1, selector_class=None)) if "unknown" in f.text]
+
+    assert told.level == "note"
+    assert "--replica-selector rack-aware does without" in told.text
+
+
+def test_another_selector_class_is_named_and_nothing_promised_of_it() -> None:
+    assert (
+        "of what node 1 lead, reads go to the replicas that it names (replica.selector.class com.example.Mine)"
+        in texts(found(broker(1, selector_class="com.example.Mine")), "ok")
+    )
+
+
+@pytest.mark.parametrize("selector_class", [RACK_AWARE, "", None])
+def test_our_own_selector_and_leaders_need_nothing_of_the_brokers(selector_class: str | None) -> None:
+    ours = found(broker(1, selector_class=selector_class), config=selecting("rack-aware"))
+    leaders = found(broker(1, selector_class=selector_class), config=selecting("leader"))
+
+    assert any("reads go to replicas in rack a where one is in sync" in text for text in texts(ours, "ok"))
+    assert "reads go to the leaders (--replica-selector leader)" in texts(leaders, "note")
+    assert not any("selector.class" in finding.text for finding in ours + leaders)
+
+
+def test_brokers_whose_followers_cannot_be_read_are_told() -> None:
+    findings = found(broker(1), broker(2, {1: (0, 10), 18: (0, 2)}), config=selecting("rack-aware"))
+
+    assert "of node 2 only leaders are read (below Fetch v11, which Kafka 2.3 brought)" in texts(
+        findings, "warning"
+    )

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import proxy.cli
 from proxy.cli import main
 from proxy.cli.check import report, settings_report
 from proxy.cli.extras import needs_demo_extra
-from proxy.cli.findings import BrokerSeen, ClusterSeen, judge
+from proxy.cli.findings import judge
 from proxy.cli.options import settings_of
+from proxy.cli.seen import BrokerSeen, ClusterSeen
 from proxy.cli.settings import load
 from proxy.config import OPTIONS, Address
+from proxy.config.rack import RackFound
 from proxy.errors import ConfigError
 
 
@@ -181,9 +184,11 @@ def test_check_shows_each_setting_with_its_value_and_source() -> None:
     lines = settings_report(settings).splitlines()
 
     assert [line.split()[0] for line in lines] == ["Settings", *(option.name for option in OPTIONS)]
-    assert "  bootstrap-servers  a:1,b:2           flag --bootstrap-servers" in lines
-    assert "  grace              60s               environment SIDEFETCH_GRACE" in lines
-    assert "  advertise          -                 default" in lines
+    cells = [re.split(" {2,}", line.strip()) for line in lines]
+    assert ["bootstrap-servers", "a:1,b:2", "flag --bootstrap-servers"] in cells
+    assert ["grace", "60s", "environment SIDEFETCH_GRACE"] in cells
+    assert ["advertise", "-", "default"] in cells
+    assert len({line.index(cell[2]) for line, cell in zip(lines[1:], cells[1:], strict=True)}) == 1
 
 
 def test_check_reports_brokers_findings_and_a_verdict() -> None:
@@ -194,7 +199,7 @@ def test_check_reports_brokers_findings_and_a_verdict() -> None:
     )
     seen = ClusterSeen("id", Address("a", 1), brokers)
 
-    lines = report(seen, judge(seen, settings.config)).splitlines()
+    lines = report(seen, judge(seen, settings.config, RackFound(None, ""))).splitlines()
 
     assert lines[:4] == [
         "Cluster id, by way of a:1",

@@ -1,7 +1,7 @@
 """``sidefetch run`` as its users run it: how it starts, and how it ends."""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,14 +17,14 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
 @asynccontextmanager
-async def serving(*more: str) -> AsyncIterator[tuple[Command, str]]:
+async def serving(*more: str, env: Mapping[str, str] | None = None) -> AsyncIterator[tuple[Command, str]]:
     """Sidefetch in front of a cluster, and where it listens."""
     port = free_port_range(4)
     bootstrap = f"127.0.0.1:{port}"
     options = ("--listen", bootstrap, "--broker-ports", f"{port + 1}-{port + 3}", "--grace", "60s", *more)
     async with (
         embedded_cluster() as cluster,
-        started("run", "--bootstrap-servers", cluster.bootstrap, *options) as sidefetch,
+        started("run", "--bootstrap-servers", cluster.bootstrap, *options, env=env) as sidefetch,
     ):
         await sidefetch.until("cluster-found")
         yield sidefetch, bootstrap
@@ -63,7 +63,9 @@ async def test_a_second_signal_ends_it_now_whoever_is_there(number: signal.Signa
 async def test_a_port_that_is_taken_is_named() -> None:
     async with (
         serving() as (sidefetch, bootstrap),
-        started("run", "--bootstrap-servers", "127.0.0.1:1", "--listen", bootstrap) as another,
+        started(
+            *("run", "--bootstrap-servers", "127.0.0.1:1", "--listen", bootstrap, "--log-level", "warning")
+        ) as another,
     ):
         code = await another.end()
         sidefetch.signal(signal.SIGTERM)
@@ -121,3 +123,14 @@ async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothin
 
     assert "stopping" not in sidefetch.output
     assert "Traceback" not in sidefetch.output
+
+
+async def test_the_rack_is_found_before_anybody_is_served() -> None:
+    async with serving(env={"TOPOLOGY_ZONE": "nowhere"}) as (sidefetch, _):
+        await sidefetch.until("no-broker-in-rack")
+        sidefetch.signal(signal.SIGTERM)
+        await sidefetch.end()
+
+    assert "info rack-found rack=nowhere how=env:TOPOLOGY_ZONE" in sidefetch.lines[0]
+    (warned,) = [line for line in sidefetch.lines if "no-broker-in-rack" in line]
+    assert "warning no-broker-in-rack rack=nowhere racks=a,b,c" in warned

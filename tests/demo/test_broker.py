@@ -362,6 +362,131 @@ async def test_epoch_ends_are_told_by_the_leader(cluster: EmbeddedCluster) -> No
     assert {p.error_code for p in follower.topics[0].partitions} == {ErrorCode.not_leader_or_follower}
 
 
+@pytest.fixture
+async def racks() -> AsyncIterator[EmbeddedCluster]:
+    """Rack-aware; 4 and 5 are in the racks of 1 and 2."""
+    async with embedded_cluster(5, is_rack_aware=True) as cluster:
+        yield cluster
+
+
+async def preferred(cluster: EmbeddedCluster, node: int, rack: str, version: int = 12, **asked: int) -> int:
+    """Which replica that broker would have a client in *rack* read; -1 for itself."""
+    request = fetch_of({"topic": "t"}, {"partition": 0, **asked}, rack_id=rack)
+    partition = await fetched(cluster, node, version, request)
+    assert partition.error_code == ErrorCode.none
+    assert bool(partition.records) is (partition.preferred_read_replica == -1)
+    return int(partition.preferred_read_replica)
+
+
+async def test_the_leader_names_the_replica_in_the_clients_rack(racks: EmbeddedCluster) -> None:
+    racks.create_topic("t", assignment=[[1, 2, 3]])
+    racks.append("t", 0, [b"a"])
+
+    assert [await preferred(racks, 1, rack) for rack in ("a", "b", "c", "d", "")] == [-1, 2, 3, -1, -1]
+
+
+async def test_a_leader_in_the_rack_is_read_itself_and_else_the_highest_node_id_decides(
+    racks: EmbeddedCluster,
+) -> None:
+    racks.create_topic("t", assignment=[[1, 4, 2, 5]])
+    racks.append("t", 0, [b"a"])
+
+    assert await preferred(racks, 1, "a") == -1
+    assert await preferred(racks, 1, "b") == 5
+    racks.stop(5)
+    assert await preferred(racks, 1, "b") == 2
+    racks.stop(2)
+    assert await preferred(racks, 1, "b") == -1
+
+
+async def test_followers_name_nobody_and_serve(racks: EmbeddedCluster) -> None:
+    racks.create_topic("t", assignment=[[1, 2, 3]])
+    racks.append("t", 0, [b"a"])
+
+    assert [await preferred(racks, 2, rack) for rack in ("a", "b", "c", "")] == [-1] * 4
+
+
+@pytest.mark.parametrize(("version", "named"), [(10, -1), (11, 2), (12, 2)])
+async def test_a_closest_replica_is_named_from_version_11_on(
+    racks: EmbeddedCluster, version: int, named: int
+) -> None:
+    racks.create_topic("t", assignment=[[1, 2]])
+    racks.append("t", 0, [b"a"])
+    request = fetch_of({"topic": "t"}, {"partition": 0}, **({"rack_id": "b"} if version >= 11 else {}))
+
+    partition = await fetched(racks, 1, version, request)
+
+    assert getattr(partition, "preferred_read_replica", -1) == named
+
+
+async def test_a_cluster_without_a_selector_names_nobody(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("t", assignment=[[1, 2, 3]])
+    cluster.append("t", 0, [b"a"])
+
+    assert await preferred(cluster, 1, "b") == -1
+
+
+async def test_who_is_sent_elsewhere_is_told_at_once_and_of_the_log(racks: EmbeddedCluster) -> None:
+    racks.create_topic("t", assignment=[[1, 2]])
+    racks.append("t", 0, [b"a", b"b"])
+    request = fetch_of(
+        {"topic": "t"}, {"partition": 0, "fetch_offset": 2}, rack_id="b", max_wait=60_000, min_bytes=1
+    )
+
+    with trio.fail_after(5):
+        partition = await fetched(racks, 1, 12, request)
+
+    assert (partition.preferred_read_replica, partition.records or b"") == (2, b"")
+    assert (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset) == (2, 2, 0)
+
+
+async def test_an_offset_that_no_replica_has_is_the_leaders_to_refuse(racks: EmbeddedCluster) -> None:
+    racks.create_topic("t", assignment=[[1, 2]])
+    racks.append("t", 0, [b"a", b"b"])
+    racks.trim("t", 0, 1)
+
+    for offset in (0, 3):
+        request = fetch_of({"topic": "t"}, {"partition": 0, "fetch_offset": offset}, rack_id="b")
+        partition = await fetched(racks, 1, 12, request)
+        assert (partition.error_code, partition.preferred_read_replica) == (ErrorCode.offset_out_of_range, -1)
+
+
+async def test_epochs_are_looked_at_before_anybody_is_sent_elsewhere(racks: EmbeddedCluster) -> None:
+    racks.create_topic("t", assignment=[[1, 2]])
+    racks.append("t", 0, [b"a"])
+    request = fetch_of({"topic": "t"}, {"partition": 0, "current_leader_epoch": 5}, rack_id="b")
+
+    assert (await fetched(racks, 1, 12, request)).error_code == ErrorCode.unknown_leader_epoch
+
+
+async def test_a_session_tells_of_the_closest_replica_until_the_partition_is_forgotten(
+    racks: EmbeddedCluster,
+) -> None:
+    racks.create_topic("t", assignment=[[1, 2]])
+    async with connect(address(racks, 1)) as connection:
+        request = fetch_of({"topic": "t"}, {"partition": 0}, rack_id="b", session_epoch=0)
+        created = await connection.call("fetch", 12, request)
+        again = await connection.call(
+            "fetch", 12, {"session_id": created.session_id, "session_epoch": 1, "rack_id": "b"}
+        )
+
+    told = [each.responses[0].partitions[0].preferred_read_replica for each in (created, again)]
+    assert told == [2, 2]
+
+
+async def test_bytes_of_records_are_counted_by_rack(racks: EmbeddedCluster) -> None:
+    racks.create_topic("t", assignment=[[1, 2]])
+    racks.append("t", 0, [b"a"])
+    size = racks.partition("t", 0).log.read(0, 1000, at_least_one=True)
+    assert await preferred(racks, 1, "b") == 2
+    assert racks.record_bytes == {"a": 0, "b": 0, "c": 0}
+    for node, times in ((1, 1), (2, 3)):
+        for _ in range(times):
+            await preferred(racks, node, "")
+
+    assert racks.record_bytes == {"a": len(size), "b": 3 * len(size), "c": 0}
+
+
 async def test_brokers_count_what_fetches_cost(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1], [1]])
     asks = [{"partition": 0}, {"partition": 1}]

@@ -8,7 +8,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
-from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
+from proxy.fetch.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.wire.fetch import TopicId
 from tests.wire.entities import item_type, made
 
@@ -29,7 +29,9 @@ def metadata(
 
     def partition(index: int, leader: int, epoch: int) -> Any:
         epochs = {"leader_epoch": epoch} if version >= 7 else {}
-        return made(partition_kind, partition_index=index, leader_id=leader, **epochs)
+        offline = {"offline_replicas": (3,)} if version >= 5 else {}
+        replicas = {"replica_nodes": (1, 2, 3), "isr_nodes": (1, 3)}
+        return made(partition_kind, partition_index=index, leader_id=leader, **replicas, **epochs, **offline)
 
     def topic(name: str | None, topic_id: UUID | None, leaders: dict[int, tuple[int, int]]) -> Any:
         ids = {"topic_id": topic_id} if version >= 10 else {}
@@ -51,7 +53,9 @@ def test_metadata_of_every_version_is_taken_in_with_what_it_tells(version: int) 
 
     epochs = (5, 6) if version >= 7 else (-1, -1)
     leaders = {0: Leader(BrokerId(1), epochs[0]), 1: Leader(BrokerId(2), epochs[1])}
-    info = TopicInfo("orders", ID_ONE if version >= 10 else None, 0, leaders)
+    gone = (3,) if version < 5 else ()
+    replicas = Replicas(tuple(map(BrokerId, (1, 2, *gone))), tuple(map(BrokerId, (1, *gone))))
+    info = TopicInfo("orders", ID_ONE if version >= 10 else None, 0, leaders, dict.fromkeys((0, 1), replicas))
     assert view.topic("orders") == info
     assert view.topic(ID_ONE) == (info if version >= 10 else None)
     rack = "a" if version >= 1 else None

@@ -16,11 +16,14 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from proxy.bypass import Bypass
+from proxy.fetch.commands import LaneId, LaneKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
-from proxy.fetch.topology import Broker, BrokerId, Leader, TopicInfo, Topology
+from proxy.fetch.routes import Selector, Source
+from proxy.fetch.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
+    PASS,
     ClientFrame,
     Command,
     DoWork,
@@ -30,6 +33,7 @@ from proxy.relay.commands import (
     LinkFrame,
     LinkLost,
     LinkOpened,
+    Pass,
     Reply,
     Send,
     Tick,
@@ -42,11 +46,19 @@ from proxy.wire.fetch import TopicId
 from tests.pieces import joined
 from tests.wire.entities import item_type, made
 
-__all__ = ["Asked", "Part", "Play", "of_type", "topology"]
+__all__ = ["PATIENT", "QUICK", "Asked", "Part", "Play", "lane", "of_type", "topology"]
 
 C = TypeVar("C")
 TOPIC_ID = uuid.UUID(int=7)
 NEWEST = 18
+
+
+def lane(node_id: int, *, quick: bool = False, rackless: bool = False) -> LaneId:
+    return LaneId(Source(BrokerId(node_id), rackless), LaneKind.QUICK if quick else LaneKind.PATIENT)
+
+
+PATIENT = lane(1)
+QUICK = lane(1, quick=True)
 
 
 @attrs.frozen
@@ -57,6 +69,9 @@ class Part:
     high_watermark: int = 100
     records: bytes = b""
     aborted: tuple[tuple[int, int], ...] | None = None
+    preferred: int = -1
+    diverging: tuple[int, int] | None = None
+    """(epoch, end offset)."""
 
 
 @attrs.frozen
@@ -74,6 +89,9 @@ class Asked:
     max_wait_ms: int
     min_bytes: int
     isolation: int
+    rack: str = ""
+    looks_back: Mapping[int, int] = attrs.field(factory=dict)
+    """Last fetched epochs, where there are any."""
 
 
 def topology(
@@ -82,11 +100,18 @@ def topology(
     leaders: Mapping[int, int] | None = None,
     epoch: int = 5,
     topic_id: uuid.UUID = TOPIC_ID,
+    in_sync: Sequence[int] = (1, 2, 3),
+    online: Sequence[int] = (1, 2, 3),
+    racks: Sequence[str | None] = ("a", "b", "c"),
 ) -> Topology:
-    """Topic ``t`` in a cluster of nodes 1 and 2."""
+    """Topic ``t`` in a cluster of nodes 1, 2 and 3, all of which have replicas."""
+    replicas = Replicas(*(tuple(BrokerId(node) for node in each) for each in (online, in_sync)))
     led = {p: Leader(BrokerId((leaders or {}).get(p, 1)), epoch) for p in range(partitions)}
-    info = TopicInfo("t", TopicId(topic_id.bytes), 0, led)
-    brokers = {BrokerId(n): Broker(BrokerId(n), "broker.internal", 19000 + n, None) for n in (1, 2)}
+    info = TopicInfo("t", TopicId(topic_id.bytes), 0, led, dict.fromkeys(range(partitions), replicas))
+    brokers = {
+        BrokerId(node): Broker(BrokerId(node), "broker.internal", 19000 + node, rack)
+        for node, rack in enumerate(racks, start=1)
+    }
     return Topology("cluster", brokers, {"t": info, TopicId(topic_id.bytes): info})
 
 
@@ -104,15 +129,19 @@ class Play:
         broker_fetch: int = NEWEST,
         patience_s: float = 0,
         policy: Policy = DEFAULT_POLICY,
+        rack: str = "",
+        selector: Selector = Selector.BROKER,
         works: bool = True,
     ) -> None:
         """*works*: what takes long is done at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
-        reading = Reading(patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy)
+        self.reading = Reading(
+            patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy, rack=rack, selector=selector
+        )
         self._works = works
-        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, reading)
+        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self.reading)
         self.bypass = Bypass()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
@@ -133,7 +162,7 @@ class Play:
         while pending:
             for command in self.relay.handle(pending.pop(0), self.now_s):
                 match command:
-                    case Send(Link.PASS, pieces):
+                    case Send(Pass.PASS, pieces):
                         self.passed.append(b"".join(pieces))
                     case Send(link, pieces):
                         self._last[link] = self._read_fetch(link, b"".join(pieces))
@@ -146,7 +175,7 @@ class Play:
 
     def open(self, link: Link) -> list[Command]:
         """The link has come up; the lane to a broker that serves Fetch up to ``broker_fetch``."""
-        ranges = {} if link is Link.PASS else {1: VersionRange(0, self.broker_fetch)}
+        ranges = {} if link is PASS else {1: VersionRange(0, self.broker_fetch)}
         return self.handle(LinkOpened(link, ranges))
 
     def fetch(
@@ -185,7 +214,7 @@ class Play:
         self,
         parts: Mapping[int, Part],
         *,
-        link: Link = Link.PATIENT,
+        link: Link = PATIENT,
         session_id: int | None = None,
         error: int = 0,
         throttle_ms: int = 0,
@@ -214,7 +243,7 @@ class Play:
         return self.handle(LinkFrame(link, memoryview(frame)[4:]))
 
     def asked_on(self, link: Link) -> list[Asked]:
-        return [asked for asked in self.asked if asked.link is link]
+        return [asked for asked in self.asked if asked.link == link]
 
     def wait(self, seconds: float) -> list[Command]:
         """Time passes, and whatever it was waited for is done."""
@@ -238,7 +267,7 @@ class Play:
         offsets = dict.fromkeys(partitions, 0)
         idle = dict.fromkeys(partitions, Part())
         self.fetch(offsets, version=version)
-        self.open(Link.PATIENT)
+        self.open(PATIENT)
         self.wait(0.5)
         self.answer(idle)
         self.fetch(offsets, version=version)
@@ -264,6 +293,8 @@ class Play:
             round(body.max_wait.total_seconds() * 1000),
             body.min_bytes,
             body.isolation_level,
+            getattr(body, "rack_id", ""),
+            {part.partition: epoch for part in parts if (epoch := getattr(part, "last_fetched_epoch", -1)) != -1},
         )
 
 
@@ -277,7 +308,13 @@ def _parts(topic_type: Any, parts: Mapping[int, Part]) -> Iterable[Any]:
                 made(aborted_type, producer_id=i64(producer), first_offset=i64(first))
                 for producer, first in part.aborted
             )
-        offsets = {"last_stable_offset": i64(part.high_watermark), "log_start_offset": i64(0)}
+        offsets: dict[str, Any] = {"last_stable_offset": i64(part.high_watermark), "log_start_offset": i64(0)}
+        if part.preferred != -1:
+            offsets["preferred_read_replica"] = i32(part.preferred)
+        if part.diverging is not None:
+            epoch, end_offset = part.diverging
+            diverging_type = get_type_hints(kind)["diverging_epoch"]
+            offsets["diverging_epoch"] = made(diverging_type, epoch=i32(epoch), end_offset=i64(end_offset))
         names = set(kind.__dataclass_fields__)
         yield made(
             kind,

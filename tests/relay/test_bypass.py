@@ -10,11 +10,11 @@ from kio.static.primitive import i16, i32
 from proxy.bypass import Bypass
 from proxy.errors import ClientProtocolError
 from proxy.fetch.topology import Topology
-from proxy.relay.commands import Command, Delivered, Draining, Leave, Link, LinkFrame, Note, OpenLink, Reply
+from proxy.relay.commands import PASS, Command, Delivered, Draining, Leave, LinkFrame, Note, OpenLink, Reply
 from proxy.trace import SessionRecord
 from proxy.wire import messages
 from tests.pieces import joined
-from tests.relay.playbook import TOPIC_ID, Part, Play, learnt, of_type, parts_of, told
+from tests.relay.playbook import PATIENT, TOPIC_ID, Part, Play, learnt, of_type, parts_of, told
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
@@ -25,7 +25,7 @@ BY_TOPIC = Bypass.parse("topic:t")
 def passing(bypass: Bypass = ALL) -> Play:
     play = Play()
     play.bypass = bypass
-    play.open(Link.PASS)
+    play.open(PASS)
     return play
 
 
@@ -33,7 +33,7 @@ def brokers_answer(correlation_id: int, *, version: int = 11, **options: Any) ->
     """With its size, and as it comes."""
     kind: Any = load_response_schema(i16(1), i16(version))
     frame = messages.response_frame(correlation_id, made(kind, **options))
-    return frame, LinkFrame(Link.PASS, memoryview(frame)[4:])
+    return frame, LinkFrame(PASS, memoryview(frame)[4:])
 
 
 def correlation_ids(frames: list[bytes]) -> list[int]:
@@ -63,15 +63,15 @@ def test_a_fetch_that_does_not_match_is_read_for(bypass: str) -> None:
     play = Play()
     play.bypass = Bypass.parse(bypass)
 
-    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(Link.PATIENT, "the-client")]
+    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(PATIENT, "the-client")]
 
 
 def test_it_opens_the_pass_through_link_like_any_request() -> None:
     play = Play()
     play.bypass = ALL
 
-    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(Link.PASS, None)]
-    play.open(Link.PASS)
+    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(PASS, None)]
+    play.open(PASS)
 
     assert correlation_ids(play.passed) == [1]
 
@@ -99,7 +99,7 @@ def test_an_id_that_is_not_known_yet_is_learnt_by_reading_and_passes_then() -> N
     known, play.known = play.known, Topology()
 
     commands = play.fetch({0: 0}, version=13)
-    commands += play.open(Link.PATIENT)
+    commands += play.open(PATIENT)
     assert learnt(commands) == [frozenset({TOPIC_ID.bytes})]
     play.tell(known)
     play.answer({0: IDLE})
@@ -145,11 +145,11 @@ def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: 
 
     play.bypass = Bypass.parse(bypass)
     (lost,) = told(goes_on(play, 1))
-    closing = play._read_fetch(Link.PASS, play.passed.pop())
+    closing = play._read_fetch(PASS, play.passed.pop())
     assert (closing.session_id, closing.epoch, dict(closing.offsets)) == (7, -1, {})
     assert of_type(Reply, play.handle(brokers_answer(101)[1])) == []
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     (answer,) = told(play.answer({0: IDLE}))
 
     assert lost.error_code == 70
@@ -176,7 +176,7 @@ def test_what_follows_a_session_that_was_left_is_not_taken_for_a_part_of_it() ->
 def test_a_fetch_in_the_readers_hands_is_finished_there_and_answers_keep_their_order() -> None:
     play = Play()
     play.established(0)
-    play.open(Link.PASS)
+    play.open(PASS)
     play.fetch({0: 0}, correlation_id=1)
     play.bypass = ALL
     play.fetch({0: 0}, correlation_id=2)
@@ -200,7 +200,7 @@ def left(play: Play, fetches: int = 3) -> list[Any]:
 def read_before() -> Play:
     play = Play()
     play.established(0)
-    play.open(Link.PASS)
+    play.open(PASS)
     play.bypass = ALL
     return play
 
@@ -212,7 +212,7 @@ def test_the_session_of_a_client_that_has_left_is_closed_and_its_lane_too() -> N
     commands = play.fetch({0: 0}, correlation_id=9)
 
     (leave,) = of_type(Leave, commands)
-    closing = play._read_fetch(Link.PASS, b"".join(leave.pieces))
+    closing = play._read_fetch(PASS, b"".join(leave.farewell[0].pieces))
     assert (closing.session_id, closing.epoch) == (7, -1)
     assert [note.record for note in of_type(Note, commands)] == [SessionRecord(1, 7, "closed", 1)]
     assert play.relay.farewell() == []
@@ -223,7 +223,7 @@ def test_the_session_of_a_client_that_has_left_is_closed_and_its_lane_too() -> N
 def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
     play = Play()
     play.established(0)
-    play.open(Link.PASS)
+    play.open(PASS)
     play.fetch({0: 0}, correlation_id=1)
     play.bypass = ALL
     assert of_type(Leave, left(play)) == []
@@ -239,8 +239,8 @@ def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> N
     play.bypass = Bypass()
     play.asked.clear()
 
-    assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(Link.PATIENT, "the-client")]
-    play.open(Link.PATIENT)
+    assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(PATIENT, "the-client")]
+    play.open(PATIENT)
     (answer,) = told(play.answer({0: Part(high_watermark=8)}))
 
     assert [(asked.session_id, asked.epoch, dict(asked.offsets)) for asked in play.asked] == [(0, -1, {0: 5})]
@@ -266,7 +266,7 @@ def test_who_comes_back_while_draining_does_not_wait_for_long() -> None:
     play.bypass = Bypass()
 
     play.fetch({0: 0})
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
 
     assert play.asked[-1].max_wait_ms == 100
 
@@ -276,7 +276,7 @@ def test_what_was_read_is_told_with_its_request_and_what_passed_is_not() -> None
     play.established(0)
     play.fetch({0: 4})
     (delivered,) = of_type(Delivered, play.answer({0: Part(records=b"R")}))
-    play.open(Link.PASS)
+    play.open(PASS)
     play.bypass = ALL
 
     assert delivered.request.version == 11

@@ -9,11 +9,11 @@ from kio.static.primitive import i16, i32
 
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.fetch.topology import Topology
-from proxy.relay.commands import CloseLink, Draining, Link, LinkFrame, OpenLink, Reply, Tick
+from proxy.relay.commands import PASS, CloseLink, Draining, LinkFrame, OpenLink, Reply, Tick
 from proxy.wire import messages
 from proxy.wire.headers import RequestHeader, write_request_header
 from tests.pieces import joined
-from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
+from tests.relay.playbook import PATIENT, Part, Play, learnt, of_type, parts_of, told, topology
 from tests.wire.entities import made
 
 IDLE = Part()
@@ -30,7 +30,7 @@ def produce(correlation_id: int, acks: int) -> bytes:
 
 
 def plain_answer(correlation_id: int, rest: bytes = b"rest") -> LinkFrame:
-    return LinkFrame(Link.PASS, memoryview(struct.pack(">i", correlation_id) + rest))
+    return LinkFrame(PASS, memoryview(struct.pack(">i", correlation_id) + rest))
 
 
 # ------------------------------------------------------------------------------------ sessions upstream
@@ -40,8 +40,8 @@ def test_the_first_fetch_asks_for_no_session_the_second_for_one_the_third_is_wit
     play = Play()
     offsets, idle = {0: 10, 1: 20}, {0: IDLE, 1: IDLE}
 
-    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(Link.PATIENT, "the-client")]
-    play.open(Link.PATIENT)
+    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(PATIENT, "the-client")]
+    play.open(PATIENT)
     play.answer(idle)
     play.fetch(offsets)
     play.answer(idle, session_id=7)
@@ -107,8 +107,8 @@ def test_a_lost_fetch_is_asked_again_in_full_and_replaces_the_session() -> None:
     play.established(0, 1)
 
     play.fetch({0: 5, 1: 0})
-    assert of_type(OpenLink, play.lose(Link.PATIENT)) == [OpenLink(Link.PATIENT, "the-client")]
-    play.open(Link.PATIENT)
+    assert of_type(OpenLink, play.lose(PATIENT)) == [OpenLink(PATIENT, "the-client")]
+    play.open(PATIENT)
 
     assert (play.asked[-1].session_id, play.asked[-1].epoch) == (7, 0)
     assert dict(play.asked[-1].offsets) == {0: 5, 1: 0}
@@ -118,9 +118,9 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
     play = Play()
     play.established(0)
 
-    (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) is Link.PATIENT]
+    (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) == PATIENT]
 
-    asked = play._read_fetch(Link.PATIENT, joined(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
+    asked = play._read_fetch(PATIENT, joined(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
     assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
     assert play.relay.farewell() == []
 
@@ -131,7 +131,7 @@ def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:
     for _ in range(3):
         play.fetch({0: 0, 1: 0})
         if not play.asked:
-            play.open(Link.PATIENT)
+            play.open(PATIENT)
         play.answer({0: IDLE, 1: IDLE})
 
     assert [dict(asked.offsets) for asked in play.asked] == [{0: 0, 1: 0}] * 3
@@ -143,7 +143,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
     offsets, idle = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), IDLE)
 
     play.fetch(offsets)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     play.answer(idle)
     play.fetch(offsets)
 
@@ -157,7 +157,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
 def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(version: int) -> None:
     play = Play()
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)})
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)}, session_id=7)
@@ -173,7 +173,7 @@ def test_what_has_brought_records_is_asked_for_last_whatever_the_clients_order()
     play = Play(broker_fetch=6)
     at, turns = dict.fromkeys(range(4), 0), []
     play.fetch(at, version=5)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     for _ in range(8):
         first = next(iter(play.asked[-1].offsets))
         turns.append(first)
@@ -224,7 +224,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
     play = Play(topology(leaders={1: 2}))
 
     commands = play.fetch({0: 0, 1: 0})
-    commands += play.open(Link.PATIENT)
+    commands += play.open(PATIENT)
     assert learnt(commands) == [frozenset({"t"})]
     play.tell(topology(leaders={1: 2}))
     (answer,) = told(play.answer({0: IDLE}))
@@ -236,7 +236,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
 def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so() -> None:
     play = Play(topology(epoch=5))
     play.fetch({0: 0}, version=4)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
 
     assert dict(play.asked[-1].leader_epochs) == {0: 5}
 
@@ -244,7 +244,7 @@ def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so(
 def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
     play = Play()
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     (answer,) = told(play.answer({0: IDLE}))
 
     assert answer.session_id == 0
@@ -273,7 +273,7 @@ def test_a_follower_is_refused() -> None:
 def test_the_broker_is_given_the_clients_wait() -> None:
     play = Play()
     play.fetch({0: 0})
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
 
     assert play.asked[-1].max_wait_ms == 500
 
@@ -342,8 +342,8 @@ def test_who_stays_while_draining_waits_a_little_and_does_not_ask_in_a_tight_loo
 def test_what_passes_goes_as_the_bytes_it_came_in() -> None:
     play = Play()
 
-    assert of_type(OpenLink, play.request(heartbeat(1))) == [OpenLink(Link.PASS, None)]
-    play.open(Link.PASS)
+    assert of_type(OpenLink, play.request(heartbeat(1))) == [OpenLink(PASS, None)]
+    play.open(PASS)
     play.request(heartbeat(2))
     (reply,) = of_type(Reply, play.handle(plain_answer(1)))
 
@@ -355,7 +355,7 @@ def test_an_answer_waits_for_the_fetch_that_was_asked_before() -> None:
     play = Play()
     play.established(0)
     play.request(heartbeat(1))
-    play.open(Link.PASS)
+    play.open(PASS)
     play.handle(plain_answer(1))
 
     play.fetch({0: 0}, correlation_id=2)
@@ -370,7 +370,7 @@ def test_a_fetch_that_waits_stops_nothing_behind_it_upstream() -> None:
     play = Play()
     play.established(0)
     play.request(heartbeat(1))
-    play.open(Link.PASS)
+    play.open(PASS)
 
     play.fetch({0: 0}, correlation_id=2)
     play.request(heartbeat(3))
@@ -395,7 +395,7 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
 def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> None:
     play = Play(Topology())
     play.fetch({0: 0}, correlation_id=1)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     play.fetch({0: 0}, correlation_id=2)
     play.tell(topology())
 
@@ -406,7 +406,7 @@ def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> No
 def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
     play = Play()
     play.request(produce(1, acks=0))
-    play.open(Link.PASS)
+    play.open(PASS)
     play.request(heartbeat(2))
 
     (reply,) = of_type(Reply, play.handle(plain_answer(2)))
@@ -417,7 +417,7 @@ def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
 def test_an_answer_out_of_order_or_to_nothing_is_the_brokers_fault() -> None:
     play = Play()
     play.request(heartbeat(1))
-    play.open(Link.PASS)
+    play.open(PASS)
     with pytest.raises(BrokerProtocolError, match="out of order"):
         play.handle(plain_answer(2))
 
@@ -430,18 +430,18 @@ def test_an_answer_on_the_lane_to_another_fetch_closes_the_lane_only() -> None:
     play = Play()
     play.established(0)
     play.fetch({0: 0})
-    play._correlation_ids[Link.PATIENT] += 1
+    play._correlation_ids[PATIENT] += 1
 
     commands = play.answer({})
 
-    assert [command.link for command in of_type(CloseLink, commands)] == [Link.PATIENT]
-    assert of_type(OpenLink, commands) == [OpenLink(Link.PATIENT, "the-client")]
+    assert [command.link for command in of_type(CloseLink, commands)] == [PATIENT]
+    assert of_type(OpenLink, commands) == [OpenLink(PATIENT, "the-client")]
 
 
 def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:
     play = Play()
     play.request(heartbeat(0))
-    play.open(Link.PASS)
+    play.open(PASS)
     for number in range(1, 63):
         play.request(heartbeat(number))
         assert play.relay.takes_requests
@@ -457,27 +457,27 @@ def test_a_connection_is_not_read_while_what_it_sent_waits_for_the_broker_to_be_
     play.request(produce(1, acks=0))
     assert not play.relay.takes_requests
 
-    play.open(Link.PASS)
+    play.open(PASS)
     assert play.relay.takes_requests
 
 
 def test_a_broker_that_closes_an_idle_connection_is_not_shown_to_the_client() -> None:
     play = Play()
     play.request(heartbeat(1))
-    play.open(Link.PASS)
+    play.open(PASS)
     play.handle(plain_answer(1))
 
-    assert play.lose(Link.PASS) == []
-    assert of_type(OpenLink, play.request(heartbeat(2))) == [OpenLink(Link.PASS, None)]
+    assert play.lose(PASS) == []
+    assert of_type(OpenLink, play.request(heartbeat(2))) == [OpenLink(PASS, None)]
 
 
 def test_a_broker_that_goes_while_it_owes_an_answer_ends_the_connection() -> None:
     play = Play()
     play.request(heartbeat(1))
-    play.open(Link.PASS)
+    play.open(PASS)
 
     with pytest.raises(BrokerUnavailable):
-        play.lose(Link.PASS)
+        play.lose(PASS)
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\1", b"\0\1\0\x0b\0\0\0\1\xff\xff\0"])

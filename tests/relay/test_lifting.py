@@ -11,11 +11,11 @@ from proxy.convert.versions import produce as produce_lift
 from proxy.demo.messages import encode_request, encode_response, read_request, read_response
 from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.relay.commands import (
+    PASS,
     Command,
     DoWork,
     Errand,
     ErrandDone,
-    Link,
     LinkFrame,
     OpenLink,
     Reply,
@@ -57,7 +57,7 @@ def heartbeat(correlation_id: int) -> bytes:
 
 
 def answered(key: int, version: int, correlation_id: int, said: Mapping[str, Any]) -> LinkFrame:
-    return LinkFrame(Link.PASS, memoryview(encode_response(key, version, correlation_id, said))[4:])
+    return LinkFrame(PASS, memoryview(encode_response(key, version, correlation_id, said))[4:])
 
 
 def serving(ranges: Mapping[int, tuple[int, int]], *, version: int = 0, correlation_id: int = 0) -> LinkFrame:
@@ -114,8 +114,8 @@ def started(ranges: Mapping[int, tuple[int, int]] | None = KAFKA_4) -> Play:
     """A connection whose client has asked what the broker serves, unless *ranges* is None."""
     play = Play(works=False)
     play.request(heartbeat(99))
-    play.open(Link.PASS)
-    play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 99))))
+    play.open(PASS)
+    play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 99))))
     if ranges is not None:
         play.request(encode_request(API_VERSIONS, 0, 98, "the-client", {}))
         play.handle(serving(ranges, correlation_id=98))
@@ -129,8 +129,8 @@ def started(ranges: Mapping[int, tuple[int, int]] | None = KAFKA_4) -> Play:
 def test_a_client_that_never_asks_has_it_asked_for_it() -> None:
     play = Play()
 
-    assert of_type(OpenLink, play.request(list_offsets(1))) == [OpenLink(Link.PASS, None)]
-    play.open(Link.PASS)
+    assert of_type(OpenLink, play.request(list_offsets(1))) == [OpenLink(PASS, None)]
+    play.open(PASS)
     play.request(heartbeat(2))
     assert sent(play) == [(API_VERSIONS, 0, 0)]
     assert of_type(Reply, play.handle(serving(KAFKA_4))) == []
@@ -195,7 +195,7 @@ def test_what_the_broker_serves_passes_as_the_bytes_it_came_in() -> None:
 
     for request in requests:
         play.request(request)
-    (told,) = replies(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 1) + b"as it is"))))
+    (told,) = replies(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 1) + b"as it is"))))
 
     assert play.passed == requests
     assert told == struct.pack(">i", 1) + b"as it is"
@@ -203,10 +203,10 @@ def test_what_the_broker_serves_passes_as_the_bytes_it_came_in() -> None:
 
 def test_after_a_reconnect_the_broker_may_be_another_version() -> None:
     play = started(KAFKA_39)
-    play.lose(Link.PASS)
+    play.lose(PASS)
 
     play.request(list_offsets(1))
-    play.open(Link.PASS)
+    play.open(PASS)
     play.handle(serving(KAFKA_4))
 
     assert sent(play) == [(API_VERSIONS, 0, 0), (LIST_OFFSETS, 1, 1)]
@@ -232,7 +232,7 @@ def test_a_broker_that_goes_while_it_is_asked_ends_the_connection() -> None:
     play.request(list_offsets(1))
 
     with pytest.raises(BrokerUnavailable):
-        play.lose(Link.PASS)
+        play.lose(PASS)
 
 
 # ------------------------------------------------------------------------------------------------- lifting
@@ -244,7 +244,7 @@ def test_answers_keep_the_order_of_requests() -> None:
     play.request(heartbeat(2))
 
     assert ids(play.handle(latest(1, -1))) == []
-    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == []
+    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == []
     assert ids(play.handle(latest(1, 100))) == [1, 2]
     assert sent(play) == [(LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2), (LIST_OFFSETS, 1, 1)]
 
@@ -272,7 +272,7 @@ def test_a_request_that_cannot_be_lifted_is_the_clients_fault_and_such_an_answer
     play = started()
     play.request(list_offsets(1))
     with pytest.raises(BrokerProtocolError, match="malformed answer to API 2 v0"):
-        play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 1) + b"\0")))
+        play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 1) + b"\0")))
 
     play = started()
     play.request(list_offsets(1))
@@ -293,7 +293,7 @@ def test_who_does_not_throttle_itself_gets_its_answer_late() -> None:
     play.request(heartbeat(2))
 
     assert ids(play.handle(answered(CREATE_ACLS, 1, 1, {"throttle_time": 250}))) == []
-    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == []
+    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == []
     assert play.relay.deadline_s == play.now_s + 0.25
     assert ids(play.wait(0.2)) == []
     assert ids(play.wait(0.1)) == [1, 2]
@@ -362,7 +362,7 @@ def test_other_requests_do_not_wait_for_an_errand_but_their_answers_do() -> None
     play.request(heartbeat(2))
 
     assert sent(play)[-1] == (HEARTBEAT, 3, 2)
-    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == []
+    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == []
     assert ids(play.handle(errand_done(code(1, 0)))) == [1, 2]
 
 
@@ -371,7 +371,7 @@ def test_an_errand_outlives_an_idle_connection() -> None:
     play.request(committing(1))
     play.handle(code(1, NOT_COORDINATOR))
 
-    assert play.lose(Link.PASS) == []
+    assert play.lose(PASS) == []
     assert ids(play.handle(errand_done(code(1, 0)))) == [1]
 
 
@@ -461,10 +461,10 @@ def test_without_acknowledgement_no_answer_is_expected_and_a_lost_connection_is_
     play.request(heartbeat(2))
 
     assert sent(play) == [(PRODUCE, 3, 1), (PRODUCE, 3, 1), (HEARTBEAT, 3, 2)]
-    assert ids(play.handle(LinkFrame(Link.PASS, memoryview(struct.pack(">i", 2))))) == [2]
+    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == [2]
     play.request(producing(3, b"a", acks=0))
     with pytest.raises(BrokerUnavailable):
-        play.lose(Link.PASS)
+        play.lose(PASS)
 
 
 @pytest.mark.usefixtures("sets")
@@ -478,8 +478,8 @@ def test_a_connection_that_is_lost_while_a_set_is_converted_is_made_again() -> N
     play = started()
     (work,) = of_type(DoWork, play.request(producing(1, b"a" * LARGE)))
 
-    play.lose(Link.PASS)
-    assert of_type(OpenLink, play.handle(WorkDone(work.worker, work.run()))) == [OpenLink(Link.PASS, None)]
-    play.open(Link.PASS)
+    play.lose(PASS)
+    assert of_type(OpenLink, play.handle(WorkDone(work.worker, work.run()))) == [OpenLink(PASS, None)]
+    play.open(PASS)
 
     assert sent(play) == [(PRODUCE, 3, 1)]

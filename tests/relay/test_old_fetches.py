@@ -5,13 +5,13 @@ import pytest
 from proxy.config import TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.fetch.converting import Policy
-from proxy.relay.commands import Command, DoWork, Link, Note, Reply
+from proxy.relay.commands import Command, DoWork, Note, Reply
 from proxy.trace import DamageRecord
 from proxy.wire.records import Codec
 from tests import old_clients
 from tests.old_clients import Heard, batch, fetch_frame
 from tests.pieces import joined
-from tests.relay.playbook import Part, Play, of_type, parts_of, told, topology
+from tests.relay.playbook import PATIENT, Part, Play, of_type, parts_of, told, topology
 
 OLD = range(4)
 IDLE = Part()
@@ -25,7 +25,7 @@ def heard(commands: list[Command], version: int) -> list[dict[int, Heard]]:
 def asking(play: Play, version: int, offset: int, *, max_wait_ms: int = 500) -> None:
     """The client's first fetch of partition 0, as far as the broker has it."""
     play.request(fetch_frame(version, {0: offset}, max_wait_ms=max_wait_ms))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
 
 
 @pytest.mark.parametrize("version", OLD)
@@ -33,7 +33,7 @@ def test_a_client_hears_of_every_partition_in_the_layout_of_its_version(version:
     play = Play()
 
     play.request(fetch_frame(version, {2: 5, 0: 7}))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     play.wait(0.5)
     (answer,) = heard(play.answer({0: IDLE, 2: Part(high_watermark=5)}), version)
 
@@ -136,7 +136,7 @@ def test_where_conversion_is_off_the_client_gets_the_error_that_brokers_gave(
     play = Play(policy=Policy(down_conversion=TopicSwitch.parse(switch)))
 
     commands = play.request(fetch_frame(version, {0: 10}))
-    commands += play.open(Link.PATIENT)
+    commands += play.open(PATIENT)
     commands += play.answer({0: Part(records=batch(10, b"a"))}) if not error else []
     (answer,) = heard(commands, version)
 
@@ -154,7 +154,7 @@ def test_clients_that_cannot_choose_read_as_they_are_set_to(version: int, commit
         asking(play, version, 10)
     else:
         play.fetch({0: 10}, version=version)
-        play.open(Link.PATIENT)
+        play.open(PATIENT)
 
     assert [asked.isolation for asked in play.asked] == [isolation]
 
@@ -179,7 +179,7 @@ def test_zstd_is_written_anew_for_those_who_cannot_read_it_and_for_nobody_else(v
     records = batch(10, *[b"v" * 100] * 3, codec=Codec.ZSTD)
 
     play.fetch({0: 10}, version=version)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     commands = play.answer({0: Part(records=records)})
     (answer,) = told(commands, version=version)
 
@@ -199,7 +199,7 @@ def test_zstd_may_be_refused_as_brokers_did(version: int) -> None:
         error = old[0].error
     else:
         play.fetch({0: 10}, version=version)
-        play.open(Link.PATIENT)
+        play.open(PATIENT)
         (answer,) = told(play.answer({0: Part(records=records)}), version=version)
         error, _ = parts_of(answer)[0]
 
@@ -211,7 +211,7 @@ def test_records_that_need_no_conversion_are_handed_on_as_they_came(version: int
     play = Play()
     records = batch(10, b"a", b"b")
     play.fetch({0: 10}, version=version)
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
 
     commands = play.answer({0: Part(records=records)})
 

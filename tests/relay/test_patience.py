@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
-from proxy.relay.commands import CloseLink, Draining, Link, LinkAnswering, MemoryNeeded, OpenLink
-from tests.relay.playbook import Part, Play, learnt, of_type, parts_of, told, topology
+from proxy.relay.commands import CloseLink, Draining, LinkAnswering, MemoryNeeded, OpenLink
+from tests.relay.playbook import PATIENT, QUICK, Part, Play, learnt, of_type, parts_of, told, topology
 
 IDLE = Part()
 MANY = range(120)
@@ -37,7 +37,7 @@ def moving(play: Play) -> int:
         play.fetch(offsets(len(MANY), p5=at))
         assert len(told(play.answer({5: Part(0, 101 + at, b"more")}))) == 1
     play.fetch(offsets(len(MANY), p5=3))
-    play.open(Link.QUICK)
+    play.open(QUICK)
     return 3
 
 
@@ -76,7 +76,7 @@ def test_what_is_held_of_a_topic_is_not_given_for_another_of_the_same_name() -> 
 
 def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_happened_since() -> None:
     play = parked()
-    play.handle(LinkAnswering(Link.PATIENT))
+    play.handle(LinkAnswering(PATIENT))
     play.fetch(offsets(3))
 
     assert told(play.answer({1: Part(0, 101, b"news")})) == []
@@ -135,14 +135,14 @@ def test_what_trickled_goes_on_waiting_in_its_place() -> None:
     play.fetch(offsets(3, p1=101))
 
     assert dict(play.asked[-1].offsets) == {1: 101}
-    assert play.asked[-1].link is Link.PATIENT
+    assert play.asked[-1].link == PATIENT
     assert play.asked[-1].max_wait_ms == 10_000
 
 
 def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to_us_could_not_be_closed() -> None:
     play = Play(patience_s=10)
     play.fetch(offsets(3))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     play.wait(0.5)
     play.answer(dict.fromkeys(range(3), IDLE))
     play.fetch(offsets(3))
@@ -153,7 +153,7 @@ def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to
 def test_the_first_answer_waits_no_longer_than_the_client_since_nothing_is_known_before() -> None:
     play = Play(patience_s=10)
     play.fetch(offsets(1))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
 
     assert play.asked[-1].max_wait_ms == 500
     assert told(play.wait(0.5)) == []
@@ -185,7 +185,7 @@ def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50), max_wait_ms=60)
     play.wait(0.04)
-    play.open(Link.QUICK)
+    play.open(QUICK)
 
     assert told(play.wait(0.045)) == []
     assert len(told(play.wait(0.01))) == 1
@@ -214,10 +214,10 @@ def test_a_broker_that_says_nothing_in_time_is_hung_up_on_and_asked_again() -> N
     commands = play.wait(0.5)
 
     assert [(command.link, command.why) for command in of_type(CloseLink, commands)] == [
-        (Link.PATIENT, "no answer within 12 s")
+        (PATIENT, "no answer within 12 s")
     ]
-    assert of_type(OpenLink, commands) == [OpenLink(Link.PATIENT, "the-client")]
-    play.open(Link.PATIENT)
+    assert of_type(OpenLink, commands) == [OpenLink(PATIENT, "the-client")]
+    play.open(PATIENT)
     assert play.asked[-1].epoch in (-1, 0)
 
 
@@ -266,7 +266,7 @@ def test_while_draining_nobody_waits_for_a_fetch_that_waits_for_much() -> None:
 def test_silence_is_not_told_while_a_large_answer_is_on_its_way() -> None:
     play = parked()
     play.fetch(offsets(3))
-    play.handle(LinkAnswering(Link.PATIENT))
+    play.handle(LinkAnswering(PATIENT))
 
     assert told(play.wait(60)) == []
     (answer,) = told(play.answer({1: Part(0, 101, b"large")}))
@@ -276,21 +276,21 @@ def test_silence_is_not_told_while_a_large_answer_is_on_its_way() -> None:
 def test_what_wants_more_than_there_is_waits_no_longer_than_it_said_though_another_lane_waits_on() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50), min_bytes=1000)
-    play.open(Link.QUICK)
-    play.answer({2: Part(0, 100, b"few")}, link=Link.QUICK)
+    play.open(QUICK)
+    play.answer({2: Part(0, 100, b"few")}, link=QUICK)
     assert (play.asked[-1].min_bytes, play.asked[-1].max_wait_ms) == (1000, 500)
 
-    (answer,) = told([*play.wait(0.5), *play.answer({2: Part(0, 100, b"few")}, link=Link.QUICK)])
+    (answer,) = told([*play.wait(0.5), *play.answer({2: Part(0, 100, b"few")}, link=QUICK)])
     assert records_of(answer) == {2: b"few"}
 
 
 def test_a_watermark_is_learnt_of_what_has_left_the_lane_too_since_a_session_tells_it_once() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50))
-    play.open(Link.QUICK)
+    play.open(QUICK)
     play.answer({2: Part(0, 105)})
     play.wait(0.05)
-    answer = told(play.answer({}, link=Link.QUICK)) + told(play.wait(0.5))
+    answer = told(play.answer({}, link=QUICK)) + told(play.wait(0.5))
 
     assert parts_of(answer[0])[2] == (0, 105)
 
@@ -300,9 +300,9 @@ def test_nothing_is_learnt_of_a_topic_that_was_made_anew_from_what_the_old_one_s
     again = uuid.UUID(int=8)
     play.known = topology(topic_id=again)
     play.fetch(offsets(3), max_wait_ms=0)
-    play.open(Link.QUICK)
+    play.open(QUICK)
     fresh = dict.fromkeys(range(3), Part(0, 1))
-    assert len(told(play.answer(fresh, link=Link.QUICK, topic_id=again))) == 1
+    assert len(told(play.answer(fresh, link=QUICK, topic_id=again))) == 1
     play.answer({2: Part(0, 105)})
     play.fetch(offsets(3), max_wait_ms=0)
     (answer,) = told(play.answer({}))
@@ -317,21 +317,21 @@ def test_who_seeks_while_the_fetch_waits_is_asked_for_at_once_on_the_other_lane(
     play = parked()
     commands = play.fetch(offsets(3, p2=50))
 
-    assert of_type(OpenLink, commands) == [OpenLink(Link.QUICK, "the-client")]
-    play.open(Link.QUICK)
+    assert of_type(OpenLink, commands) == [OpenLink(QUICK, "the-client")]
+    play.open(QUICK)
     asked = play.asked[-1]
-    assert (asked.link, dict(asked.offsets), asked.max_wait_ms, asked.epoch) == (Link.QUICK, {2: 50}, 500, -1)
-    (answer,) = told(play.answer({2: Part(0, 100, b"fifty")}, link=Link.QUICK))
+    assert (asked.link, dict(asked.offsets), asked.max_wait_ms, asked.epoch) == (QUICK, {2: 50}, 500, -1)
+    (answer,) = told(play.answer({2: Part(0, 100, b"fifty")}, link=QUICK))
     assert records_of(answer) == {2: b"fifty"}
 
 
 def test_what_the_waiting_fetch_brings_of_a_partition_that_left_it_is_not_used() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50))
-    play.open(Link.QUICK)
+    play.open(QUICK)
 
     assert told(play.answer({2: Part(0, 100, b"of the old place")})) == []
-    (answer,) = told([*play.answer({2: Part(0, 100, b"fifty")}, link=Link.QUICK), *play.wait(0.05)])
+    (answer,) = told([*play.answer({2: Part(0, 100, b"fifty")}, link=QUICK), *play.wait(0.05)])
     assert records_of(answer) == {2: b"fifty"}
 
 
@@ -339,7 +339,7 @@ def test_a_new_leader_that_is_told_of_twice_is_told_once_since_javas_client_take
     play = Play(topology(3), patience_s=10)
     play.established(0, 1, 2, version=16)
     play.fetch(offsets(3, p2=50), version=16)
-    play.open(Link.QUICK)
+    play.open(QUICK)
 
     moved = Part(error=6, high_watermark=-1)
     assert told(play.answer({1: moved}, leaders=(2,))) == []
@@ -352,7 +352,7 @@ def test_a_new_leader_that_is_told_of_twice_is_told_once_since_javas_client_take
 def test_who_seeks_while_both_lanes_wait_does_not_wait_for_either() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50), max_wait_ms=30_000)
-    play.open(Link.QUICK)
+    play.open(QUICK)
     play.wait(0.05)
     assert len(told(play.answer({0: Part(0, 101, b"news")}))) == 1
     play.fetch(offsets(3, p0=101, p2=50), max_wait_ms=30_000)
@@ -362,9 +362,9 @@ def test_who_seeks_while_both_lanes_wait_does_not_wait_for_either() -> None:
     commands = play.fetch(offsets(3, p0=101, p1=60, p2=50))
 
     assert [(command.link, command.why) for command in of_type(CloseLink, commands)] == [
-        (Link.QUICK, "it waits, and others cannot wait for it")
+        (QUICK, "it waits, and others cannot wait for it")
     ]
-    play.open(Link.QUICK)
+    play.open(QUICK)
     assert dict(play.asked[-1].offsets) == {1: 60}
 
 
@@ -372,7 +372,7 @@ def test_what_keeps_moving_is_read_apart_from_what_rests() -> None:
     play = parked(len(MANY))
     at = moving(play)
 
-    patient_lane, quick = play.asked_on(Link.PATIENT)[-1], play.asked_on(Link.QUICK)[-1]
+    patient_lane, quick = play.asked_on(PATIENT)[-1], play.asked_on(QUICK)[-1]
     assert patient_lane.forgotten == [5]
     assert patient_lane.max_wait_ms == 10_000
     assert dict(quick.offsets) == {5: at}
@@ -385,31 +385,31 @@ def test_few_partitions_are_read_together_however_they_move() -> None:
         play.fetch(offsets(3, p1=at))
         play.answer({1: Part(0, 101 + at, b"more")})
 
-    assert play.asked_on(Link.QUICK) == []
+    assert play.asked_on(QUICK) == []
 
 
 def test_what_has_stopped_moving_comes_to_rest_with_the_others() -> None:
     play = parked(len(MANY))
     at = moving(play)
     for _ in range(6):
-        assert len(told([*play.answer({5: Part(0, 103)}, link=Link.QUICK), *play.wait(0.5)])) == 1
+        assert len(told([*play.answer({5: Part(0, 103)}, link=QUICK), *play.wait(0.5)])) == 1
         play.fetch(offsets(len(MANY), p5=at))
     play.answer({})
 
-    assert dict(play.asked_on(Link.PATIENT)[-1].offsets) == {5: at}
+    assert dict(play.asked_on(PATIENT)[-1].offsets) == {5: at}
 
 
 def test_who_has_said_all_is_not_asked_again_while_another_lane_is_waited_for() -> None:
     play = parked(len(MANY))
     at = moving(play) + 1
     play.wait(0.05)
-    assert len(told(play.answer({5: Part(0, 104, b"more")}, link=Link.QUICK))) == 1
+    assert len(told(play.answer({5: Part(0, 104, b"more")}, link=QUICK))) == 1
     play.answer({})
     play.fetch(offsets(len(MANY), p5=at), max_wait_ms=0)
-    asked = len(play.asked_on(Link.QUICK))
+    asked = len(play.asked_on(QUICK))
 
-    assert told(play.answer({5: Part(0, 104)}, link=Link.QUICK)) == []
-    assert len(play.asked_on(Link.QUICK)) == asked
+    assert told(play.answer({5: Part(0, 104)}, link=QUICK)) == []
+    assert len(play.asked_on(QUICK)) == asked
     assert len(told(play.answer({}))) == 1
 
 
@@ -420,18 +420,18 @@ def test_a_partition_in_error_leaves_the_others_in_peace() -> None:
     assert parts_of(answer)[5][0] == 56
 
     play.fetch(offsets(len(MANY)))
-    play.open(Link.QUICK)
+    play.open(QUICK)
 
-    assert play.asked_on(Link.PATIENT)[-1].forgotten == [5]
-    assert list(play.asked_on(Link.QUICK)[-1].offsets) == [5]
+    assert play.asked_on(PATIENT)[-1].forgotten == [5]
+    assert list(play.asked_on(QUICK)[-1].offsets) == [5]
 
 
 def test_a_lane_lost_with_its_broker_is_an_error_to_the_client_and_not_silence() -> None:
     play = parked()
     play.fetch(offsets(3))
-    commands = play.lose(Link.PATIENT)
-    assert of_type(OpenLink, commands) == [OpenLink(Link.PATIENT, "the-client")]
-    commands = [*play.lose(Link.PATIENT), *play.wait(1)]
+    commands = play.lose(PATIENT)
+    assert of_type(OpenLink, commands) == [OpenLink(PATIENT, "the-client")]
+    commands = [*play.lose(PATIENT), *play.wait(1)]
 
     (answer,) = told(commands)
     assert {error for error, _ in parts_of(answer).values()} == {6}
@@ -485,12 +485,12 @@ def test_it_is_dropped_when(how: str) -> None:
         case "a new leader epoch":
             play.known = topology(epoch=6)
         case "the connection is lost":
-            play.lose(Link.PATIENT)
+            play.lose(PATIENT)
         case _:
             play.handle(MemoryNeeded())
 
     play.fetch(offsets(3))
-    play.open(Link.PATIENT)
+    play.open(PATIENT)
     answers = told(play.answer(dict.fromkeys(range(3), IDLE)) if play.asked[-1].epoch < 1 else play.answer({}))
 
     assert all(records_of(answer) == {} for answer in answers)
@@ -499,8 +499,8 @@ def test_it_is_dropped_when(how: str) -> None:
 def test_more_than_the_client_takes_at_once_is_given_oldest_first() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50))
-    play.open(Link.QUICK)
-    play.answer({2: Part(0, 100, b"a" * 60)}, link=Link.QUICK)
+    play.open(QUICK)
+    play.answer({2: Part(0, 100, b"a" * 60)}, link=QUICK)
     play.answer({0: Part(0, 101, b"b" * 60), 1: Part(0, 101, b"c" * 60)})
 
     play.fetch(offsets(3, p2=60), max_bytes=100)

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.demo.messages import encode_request, encode_response
 from proxy.errors import ClientProtocolError
-from proxy.relay.commands import Command, Link, LinkFrame, Reply
+from proxy.relay.commands import PASS, Command, LinkFrame, Reply
 from proxy.wire.frames import with_size
 from tests.pieces import joined
 from tests.relay.playbook import Play, of_type
@@ -32,13 +32,13 @@ def replies(commands: list[Command]) -> list[bytes]:
 
 
 def from_broker(play: Play, payload: bytes) -> list[bytes]:
-    return replies(play.handle(LinkFrame(Link.PASS, memoryview(payload))))
+    return replies(play.handle(LinkFrame(PASS, memoryview(payload))))
 
 
 def begun(mechanism: str) -> Play:
     play = Play()
     play.request(handshake(mechanism))
-    play.open(Link.PASS)
+    play.open(PASS)
     assert from_broker(play, offered()) == [with_size(offered())]
     return play
 
@@ -109,7 +109,7 @@ def test_the_word_after_an_error_passes_too() -> None:
 def test_after_a_refusal_no_tokens_are_expected() -> None:
     play = Play()
     play.request(handshake("SCRAM-SHA-256"))
-    play.open(Link.PASS)
+    play.open(PASS)
     assert from_broker(play, offered(33)) == [with_size(offered(33))]
 
     play.request(handshake("PLAIN"))
@@ -122,7 +122,7 @@ def test_after_a_refusal_no_tokens_are_expected() -> None:
 def test_tokens_within_requests_are_none() -> None:
     play = Play()
     play.request(handshake("PLAIN", version=1))
-    play.open(Link.PASS)
+    play.open(PASS)
     from_broker(play, offered())
 
     with pytest.raises(ClientProtocolError):
@@ -142,7 +142,7 @@ def test_once_requests_have_come_no_tokens_do() -> None:
 def test_a_client_of_0_9_begins_with_its_token() -> None:
     play = Play()
     play.request(with_size(b"\x60\x82abc"))
-    play.open(Link.PASS)
+    play.open(PASS)
 
     assert play.passed == [with_size(b"\x60\x82abc")]
     assert from_broker(play, b"\x60tok") == [with_size(b"\x60tok")]

@@ -202,7 +202,7 @@ def _seen(world: "World", exchange: Exchange) -> str:
         asks = {
             str(key[0])[-2:] + f"-{key[1]}": (ask.offset, ask.leader_epoch) for key, ask in flight.covers.items()
         }
-        lines.append(f"{flight.link.value} of {flight.sent_at}, {flight.sent_s:g} s, {asks}, {state}")
+        lines.append(f"{flight.link} of {flight.sent_at}, {flight.sent_s:g} s, {asks}, {state}")
     return "\n".join(["", *lines])
 
 

@@ -39,10 +39,11 @@ from tests.pieces import joined
 from tests.relay.model import judge
 from tests.relay.model.broker import Flight, ModelBroker
 from tests.relay.model.client import ModelClient
+from tests.relay.playbook import PATIENT, QUICK
 
 __all__ = ["LANES", "Wire", "World"]
 
-LANES: Final[list[Link]] = [link for link in Link if link is not Link.PASS]
+LANES: Final = [PATIENT, QUICK]
 _HERE: Final = BrokerId(1)
 _ELSEWHERE: Final = BrokerId(2)
 _BURST: Final = 200
@@ -332,6 +333,8 @@ class World:
                         partition_index=log.index,
                         leader_id=_HERE if log.is_led_here else _ELSEWHERE,
                         leader_epoch=log.epoch,
+                        replica_nodes=(1, 2),
+                        isr_nodes=(1, 2),
                     )
                     for log in topic.logs
                 ],

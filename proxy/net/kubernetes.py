@@ -1,0 +1,96 @@
+"""Asks the Kubernetes API, from within a pod, for the zone of the node that it runs on.
+
+With what every pod is given: the API's address in the environment, a token and a CA below ``SERVICE_ACCOUNT``. The
+name of its node a pod has to be told, by NODE_NAME. Blocking, for a thread.
+"""
+
+import http.client
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+
+from proxy.config.rack import ZONE_LABEL, NotTold, zone_of_node
+
+__all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "zone_of_this_node"]
+
+NODE_NAME: Final = "NODE_NAME"
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MOST_BYTES: Final = 4 * 1024**2
+"""A node's images are in it too, where the API does not know how to leave them out."""
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+_NAME_NODE: Final = f"set {NODE_NAME} from spec.nodeName in the pod's manifest"
+_GRANT: Final = "let the pod's service account get nodes (RBAC: a ClusterRole with the verb get on nodes)"
+_OR_GIVE: Final = "give --rack, or another place by --rack-from"
+
+
+def zone_of_this_node(
+    environ: Mapping[str, str], timeout_s: float, account: Path = SERVICE_ACCOUNT
+) -> tuple[str, str]:
+    """The zone of the node, and the node's name.
+
+    Args:  timeout_s: for each step of the conversation, not for all of it.
+    Raises: NotTold: without a remedy where this is no pod of Kubernetes.
+    """
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    if not host:
+        raise NotTold("this is no pod of Kubernetes")
+    node = environ.get(NODE_NAME, "").strip()
+    if not node:
+        raise NotTold(f"{NODE_NAME} is not set", _NAME_NODE)
+    token, tls = _credentials(account)
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    request = Request(
+        f"https://{authority}/api/v1/nodes/{quote(node, safe='')}", headers={"Accept": _METADATA_ONLY}
+    )
+    request.add_unredirected_header("Authorization", f"Bearer {token}")
+    try:
+        return zone_of_node(_body(request, tls, timeout_s)), node
+    except HTTPError as refused:
+        refused.close()
+        raise NotTold(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
+    except URLError as unreached:
+        raise NotTold(f"the API at {authority} was not reached: {unreached.reason}", _OR_GIVE) from None
+    except (OSError, http.client.HTTPException) as broken:
+        raise NotTold(f"the API at {authority} broke off: {type(broken).__name__}", _OR_GIVE) from None
+    except ValueError as wrong:
+        raise NotTold(f"node {node}: {wrong}", f"label the node with {ZONE_LABEL}, or {_OR_GIVE}") from None
+
+
+def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:
+    try:
+        token = (account / "token").read_text(encoding="ascii").strip()
+        tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many clusters' own CAs leave out what Python 3.13 asks for
+    except (OSError, ValueError) as wrong:
+        why = f"no service account in {account}: {type(wrong).__name__}"
+        raise NotTold(why, f"let the pod have one (automountServiceAccountToken), or {_OR_GIVE}") from None
+    if not token.isprintable() or not token:
+        raise NotTold(f"{account / 'token'} holds no token", f"mount it anew, or {_OR_GIVE}")
+    return token, tls
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A token goes nowhere but to the API."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _body(request: Request, tls: ssl.SSLContext, timeout_s: float) -> bytes:
+    # Without proxies: that of the environment is for what is outside of the cluster.
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls), _NoRedirects)
+    with opener.open(request, timeout=timeout_s) as answer:
+        body: bytes = answer.read(_MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise ValueError(f"what the API answers has more than {_MOST_BYTES} bytes")
+    return body
+
+
+def _remedy(code: int) -> str:
+    if code == 404:
+        return _NAME_NODE
+    return _GRANT if code in (401, 403) else _OR_GIVE

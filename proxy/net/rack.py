@@ -1,0 +1,137 @@
+"""Finds out which rack this is, before anybody is served, and whether the brokers know that rack."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from proxy.config import RackPlace, RoutingConfig
+from proxy.config.rack import Miss, NotTold, RackFound, rack_name, zone_of_file
+from proxy.fetch.topology import Topology
+from proxy.net.logs import Log
+
+__all__ = ["RackWatch", "find_rack", "tell_rack"]
+
+_LIMIT_S: Final = 4.0
+"""For all places together: a start must not wait for long for what may be done without."""
+_STEP_S: Final = 3.0
+_MOST_BYTES: Final = 64 * 1024
+_IN_TIME: Final = "give --rack, or take what does not answer out of --rack-from"
+
+Told = tuple[str, str]
+"""The rack, and the place as told to people."""
+
+
+async def find_rack(
+    routing: RoutingConfig,
+    environ: Mapping[str, str],
+    *,
+    service_account: Path | None = None,
+    limit_s: float = _LIMIT_S,
+) -> RackFound:
+    """The rack, and how it was found. Never raises, and takes no longer than *limit_s*.
+
+    Args:  service_account: the folder with a pod's token and CA, where it is not the usual one.
+    """
+    if routing.rack is not None:
+        return RackFound(routing.rack, "--rack")
+    if routing.replica_selector == "leader":
+        return RackFound(None, "not looked for: leaders are read (--replica-selector leader)")
+    if not routing.rack_from:
+        return RackFound(None, "not looked for (--rack-from none)")
+    misses: list[Miss] = []
+    deadline_s = trio.current_time() + limit_s
+    for place in routing.rack_from:
+        if trio.current_time() >= deadline_s:
+            misses.append(Miss(str(place), "no time was left", _IN_TIME))
+            continue
+        try:
+            with trio.fail_at(deadline_s):
+                rack, how = await trio.to_thread.run_sync(
+                    _asked, place, environ, service_account, abandon_on_cancel=True
+                )
+        except trio.TooSlowError:
+            misses.append(Miss(str(place), f"no answer within {limit_s:g} s", _IN_TIME))
+        except NotTold as missed:
+            misses.append(Miss(str(place), missed.why, missed.remedy))
+        else:
+            return RackFound(rack, how, tuple(misses))
+    return RackFound(None, "", tuple(misses))
+
+
+def _asked(place: RackPlace, environ: Mapping[str, str], account: Path | None) -> Told:
+    """What one place tells, in a thread; raises NotTold."""
+    if place.kind == "env":
+        return _from_variable(place, environ)
+    return _from_file(place) if place.kind == "file" else _from_kubernetes(environ, account)
+
+
+def _from_variable(place: RackPlace, environ: Mapping[str, str]) -> Told:
+    text = environ.get(place.name, "")
+    if not text.strip():
+        raise NotTold("not set")
+    try:
+        return rack_name(text), str(place)
+    except ValueError as wrong:
+        raise NotTold(str(wrong), f"set {place.name} to the rack's name") from None
+
+
+def _from_file(place: RackPlace) -> Told:
+    remedy = "let it have the rack's name, or the pod's labels with its zone"
+    try:
+        with Path(place.name).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise NotTold(f"it has more than {_MOST_BYTES} bytes", remedy)
+        return zone_of_file(data.decode()), str(place)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotTold("not there") from None
+    except OSError as wrong:
+        raise NotTold(f"cannot be read: {wrong.strerror}", "let Sidefetch's user read it") from None
+    except UnicodeDecodeError:
+        raise NotTold("it is no text", remedy) from None
+    except ValueError as wrong:
+        raise NotTold(str(wrong), remedy) from None
+
+
+def _from_kubernetes(environ: Mapping[str, str], account: Path | None) -> Told:
+    from proxy.net import kubernetes  # its libraries take memory, and few need them
+
+    zone, node = kubernetes.zone_of_this_node(environ, _STEP_S, account or kubernetes.SERVICE_ACCOUNT)
+    return zone, f"kubernetes: node {node}"
+
+
+def tell_rack(found: RackFound, log: Log) -> None:
+    """A line that says the rack and how it was found, or what was tried."""
+    faults = "; ".join(f"{miss} ({miss.remedy})" for miss in found.faults) or None
+    if found.rack is not None:
+        log.info("rack-found", rack=found.rack, how=found.how, passed_over=faults)
+    elif faults is not None:
+        log.warning("no-rack", tried="; ".join(map(str, found.misses)), remedy=faults)
+    else:
+        log.info("no-rack", tried="; ".join(map(str, found.misses)) or found.how)
+
+
+class RackWatch:
+    """Says loudly when no broker has our rack, once, and again when that has changed."""
+
+    def __init__(self, rack: str | None, log: Log) -> None:
+        self._rack = rack
+        self._log = log
+        self._strange_to: frozenset[str] | None = None
+        """The racks there were when it was said that ours is none of them; None where it is one, or before."""
+
+    def saw(self, topology: Topology) -> None:
+        """After each refresh."""
+        if self._rack is None or not topology.brokers:
+            return
+        racks = frozenset(broker.rack for broker in topology.brokers.values() if broker.rack)
+        if self._rack in racks:
+            if self._strange_to is not None:
+                self._log.info("rack-has-brokers", rack=self._rack)
+            self._strange_to = None
+        elif racks != self._strange_to:
+            self._strange_to = racks
+            told = ",".join(sorted(racks)) or None
+            self._log.warning("no-broker-in-rack", rack=self._rack, racks=told)

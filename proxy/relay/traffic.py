@@ -1,0 +1,104 @@
+"""Counts what reading costs: bytes of records by topic and by the rack that they came from, and how it was routed.
+
+What crosses from one rack into another is what clouds charge for. Pure; one for the whole process.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+__all__ = ["OTHER_TOPICS", "RouteKind", "Source", "Traffic"]
+
+RouteKind = Literal["leader", "preferred", "selected", "rackless"]
+"""Why a broker was asked: it leads; the leader prefers it; Sidefetch does; it leads, and was not told our rack."""
+
+OTHER_TOPICS: Final = "(other topics)"
+"""Stands for all topics beyond those that are counted apart; no topic can have that name."""
+_TOPICS: Final = 300
+_TOLD_TOPICS: Final = 5
+_CLOSEST: Final = ("preferred", "selected")
+
+
+class Source(NamedTuple):
+    """What is counted apart."""
+
+    topic: str
+    rack: str | None
+    """The broker's; None where it has none."""
+    crossed: bool | None
+    """Whether that is another rack than ours; None where either is unknown."""
+
+
+class Traffic:
+    """Sums since the start; only ever more."""
+
+    def __init__(self, topics: int = _TOPICS) -> None:
+        """*topics*: how many are counted apart, those that are read first."""
+        self._most_topics = topics
+        self._topics: set[str] = set()
+        self.record_bytes: Counter[Source] = Counter()
+        """As they came from the brokers, before conversion."""
+        self.fetches: Counter[RouteKind] = Counter()
+        """Answered fetches."""
+        self.partitions: Counter[RouteKind] = Counter()
+        """Asked for in those, named or remembered by a session."""
+
+    def add(self, topic: str, rack: str | None, crossed: bool | None, record_bytes: int) -> None:
+        """Records of *topic* came from a broker in *rack*."""
+        if not record_bytes:
+            return
+        if topic not in self._topics:
+            if len(self._topics) < self._most_topics:
+                self._topics.add(topic)
+            else:
+                topic = OTHER_TOPICS
+        self.record_bytes[Source(topic, rack, crossed)] += record_bytes
+
+    def routed(self, kind: RouteKind, partitions: int) -> None:
+        """A fetch was answered, which asked for *partitions*."""
+        self.fetches[kind] += 1
+        self.partitions[kind] += partitions
+
+    def total(self, counted: Callable[[Source], bool] = lambda _: True) -> int:
+        """Bytes from the sources that *counted* picks."""
+        return sum(record_bytes for source, record_bytes in self.record_bytes.items() if counted(source))
+
+    @property
+    def closest_share(self) -> float | None:
+        """The share of routed partitions that was asked for at a preferred or selected replica; None before any."""
+        partitions = self.partitions.total()
+        return sum(self.partitions[kind] for kind in _CLOSEST) / partitions if partitions else None
+
+    def fields(self) -> dict[str, Any]:
+        """For a line of the log; empty before anything was read. Topics: those that cost most, a few of them."""
+        told: dict[str, Any] = {}
+        if total := self.total():
+            told["record_bytes"] = total
+            told["own_rack_bytes"] = self.total(lambda source: source.crossed is False)
+            told["crossed_bytes"] = self.total(lambda source: source.crossed is True)
+            told["unknown_rack_bytes"] = self.total(lambda source: source.crossed is None)
+            told["by_rack"] = _listed(self._by_rack())
+            told["crossed_by_topic"] = _listed(self._crossed_by_topic()[:_TOLD_TOPICS]) or None
+        told |= {f"{kind}_fetches": number for kind, number in self.fetches.items()}
+        told |= {f"{kind}_partitions": number for kind, number in self.partitions.items()}
+        share = self.closest_share
+        return told if share is None else told | {"closest_share": f"{share:.3f}"}
+
+    def _by_rack(self) -> list[tuple[str, int]]:
+        racks = sorted({source.rack for source in self.record_bytes}, key=lambda rack: (rack is None, rack or ""))
+        return [("no rack" if rack is None else rack, self.total(_is_from(rack))) for rack in racks]
+
+    def _crossed_by_topic(self) -> list[tuple[str, int]]:
+        crossed: Counter[str] = Counter()
+        for source, record_bytes in self.record_bytes.items():
+            if source.crossed:
+                crossed[source.topic] += record_bytes
+        return crossed.most_common()
+
+
+def _is_from(rack: str | None) -> Callable[[Source], bool]:
+    return lambda source: source.rack == rack
+
+
+def _listed(pairs: list[tuple[str, int]]) -> str:
+    return ", ".join(f"{name}: {number}" for name, number in pairs)

@@ -1,0 +1,80 @@
+"""What reading costs is counted by topic, by rack, and by whether it crossed."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.relay.traffic import OTHER_TOPICS, RouteKind, Source, Traffic
+
+
+def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
+    traffic = Traffic()
+    for topic, rack, crossed, size in (
+        ("orders", "a", True, 10),
+        ("orders", "a", True, 5),
+        ("orders", "b", False, 100),
+        ("logs", "c", True, 7),
+        ("logs", None, None, 1),
+        ("nothing", "a", True, 0),
+    ):
+        traffic.add(topic, rack, crossed, size)
+
+    assert traffic.record_bytes == {
+        Source("orders", "a", True): 15,
+        Source("orders", "b", False): 100,
+        Source("logs", "c", True): 7,
+        Source("logs", None, None): 1,
+    }
+    assert traffic.fields() == {
+        "record_bytes": 123,
+        "own_rack_bytes": 100,
+        "crossed_bytes": 22,
+        "unknown_rack_bytes": 1,
+        "by_rack": "a: 15, b: 100, c: 7, no rack: 1",
+        "crossed_by_topic": "orders: 15, logs: 7",
+    }
+
+
+def test_the_topics_that_cost_most_are_told_and_five_of_them() -> None:
+    traffic = Traffic()
+    for number in range(8):
+        traffic.add(f"t{number}", "a", True, 10 + number)
+
+    assert traffic.fields()["crossed_by_topic"] == "t7: 17, t6: 16, t5: 15, t4: 14, t3: 13"
+
+
+def test_routes_are_counted_by_their_kind() -> None:
+    traffic = Traffic()
+    assert traffic.closest_share is None
+    assert traffic.fields() == {}
+    kinds: tuple[tuple[RouteKind, int], ...] = (("leader", 6), ("preferred", 2), ("preferred", 3), ("rackless", 1))
+    for kind, partitions in kinds:
+        traffic.routed(kind, partitions)
+    assert traffic.closest_share == 5 / 12
+    traffic.routed("selected", 4)
+
+    assert traffic.fields() == {
+        "leader_fetches": 1,
+        "preferred_fetches": 2,
+        "rackless_fetches": 1,
+        "selected_fetches": 1,
+        "leader_partitions": 6,
+        "preferred_partitions": 5,
+        "rackless_partitions": 1,
+        "selected_partitions": 4,
+        "closest_share": "0.562",
+    }
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["x", None]), st.integers(0, 9)), max_size=40))
+def test_however_many_topics_there_are_a_bounded_number_is_counted_apart_and_nothing_is_lost(
+    came: list[tuple[str, str | None, int]],
+) -> None:
+    traffic = Traffic(topics=3)
+    for topic, rack, size in came:
+        traffic.add(topic, rack, None if rack is None else True, size)
+
+    topics = {source.topic for source in traffic.record_bytes}
+    assert len(topics - {OTHER_TOPICS}) <= 3
+    assert traffic.total() == sum(size for _, _, size in came)
+    first = list(dict.fromkeys(topic for topic, _, size in came if size))[:3]
+    assert topics - {OTHER_TOPICS} == set(first)
