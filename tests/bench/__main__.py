@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import (
+    closest,
     conversion,
     convert,
     idle,
@@ -31,6 +32,8 @@ _CASES: Final = {
     "patience-moving": patience_moving.run,
     "patience-wake": patience_wake.run,
     "patience-memory": patience_memory.run,
+    "closest-wake": closest.run_wake,
+    "closest-idle": closest.run_idle,
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
