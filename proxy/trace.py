@@ -10,6 +10,7 @@ __all__ = [
     "FetchKind",
     "FetchRecord",
     "Record",
+    "RouteKind",
     "SessionEvent",
     "SessionRecord",
     "TruncationRecord",
@@ -17,6 +18,8 @@ __all__ = [
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
 FetchKind = Literal["full", "incremental", "sessionless"]
+RouteKind = Literal["leader", "preferred", "selected", "rackless"]
+"""Why a broker was asked: it leads; the leader prefers it; Sidefetch does; it leads, and was not told our rack."""
 
 
 @attrs.frozen
@@ -47,6 +50,9 @@ class FetchRecord:
     """Of the response, those that are records."""
     error: int
     """Top-level error code of the answer; 0 for none."""
+    route: RouteKind
+    topics: tuple[tuple[str, int], ...]
+    """Topics of which there are records, and their bytes."""
 
 
 @attrs.frozen

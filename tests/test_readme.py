@@ -4,7 +4,11 @@ import re
 from pathlib import Path
 
 from proxy.cli.options import readme_table
+from proxy.config import RoutingConfig
+from proxy.config.rack import ZONE_LABEL
 from proxy.convert.versions import table as versions
+from proxy.net.kubernetes import NODE_NAME
+from proxy.relay.traffic import Traffic
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,3 +44,44 @@ def test_every_flag_that_it_names_exists() -> None:
 
     for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", README)) - {"--quick"}:
         assert f"`{flag}`" in table or f'"{flag}"' in sources, flag
+
+
+def section(title: str) -> str:
+    _, _, rest = README.partition(f"\n## {title}\n")
+    return rest.partition("\n## ")[0]
+
+
+def test_the_places_of_a_rack_are_those_that_are_tried() -> None:
+    told = re.findall(r"^\| `(env:\w+|file:[\w/]+|kubernetes)` \|", section("The closest replica"), re.MULTILINE)
+
+    assert told == list(map(str, RoutingConfig().rack_from))
+
+
+def test_the_manifests_set_what_is_looked_at() -> None:
+    manifests = re.findall(r"```yaml\n(.*?)```", section("The closest replica"), re.DOTALL)
+    variables = {
+        name for manifest in manifests for name in re.findall(r"- name: ([A-Z_]+)$", manifest, re.MULTILINE)
+    }
+    env, _, _ = RoutingConfig().rack_from
+
+    assert variables == {env.name, NODE_NAME}
+    assert f"metadata.labels['{ZONE_LABEL}']" in manifests[0]
+    assert "spec.nodeName" in manifests[1]
+    assert "resources: [nodes]\n    verbs: [get]\n" in manifests[1]
+
+
+def test_what_the_log_tells_of_traffic_has_the_names_that_it_gives() -> None:
+    traffic = Traffic()
+    traffic.add("t", "a", True, 1)
+    names = set(re.findall(r"`(\w+_(?:bytes|topic))`", section("The closest replica")))
+
+    assert names
+    assert names <= set(traffic.fields())
+
+
+def test_the_events_that_it_names_are_logged() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "net").glob("*.py"))
+
+    for event in ("rack-found", "no-rack", "no-broker-in-rack", "traffic", "stopped"):
+        assert f"`{event}`" in section("The closest replica")
+        assert f'"{event}"' in sources, event

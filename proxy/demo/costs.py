@@ -1,11 +1,12 @@
 """What reading costs the brokers, and how that is shown."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
 import attrs
 
-__all__ = ["Cost", "Row", "Table", "count", "size", "verdict"]
+__all__ = ["Cost", "Row", "Table", "by_rack", "count", "size", "verdict"]
 
 _COLUMNS: Final = ("", "time", "fetches", "named", "to brokers", "from brokers", "records")
 _FORMAT: Final = "  {:<18}{:>6}{:>10}{:>12}{:>13}{:>14}{:>10}"
@@ -23,6 +24,8 @@ class Cost:
     """Bytes of requests."""
     from_brokers: int = 0
     """Bytes of answers, records included."""
+    from_racks: Mapping[str, int] = attrs.field(factory=dict)
+    """Bytes of records, by the rack of the broker that they came from; empty where nobody counts them."""
 
     @property
     def both_ways(self) -> int:
@@ -34,6 +37,7 @@ class Cost:
             self.named - before.named,
             self.to_brokers - before.to_brokers,
             self.from_brokers - before.from_brokers,
+            {rack: number - before.from_racks.get(rack, 0) for rack, number in self.from_racks.items()},
         )
 
 
@@ -121,3 +125,19 @@ def verdict(direct: Row, through: Row) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+
+
+def by_rack(rows: Sequence[Row], own: str) -> str:
+    """Where the bytes of records came from in each way to read; the reader is in rack *own*."""
+    racks = sorted({rack for row in rows for rack in row.cost.from_racks})
+    form = "  {:<18}" + "{:>12}" * len(racks) + "{:>18}"
+    lines = [form.format("", *(f"rack {rack}" for rack in racks), f"from rack {own}")]
+    for row in rows:
+        sizes = [row.cost.from_racks.get(rack, 0) for rack in racks]
+        lines.append(form.format(row.way, *map(size, sizes), _percent(row.cost.from_racks.get(own, 0), sum(sizes))))
+    return "\n".join(lines)
+
+
+def _percent(part: int, whole: int) -> str:
+    """Rounded down: 100 % is all of it."""
+    return f"{100 * part // whole} %" if whole else "-"

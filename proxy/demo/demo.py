@@ -8,10 +8,10 @@ from typing import Final
 
 import trio
 
-from proxy.demo.costs import Cost, Row, Table, count, verdict
+from proxy.demo.costs import Cost, Row, Table, by_rack, count, verdict
 from proxy.demo.old import HeardOf, read_as_in_2015
 from proxy.demo.processes import DemoFailed, Reader, reader, sidefetch
-from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, embedded_stage
+from proxy.demo.stage import BUSY, EVERY_S, OWN_RACK, PARTITIONS, TOPIC, Stage, busy, embedded_stage
 
 __all__ = ["CLIENT", "demo", "leaves_of", "until_ended", "watch"]
 
@@ -41,7 +41,7 @@ async def _demo(seconds: float, kafka: str | None) -> int:
         table.say(_introduction(stage, seconds / 2))
         table.head()
         direct = await _play("directly", stage.bootstrap, stage, seconds / 2, table)
-        async with sidefetch(stage.bootstrap) as address:
+        async with sidefetch(stage.bootstrap, "--rack", OWN_RACK) as address:
             through = await _play("through Sidefetch", address, stage, seconds / 2, table)
             old = [
                 (way, await read_as_in_2015(bootstrap, TOPIC, busy(), _OLD_MESSAGES))
@@ -51,6 +51,8 @@ async def _demo(seconds: float, kafka: str | None) -> int:
     if not (direct.records and through.records):
         raise DemoFailed("no records were read: nothing was shown")
     table.say(verdict(direct, through))
+    table.say(f"\nBytes of records, by the rack that they came from (the reader is in rack {OWN_RACK}):\n")
+    table.say(by_rack([direct, through], OWN_RACK))
     table.say(_old_act(old))
     return 0
 
@@ -71,6 +73,7 @@ def _introduction(stage: Stage, each_s: float) -> str:
         f" the others none.\n"
         f"The reader is {CLIENT}, which names every partition in every fetch. It reads for"
         f" {each_s:.0f} s each way.\n"
+        f"Each broker is in a rack of its own, with a replica of everything; the reader knows of no racks.\n"
         f"Counted {stage.counted}, fetches only:\n"
     )
 

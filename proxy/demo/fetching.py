@@ -1,8 +1,8 @@
 """How a broker of the embedded cluster answers Fetch, v4 to v18.
 
 A fetch is read at once; if it brought less than it asked for it is parked, and read again when one of its
-partitions changes or its time is up. Errors, diverging epochs, a replica that is to be read instead and an empty list
-of partitions are never parked.
+partitions changes or its time is up. Errors, diverging epochs, closer replicas and an empty list of partitions are
+never parked.
 
 ============  ==========================================================================================
 v4            isolation level (every record is stable here, so the last stable offset is the high watermark)

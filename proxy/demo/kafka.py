@@ -1,7 +1,7 @@
 """The demo's stage on real brokers: Apache Kafka from Maven Central, three brokers on loopback, behind a tap.
 
-Small heaps, one replica a partition, nothing kept: everything that the brokers write goes into a folder that is
-removed at the end. The jars stay, in the user's cache folder.
+Small heaps, a replica of each partition in each of three racks, nothing kept: what the brokers write goes into a
+folder that is removed at the end. The jars stay, in the user's cache folder.
 """
 
 import os
@@ -28,6 +28,7 @@ __all__ = ["VERSIONS", "kafka_stage"]
 
 VERSIONS: Final[Mapping[str, str]] = {"3": "3.9.2", "4": "4.3.1"}
 _JAVA: Final = 17
+_RACKS: Final = "abc"
 _CLUSTER_ID: Final = "c2lkZWZldGNoLWRlbW8hIQ"
 _START_S: Final = 60.0
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx320m")
@@ -46,12 +47,13 @@ _POM: Final = """\
 
 @attrs.frozen
 class _Broker:
-    """Three ports: where clients think it is, where that is forwarded to, and the controllers' own."""
+    """Ports: where clients think it is, where that is forwarded to, the controllers' own, and the replicas'."""
 
     node: int
     tapped: int
     port: int
     controller: int
+    internal: int
     rack: str
 
 
@@ -61,9 +63,11 @@ class _Kafka:
         self.counted = "on the wire in front of the brokers"
         self.bootstrap = ",".join(f"127.0.0.1:{broker.tapped}" for broker in brokers)
         self._seen = seen
+        self._racks = {broker.port: broker.rack for broker in brokers}
 
     def cost(self) -> Cost:
-        return self._seen.cost
+        racks = {rack: self._seen.record_bytes[port] for port, rack in self._racks.items()}
+        return attrs.evolve(self._seen.cost, from_racks=racks)
 
 
 @asynccontextmanager
@@ -76,10 +80,10 @@ async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[S
     await _check_tools()
     jars = await _jars(version, say)
     say(f"Starting three brokers of Apache Kafka {version} ...")
-    first = free_ports(9)
+    first = free_ports(12)
     brokers = [
-        _Broker(node, first + 3 * node - 3, first + 3 * node - 2, first + 3 * node - 1, rack)
-        for node, rack in enumerate("abc", start=1)
+        _Broker(node, at, at + 1, at + 2, at + 3, rack)
+        for node, (at, rack) in enumerate(zip(range(first, first + 12, 4), _RACKS, strict=True), start=1)
     ]
     with tempfile.TemporaryDirectory(prefix="sidefetch-demo-kafka-") as folder:
         home = Path(folder)
@@ -93,7 +97,10 @@ async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[S
             stage = _Kafka(version, brokers, seen)
             leaders = await _create_topic(stage.bootstrap, home)
             nursery = await stack.enter_async_context(trio.open_nursery())
-            nursery.start_soon(_feed, leaders)
+            with trio.move_on_after(_START_S) as starting:
+                await nursery.start(_feed, leaders)
+            if starting.cancelled_caught:
+                raise DemoFailed(f"Kafka did not take a record for each partition within {_START_S:g} s")
             yield stage
             nursery.cancel_scope.cancel()
 
@@ -160,16 +167,18 @@ async def _format(jars: Path, home: Path, brokers: Sequence[_Broker]) -> None:
 
 
 def _properties(broker: _Broker, brokers: Sequence[_Broker], data: Path) -> dict[str, Any]:
+    internal = f"INTERNAL://127.0.0.1:{broker.internal}"
     return {
         "process.roles": "broker,controller",
         "node.id": broker.node,
         "broker.rack": broker.rack,
         "controller.quorum.voters": ",".join(f"{each.node}@127.0.0.1:{each.controller}" for each in brokers),
-        "listeners": f"CLIENTS://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{broker.controller}",
-        "advertised.listeners": f"CLIENTS://127.0.0.1:{broker.tapped}",
-        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "listeners": f"CLIENTS://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{broker.controller},{internal}",
+        "advertised.listeners": f"CLIENTS://127.0.0.1:{broker.tapped},{internal}",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "CLIENTS",
+        "inter.broker.listener.name": "INTERNAL",
         "offsets.topic.replication.factor": 1,
         "num.network.threads": 2,
         "num.io.threads": 4,
@@ -186,8 +195,8 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
         async with connect(bootstrap) as connection:
             while len((await connection.call("metadata", 12, {"topics": []})).brokers) < bootstrap.count(",") + 1:
                 await trio.sleep(0.2)
-            wanted = {"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1}
-            request = {"topics": [{**wanted, "assignments": [], "configs": []}], "timeout": 30_000}
+            wanted = {"name": TOPIC, "num_partitions": -1, "replication_factor": -1, "configs": []}
+            request = {"topics": [{**wanted, "assignments": _assignments()}], "timeout": 30_000}
             (created,) = (await connection.call("create_topics", 7, request)).topics
             if created.error_code:
                 raise DemoFailed(f"Kafka did not create the topic: {created.error_message}")
@@ -196,6 +205,15 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
             return leaders
     logs = [line for log in sorted(home.glob("*/log")) for line in log.read_text(errors="replace").splitlines()]
     raise DemoFailed("\n".join([f"Kafka did not come up within {_START_S:g} s:", *logs[-8:]]))
+
+
+def _assignments() -> list[dict[str, Any]]:
+    """Each broker leads a third of the partitions, busy ones among them, and follows in all others."""
+    nodes = range(len(_RACKS))
+    return [
+        {"partition_index": index, "broker_ids": [(index + each) % len(nodes) + 1 for each in nodes]}
+        for index in range(PARTITIONS)
+    ]
 
 
 async def _leaders(connection: Connection) -> dict[int, tuple[str, list[int]]] | None:
@@ -214,15 +232,28 @@ async def _leaders(connection: Connection) -> dict[int, tuple[str, list[int]]] |
     }
 
 
-async def _feed(leaders: Mapping[int, tuple[str, list[int]]]) -> None:
+async def _feed(
+    leaders: Mapping[int, tuple[str, list[int]]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Started once each busy partition has a record that all of its replicas have, and can be read so."""
     async with AsyncExitStack() as stack:
         to: dict[int, Connection] = {}
         for address, partitions in leaders.values():
             connection = await stack.enter_async_context(connect(address))
             to.update(dict.fromkeys(partitions, connection))
-        for number in count():
+        for partition in busy():
+            while await _write(to[partition], partition, 0, acks=-1):
+                await trio.sleep(0.1)  # its leader or its replicas do not know of it yet
+        task_status.started()
+        for number in count(1):
             for partition in busy():
-                data = [{"index": partition, "records": encode_batch([record(number)])}]
-                request = {"acks": 1, "timeout": 5000, "topic_data": [{"name": TOPIC, "partition_data": data}]}
-                await to[partition].call("produce", 9, request)
+                await _write(to[partition], partition, number, acks=1)
                 await trio.sleep(EVERY_S / BUSY)
+
+
+async def _write(leader: Connection, partition: int, number: int, *, acks: int) -> int:
+    """Write a record; the error. With -1 for *acks* all replicas have it then."""
+    data = [{"index": partition, "records": encode_batch([record(number)])}]
+    request = {"acks": acks, "timeout": 30_000, "topic_data": [{"name": TOPIC, "partition_data": data}]}
+    (topic,) = (await leader.call("produce", 9, request)).responses
+    return int(topic.partition_responses[0].error_code)

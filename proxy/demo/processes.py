@@ -123,7 +123,7 @@ async def _listen(process: trio.Process, heard: Reader, ready: trio.Event, log: 
 
 
 @asynccontextmanager
-async def sidefetch(bootstrap: str) -> AsyncIterator[str]:
+async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
     """Run ``sidefetch run`` in front of a cluster; gives the address to read through.
 
     Raises: DemoFailed: it ended, or does not serve.
@@ -131,7 +131,7 @@ async def sidefetch(bootstrap: str) -> AsyncIterator[str]:
     port = free_ports(1 + _BROKER_PORTS)
     address = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "proxy", "run", "--bootstrap-servers", bootstrap, "--listen", address]
-    command += ["--broker-ports", f"{port + 1}-{port + _BROKER_PORTS}", "--grace", "1"]
+    command += ["--broker-ports", f"{port + 1}-{port + _BROKER_PORTS}", "--grace", "1", *options]
     env = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     with tempfile.TemporaryDirectory(prefix="sidefetch-demo-") as folder:
         log = Path(folder) / "sidefetch.log"

@@ -12,7 +12,7 @@ from proxy.demo.batches import Record
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.costs import Cost
 
-__all__ = ["BUSY", "EVERY_S", "PARTITIONS", "TOPIC", "Stage", "busy", "embedded_stage"]
+__all__ = ["BUSY", "EVERY_S", "OWN_RACK", "PARTITIONS", "TOPIC", "Stage", "busy", "embedded_stage"]
 
 TOPIC: Final = "readings"
 PARTITIONS: Final = 1000
@@ -20,6 +20,8 @@ BUSY: Final = 10
 """1 % of the partitions; spread evenly, so that each broker leads some."""
 EVERY_S: Final = 0.2
 """Between two records of a busy partition."""
+OWN_RACK: Final = "b"
+"""Where the reader and Sidefetch are; the brokers are in racks a, b and c, with a replica of everything in each."""
 _VALUE_BYTES: Final = 100
 
 
@@ -47,7 +49,8 @@ class Embedded:
 
     def cost(self) -> Cost:
         seen = self._cluster.counters
-        return Cost(seen.fetches, seen.partitions_named, seen.fetch_request_bytes, seen.fetch_response_bytes)
+        racks = {str(rack): number for rack, number in self._cluster.record_bytes.items()}
+        return Cost(seen.fetches, seen.partitions_named, seen.fetch_request_bytes, seen.fetch_response_bytes, racks)
 
 
 def busy() -> list[int]:
@@ -62,7 +65,7 @@ def record(number: int) -> Record:
 @asynccontextmanager
 async def embedded_stage() -> AsyncIterator[Stage]:
     """Set it, and keep it alive."""
-    async with embedded_cluster() as cluster, trio.open_nursery() as nursery:
+    async with embedded_cluster(is_rack_aware=True) as cluster, trio.open_nursery() as nursery:
         cluster.create_topic(TOPIC, PARTITIONS, replication=3)
         nursery.start_soon(_feed, cluster)
         yield Embedded(cluster)

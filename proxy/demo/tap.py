@@ -5,7 +5,7 @@ their own.
 """
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -14,13 +14,15 @@ import attrs
 import trio
 
 from proxy.demo.costs import Cost
-from proxy.wire.fetch import read_request, request_layout
+from proxy.wire.fetch import read_request, read_response, request_layout
 from proxy.wire.headers import read_request_header
 
 __all__ = ["Tap", "tap"]
 
 _FETCH: Final = 1
 _CHUNK_BYTES: Final = 256 * 1024
+_MOST_KEPT_BYTES: Final = 1 << 24
+"""Of a frame; of a larger one, which no demo sends, the records are not counted."""
 
 
 class _Frames:
@@ -60,6 +62,8 @@ class Tap:
     named: int = 0
     request_bytes: int = 0
     response_bytes: int = 0
+    record_bytes: Counter[int] = attrs.field(factory=Counter)
+    """Of the answers, by the port that they came from."""
 
     @property
     def cost(self) -> Cost:
@@ -69,11 +73,12 @@ class Tap:
 class _Conversation:
     """One connection: answers come in the order of requests, so a queue tells which are of fetches."""
 
-    def __init__(self, tap: Tap) -> None:
+    def __init__(self, tap: Tap, port: int) -> None:
         self._tap = tap
-        self._up = _Frames(keep_bytes=1 << 24)
-        self._down = _Frames(keep_bytes=4)
-        self._asked: deque[tuple[int, int, int]] = deque()
+        self._port = port
+        self._up = _Frames(keep_bytes=_MOST_KEPT_BYTES)
+        self._down = _Frames(keep_bytes=_MOST_KEPT_BYTES)
+        self._asked: deque[tuple[int, int, int, int]] = deque()
 
     def up(self, data: memoryview) -> None:
         for frame, size in self._up.feed(data):
@@ -82,16 +87,18 @@ class _Conversation:
                 request = read_request(*read_request_header(frame))
                 stride = request_layout(request.version).stride
                 named = sum(len(section.entries) // stride for section in request.sections)
-                self._asked.append((correlation_id, size, named))
+                self._asked.append((correlation_id, request.version, size, named))
 
     def down(self, data: memoryview) -> None:
         for frame, size in self._down.feed(data):
-            if self._asked and self._asked[0][0] == int.from_bytes(frame, "big", signed=True):
-                _, request_bytes, named = self._asked.popleft()
+            if self._asked and self._asked[0][0] == int.from_bytes(frame[:4], "big", signed=True):
+                _, version, request_bytes, named = self._asked.popleft()
                 self._tap.fetches += 1
                 self._tap.named += named
                 self._tap.request_bytes += request_bytes
                 self._tap.response_bytes += size
+                if size <= _MOST_KEPT_BYTES:
+                    self._tap.record_bytes[self._port] += read_response(version, frame).record_bytes
 
 
 @asynccontextmanager
@@ -106,7 +113,7 @@ async def tap(routes: Mapping[int, int]) -> AsyncIterator[Tap]:
             except OSError:
                 return
             async with broker, trio.open_nursery() as both:
-                talk = _Conversation(seen)
+                talk = _Conversation(seen, port)
                 both.start_soon(_pump, client, broker, talk.up, both.cancel_scope)
                 both.start_soon(_pump, broker, client, talk.down, both.cancel_scope)
 

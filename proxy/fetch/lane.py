@@ -1,7 +1,7 @@
 """What a reader and its broker say to each other: one fetch at a time, in a session where that pays."""
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from typing import Final
 
@@ -11,7 +11,7 @@ from proxy.errors import BrokerProtocolError, MalformedFrame
 from proxy.fetch.commands import Ask, LaneId, Note
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
-from proxy.trace import FetchRecord, SessionEvent, SessionRecord
+from proxy.trace import FetchRecord, RouteKind, SessionEvent, SessionRecord
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import (
     FETCH,
@@ -20,6 +20,7 @@ from proxy.wire.fetch import (
     FetchOptions,
     FetchResponse,
     Key,
+    Topic,
     read_response,
     write_request,
 )
@@ -226,8 +227,10 @@ class Lane:
         """The answer tells of all that was asked for, as of *exchange*, the client's, or as of when it began."""
         self.answered_in = exchange if self._answering_in is None else min(exchange, self._answering_in)
 
-    def received(self, frame: memoryview, now_s: float) -> Landed:
-        """Take in the broker's answer.
+    def received(
+        self, frame: memoryview, now_s: float, *, route: RouteKind, name_of: Callable[[Topic], str]
+    ) -> Landed:
+        """Take in the broker's answer; *route* and *name_of* are for the record of it.
 
         Raises: BrokerProtocolError: it is none to what was asked. The connection must be closed, then ``lost``.
         """
@@ -247,10 +250,8 @@ class Lane:
         asked = ChainMap(dict(flight.plan.asks), self._session.listed)
         outcome = self._session.receive(flight.plan, reply)
         self._learn_of_slots(flight.plan, response, outcome, now_s)
-        notes = (
-            Note(_fetch_record(self._node_id, flight, response, len(keys), len(frame))),
-            *_session_notes(self._node_id, flight.plan, outcome),
-        )
+        record = _fetch_record(self._node_id, flight, response, len(keys), len(frame), route, name_of)
+        notes = (Note(record), *_session_notes(self._node_id, flight.plan, outcome))
         return Landed(response, outcome, notes, asked)
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
@@ -296,8 +297,17 @@ class Lane:
         return Ask(self.id, frame)
 
 
-def _fetch_record(node_id: int, flight: _Flight, response: FetchResponse, answered: int, size: int) -> FetchRecord:
+def _fetch_record(
+    node_id: int,
+    flight: _Flight,
+    response: FetchResponse,
+    answered: int,
+    size: int,
+    route: RouteKind,
+    name_of: Callable[[Topic], str],
+) -> FetchRecord:
     plan = flight.plan
+    read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
     return FetchRecord(
         node=node_id,
         version=flight.version,
@@ -311,6 +321,8 @@ def _fetch_record(node_id: int, flight: _Flight, response: FetchResponse, answer
         response_bytes=_SIZE_BYTES + size,
         record_bytes=response.record_bytes,
         error=response.error,
+        route=route,
+        topics=tuple((name_of(topic), record_bytes) for topic, record_bytes in read if record_bytes),
     )
 
 

@@ -106,7 +106,8 @@ class Reader:
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
         lane = self._lanes.named(lane_id)
-        landed = lane.received(frame, now_s)
+        route = self._routes.kind(lane.id.source)
+        landed = lane.received(frame, now_s, route=route, name_of=self._topology.name_of)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
     def lost(self, lane_id: LaneId, now_s: float) -> list[Command]:
@@ -293,7 +294,7 @@ class Reader:
         answered = all(map(waits.has_told, self._lanes))
         over = now_s + _INSTANT_S >= exchange.deadline_s
         due = enough or over or (answered and waits.is_plain(now_s))
-        if due and all(waits.is_sure(lane, now_s) for lane in self._lanes):
+        if due and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes):
             if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
                 return
@@ -314,7 +315,7 @@ class Reader:
         if any(pair.quick.asks and not pair.patient.is_asking for pair in self._lanes.pairs):
             yield from self._find_homes(now_s)
         for lane in self._lanes:
-            if not lane.asks or lane.is_asking or (due and waits.is_sure(lane, now_s)):
+            if not lane.asks or lane.is_asking or (due and waits.is_sure(lane, now_s, enough=enough)):
                 continue
             if now_s < waits.pace.until_s and not due:
                 continue
@@ -343,9 +344,11 @@ class Reader:
             if asking is not None:
                 yield from self._held_back(asking, now_s)
             return
-        # What ends a long wait tells of all that waited, as of now.
-        waited = asking is not None and not self._waits.is_plain(now_s)
-        lane.told(self._waits.number if waited else lane.asked_in)
+        # What ends a long wait tells of all that waited, as of now. But a redirect ends one at once (KIP-392), and
+        # then the others have not waited for as much as the client wants.
+        is_plain = self._waits.is_plain(now_s)
+        if not (is_plain and response.redirects):
+            lane.told(lane.asked_in if is_plain or asking is None else self._waits.number)
         pair = self._lanes.pair(lane.id.source)
         if lane is pair.patient and pair.quick.asks and asking is not None:
             pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from proxy.fetch.topology import Broker, BrokerId, TopicInfo, Topology
+from proxy.trace import RouteKind
 from proxy.wire.fetch import Key
 
 __all__ = ["Routes", "Selector", "Source", "closest"]
@@ -150,6 +151,12 @@ class Routes:
         """What may have another source since a time has come, once."""
         while self._timers and self._timers[0][0] <= now_s:
             yield heappop(self._timers)[1]
+
+    def kind(self, source: Source) -> RouteKind:
+        """Why *source* is read."""
+        if source.node_id == self.home.node_id:
+            return "rackless" if source.is_rackless else "leader"
+        return "selected" if self._selector is Selector.RACK_AWARE else "preferred"
 
     def _avoid(self, key: Key, now_s: float, back_off: _BackOff | None = None) -> None:
         self._avoided[key] = back_off or _BackOff.after(self._avoided.get(key), self._max_age_s, now_s)

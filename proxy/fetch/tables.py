@@ -164,11 +164,8 @@ class Tables:
     def _truncated(self, key: Key, ask: Ask, diverging: tuple[int, int], topology: Topology) -> Note:
         self._seen.forget(self._client_id, key)
         self.wanted.uncheck(key)
-        info = topology.topic(key.topic)
-        name = str(key.topic) if info is None or info.name is None else info.name
-        return Note(
-            TruncationRecord(self._node_id, name, key.partition, ask.offset, ask.last_fetched_epoch, *diverging)
-        )
+        name, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
+        return Note(TruncationRecord(self._node_id, name, key.partition, ask.offset, read_under, *diverging))
 
     def lacks(self, exchange: Exchange) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NewType
+from uuid import UUID
 
 import attrs
 
@@ -74,6 +75,13 @@ class Topology:
 
     def topic(self, topic: Topic) -> TopicInfo | None:
         return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
+
+    def name_of(self, topic: Topic) -> str:
+        """For people: what a topic is called, or its id where that is not known."""
+        info = self.topic(topic)
+        if info is not None and info.name is not None:
+            return info.name
+        return topic if isinstance(topic, str) else str(UUID(bytes=topic))
 
     def refreshed(self, metadata: Any) -> "Topology":
         """This view, brought up to date by a Metadata answer (a kio entity of any version).

@@ -53,13 +53,17 @@ class Waits:
         """Whether the lane has been answered about all that it asks for, as of the exchange at hand."""
         return not lane.asks or lane.answered_in == self.number
 
-    def is_sure(self, lane: Lane, now_s: float) -> bool:
-        """Whether "nothing new" of what the lane asks for would be the broker's word."""
+    def is_sure(self, lane: Lane, now_s: float, *, enough: bool) -> bool:
+        """Whether "nothing new" of what the lane asks for would be the broker's word.
+
+        *enough*: other lanes have brought what the client waits for. A broker that waits for more than the first
+        byte is then taken to have too little, which it goes on waiting with.
+        """
         if self.has_told(lane):
             return True
         if not lane.is_asking:
             return False
-        if not lane.is_parked:
+        if not lane.is_parked and not (lane.waits and enough):
             return self.is_draining and lane.asked_in < self.number
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self.number else 0.0)
 
@@ -83,9 +87,8 @@ class Waits:
 
     @property
     def _waiting(self) -> int:
-        """Lanes that are to bring as much as the client waits for; at least one. What is parked brings anything."""
-        owing = [lane for lane in self._lanes if not self.has_told(lane)]
-        return max(sum(not (lane.is_asking and lane.is_parked) for lane in owing), 1)
+        """Lanes that are to bring as much as the client waits for. What is parked brings anything."""
+        return sum(bool(lane.asks) and not (lane.is_asking and lane.is_parked) for lane in self._lanes)
 
     def ask(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float, *, brought: int = 0) -> Ask:
         """Have the lane ask for all that it is to ask for; *brought*: the bytes that others have brought already.

@@ -15,6 +15,7 @@ from proxy.config import Config, ConversionConfig
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
+from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
@@ -127,6 +128,9 @@ class Proxy:
                 upstream.fetch_buffer_bytes,
                 upstream.ask_timeout_s,
                 _policy(config.conversion),
+                rack or "",
+                Selector(config.routing.replica_selector),
+                upstream.metadata_max_age_s,
             ),
             Budget(upstream.memory_bytes, log),
             observe,
@@ -134,6 +138,7 @@ class Proxy:
             self.live,
             self.counts,
             config.verify_rate,
+            self.traffic,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -56,7 +56,8 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
-from proxy.trace import ConversionRecord, DamageRecord, Record
+from proxy.relay.traffic import Traffic
+from proxy.trace import ConversionRecord, DamageRecord, FetchRecord, Record, TruncationRecord
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
 from proxy.wire.frames import Chunks, Piece
@@ -81,6 +82,7 @@ class Services:
     live: Live
     counts: Counter[str]
     verify_rate: float
+    traffic: Traffic
 
 
 @attrs.define(eq=False)
@@ -247,6 +249,8 @@ class ClientConnection:
 
     def _observe(self, record: Record) -> None:
         self._services.observe(record)
+        if isinstance(record, FetchRecord):
+            self._count(record)
         if isinstance(record, DamageRecord):
             self._services.log.warning(
                 "records-damaged",
@@ -258,6 +262,17 @@ class ClientConnection:
                 offset=record.offset,
                 reason=record.why,
             )
+        elif isinstance(record, TruncationRecord):
+            self._services.log.warning("log-truncated", **attrs.asdict(record))
+
+    def _count(self, record: FetchRecord) -> None:
+        services = self._services
+        broker = services.topology.topology.brokers.get(BrokerId(record.node))
+        rack = None if broker is None else broker.rack
+        crossed = None if rack is None or not services.reading.rack else rack != services.reading.rack
+        services.traffic.routed(record.route, record.size)
+        for topic, record_bytes in record.topics:
+            services.traffic.add(topic, rack, crossed, record_bytes)
 
     def _observe_conversion(self, chunks: Chunks) -> None:
         assert isinstance(chunks, Conversion)

@@ -5,12 +5,11 @@ What crosses from one rack into another is what clouds charge for. Pure; one for
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["OTHER_TOPICS", "RouteKind", "Source", "Traffic"]
+from proxy.trace import RouteKind
 
-RouteKind = Literal["leader", "preferred", "selected", "rackless"]
-"""Why a broker was asked: it leads; the leader prefers it; Sidefetch does; it leads, and was not told our rack."""
+__all__ = ["OTHER_TOPICS", "Source", "Traffic"]
 
 OTHER_TOPICS: Final = "(other topics)"
 """Stands for all topics beyond those that are counted apart; no topic can have that name."""

@@ -33,6 +33,7 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
+from proxy.relay.traffic import Traffic
 from proxy.wire.frames import with_size
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
@@ -76,7 +77,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[Connection]:
     topology.saw(1, broker.host, broker.behind_tap_port)
     budget = Budget(config.upstream.memory_bytes, log)
     services = Services(
-        topology, 5, Reading(0, 1 << 20, 5), budget, _ignore, log, Live(config, log), Counter(), verify_rate=0
+        topology, 5, Reading(0, 1 << 20, 5), budget, _ignore, log, Live(config, log), Counter(), 0, Traffic()
     )
 
     async def serve(stream: trio.SocketStream) -> None:

@@ -1,8 +1,9 @@
 """How costs are counted together and shown."""
 
 import io
+import re
 
-from proxy.demo.costs import Cost, Row, Table, size, verdict
+from proxy.demo.costs import Cost, Row, Table, by_rack, size, verdict
 
 
 class Terminal(io.StringIO):
@@ -17,6 +18,8 @@ def row(seconds: float, to_brokers: int = 100, way: str = "directly") -> Row:
 def test_costs_since_then() -> None:
     assert Cost(5, 50, 500, 5000) - Cost(1, 2, 3, 4) == Cost(4, 48, 497, 4996)
     assert Cost(1, 2, 3, 4).both_ways == 7
+    later, earlier = Cost(from_racks={"a": 5, "b": 7}), Cost(from_racks={"b": 3})
+    assert (later - earlier).from_racks == {"a": 5, "b": 4}
 
 
 def test_sizes_have_three_digits_or_so() -> None:
@@ -67,3 +70,20 @@ def test_the_verdict_says_which_way_it_went() -> None:
     assert "about the same" in verdict(row(5, 1000), row(5, 1000))
     assert "2.0 times more bytes" in verdict(row(5, 500), row(5, 1000))
     assert "1.0 kB instead of 41.0 kB" in verdict(row(5, 41_000), row(5, 1000))
+
+
+def test_the_racks_that_records_came_from_are_shown_with_the_share_of_the_readers_own() -> None:
+    direct = Row("directly", 5, Cost(from_racks={"a": 10, "b": 10, "c": 1000}), 1)
+    through = Row("through Sidefetch", 5, Cost(from_racks={"a": 0, "b": 2000, "c": 0}), 1)
+    nearly = Row("nearly", 5, Cost(from_racks={"a": 1, "b": 1999, "c": 0}), 1)
+    nothing = Row("nothing", 5, Cost(), 0)
+
+    lines = by_rack([direct, through, nearly, nothing], "b").splitlines()
+
+    assert [re.split(" {2,}", line.strip()) for line in lines] == [
+        ["rack a", "rack b", "rack c", "from rack b"],
+        ["directly", "10 B", "10 B", "1.0 kB", "0 %"],
+        ["through Sidefetch", "0 B", "2.0 kB", "0 B", "100 %"],
+        ["nearly", "1 B", "2.0 kB", "0 B", "99 %"],
+        ["nothing", "0 B", "0 B", "0 B", "-"],
+    ]

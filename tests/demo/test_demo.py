@@ -10,6 +10,8 @@ import pytest
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from tests.commands import started
 
+WAYS = ("directly", "through Sidefetch")
+
 
 def table(lines: list[str], way: str) -> list[str]:
     """The last row of a way to read."""
@@ -29,9 +31,14 @@ async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
     assert "times fewer bytes" in shown
     assert re.fullmatch(r"  reading directly +the broker hangs up at ListOffsets v0", demo.lines[-2])
     assert re.fullmatch(r"  reading through Sidefetch +reads \d+ messages", demo.lines[-1])
-    direct, through = (table(demo.lines, way) for way in ("directly", "through Sidefetch"))
+    shown_rows = demo.lines[: demo.lines.index(shown)]
+    direct, through = (table(shown_rows, way) for way in WAYS)
     assert int(direct[-1]) > 10  # records
     assert int(through[-1]) > 10
+    by_rack = demo.lines.index("Bytes of records, by the rack that they came from (the reader is in rack b):") + 2
+    assert re.split(" {2,}", demo.lines[by_rack].strip()) == ["rack a", "rack b", "rack c", "from rack b"]
+    shares = [int(table(demo.lines[by_rack:], way)[-2]) for way in WAYS]
+    assert 10 <= shares[0] <= 60
     assert await demo.left_running() == []
 
 
@@ -88,7 +95,7 @@ async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: 
     assert trial.lines[-2].startswith("Shown: reading through Sidefetch costs")
     assert "fewer bytes" in trial.lines[-2]
     counted = cluster.counters
-    direct, through = (table(trial.lines, way) for way in ("directly", "through Sidefetch"))
+    direct, through = (table(trial.lines, way) for way in WAYS)
     named = [int(row[row.index("s") + 2].replace(",", "")) for row in (direct, through)]
     assert sum(named) <= counted.partitions_named <= sum(named) + 900  # those sent after the last row
     assert cluster.sessions == 0

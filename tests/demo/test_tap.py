@@ -25,6 +25,8 @@ async def test_the_tap_and_the_broker_agree_on_what_fetches_cost() -> None:
         counted.fetches, counted.partitions_named, counted.fetch_request_bytes, counted.fetch_response_bytes
     )
     assert (seen.fetches, seen.named) == (2, 6)
+    assert seen.record_bytes == {port: counted.record_bytes}
+    assert counted.record_bytes == 2 * len(answers[0].responses[0].partitions[1].records) > 1000
 
 
 async def test_a_broker_that_is_away_shows_as_a_closed_connection() -> None:

@@ -56,6 +56,11 @@ class FetchResponse:
     endpoints: tuple[Endpoint, ...]
 
     @property
+    def redirects(self) -> bool:
+        """Whether another replica is to be read, of any partition."""
+        return any(reply.preferred_read_replica != UNKNOWN for _, replies in self.topics for reply in replies)
+
+    @property
     def record_bytes(self) -> int:
         """Of all partitions."""
         return sum(len(reply.records) for _, replies in self.topics for reply in replies)

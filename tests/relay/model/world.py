@@ -280,7 +280,7 @@ class World:
             case Send(link, pieces):
                 frame = b"".join(pieces)
                 assert self.wires[link].is_open
-                assert not any(flight.link is link for flight in self.under_way()), "two fetches on one lane"
+                assert not any(flight.link == link for flight in self.under_way()), "two fetches on one lane"
                 assert int.from_bytes(frame[:4]) == len(frame) - 4, "a lane takes one fetch at a time"
                 judge.was_sent(self, self.broker.take(frame, link, self.at, self.now_s, self.known))
             case CloseLink(link):
@@ -299,7 +299,7 @@ class World:
         wire = self.wires[link]
         wire.is_open = wire.is_opening = False
         for flight in self.under_way():
-            if flight.link is not link:
+            if flight.link != link:
                 continue
             flight.is_lost = True
             if flight.context is not None or (seen and not wire.is_deaf):
