@@ -1,7 +1,7 @@
 """Reading from the closest replica, with followers and leaders on three brokers: how soon, and how often it asks.
 
-Some partitions have a replica in the rack of ``NODE`` and some have none there, so that a fetch of both is read from
-two brokers. What a client of three brokers fetches is read from each as a leader, and from ``NODE`` as a follower.
+Some partitions have a replica in the rack of ``NODE`` and some have none there, so that a fetch of both is read
+from two brokers. What a client of three is sent comes from each as a leader, and from ``NODE`` as a follower.
 """
 
 import contextlib

@@ -160,7 +160,7 @@ class Admin:
     def throttle_replication(self, topic: str, node_id: int) -> None:
         """Let *node_id* replicate next to nothing of *topic* while it is behind.
 
-        A replica in sync is not throttled, by Kafka's rules: it has to be put behind first.
+        A replica in sync is not throttled, by Kafka's rules: it has to be put behind, once it has heard of this.
         """
         replicas = ",".join(f"{partition}:{node_id}" for partition in self.leaders(topic))
         self._configure(_BROKER, str(node_id), {_THROTTLED_RATE: "1"})
