@@ -375,8 +375,8 @@ class ClientConnection:
             while frames := await opened.frames.receive():
                 for frame in frames:
                     if self._links.get(link) is not opened:
-                        # Closed while this was on its way to us, or for what it said: a cancelled task that has been
-                        # woken already goes on to its next checkpoint. The rest is not for the link that follows.
+                        # Closed for what it said, or while this was on its way to us: a cancelled task that was
+                        # woken before goes on to its next checkpoint. It is not for the link that follows.
                         return
                     self._handle(LinkFrame(link, frame))
                 # What they are views of counts until nobody holds them.

@@ -76,24 +76,26 @@ class Way:
     bootstrap: str
 
 
-def _through(cluster: KafkaCluster, *options: str) -> Iterator[Way]:
+def _through(cluster: KafkaCluster, programs: Programs, *options: str) -> Iterator[Way]:
     with Sidefetch(cluster.bootstrap, options=("--rack", RACK, "--patience", "2s", *options)) as sidefetch:
         yield Way(cluster, Admin(cluster), sidefetch.bootstrap)
+        for name in READERS:
+            programs(name).kill()  # they would go on
 
 
 @pytest.fixture(scope="module")
-def by_the_leaders() -> Iterator[Way]:
+def by_the_leaders(programs: Programs) -> Iterator[Way]:
     """Leaders name the replica to read from."""
     with KafkaCluster("4.3.1", of_broker=_RETENTION) as cluster:
-        yield from _through(cluster)
+        yield from _through(cluster, programs)
 
 
 @pytest.fixture(scope="module")
-def by_itself() -> Iterator[Way]:
+def by_itself(programs: Programs) -> Iterator[Way]:
     """Sidefetch chooses, on a cluster whose followers learn late what is committed."""
     late = {"replica.selector.class": None, "replica.fetch.wait.max.ms": round(LEARNS_AFTER_S * 1000)}
     with KafkaCluster("4.3.1", settings=late, of_broker=_RETENTION) as cluster:
-        yield from _through(cluster, "--replica-selector", "rack-aware")
+        yield from _through(cluster, programs, "--replica-selector", "rack-aware")
 
 
 @pytest.fixture(params=["by_the_leaders", "by_itself"])
