@@ -13,10 +13,12 @@ __all__ = [
     "RouteKind",
     "SessionEvent",
     "SessionRecord",
+    "SessionSide",
     "TruncationRecord",
 ]
 
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
+SessionSide = Literal["upstream", "client"]
 FetchKind = Literal["full", "incremental", "sessionless"]
 RouteKind = Literal["leader", "preferred", "selected", "rackless"]
 """Why a broker was asked: it leads; the leader prefers it; Sidefetch does; it leads, and was not told our rack."""
@@ -57,13 +59,14 @@ class FetchRecord:
 
 @attrs.frozen
 class SessionRecord:
-    """A session with a broker began or ended."""
+    """A session began or ended: with the broker (``upstream``), or of a client with Sidefetch in its place."""
 
     node: int
     session_id: int
     event: SessionEvent
     partitions: int
     """Partitions in it at that time."""
+    side: SessionSide = "upstream"
 
 
 @attrs.frozen

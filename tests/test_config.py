@@ -105,6 +105,17 @@ def test_a_size_out_of_bounds_or_with_an_unknown_unit_is_refused(text: str) -> N
         parse("max-frame", text)
 
 
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("1000", 1000), ("1000000", 1_000_000)])
+def test_a_number_is_a_whole_one(text: str, number: int) -> None:
+    assert parse("client-sessions", text) == number
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "1e3", "1000001", "ten", "١"])
+def test_what_is_no_whole_number_or_out_of_bounds_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a whole number"):
+        parse("client-sessions", text)
+
+
 @pytest.mark.parametrize("text", ["0.0.0.0", "::", "[::]", "h:1", "", "a b"])
 def test_what_no_client_could_connect_to_is_not_advertised(text: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be connected to|neither|xpected|colon|Only"):

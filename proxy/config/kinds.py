@@ -217,6 +217,15 @@ def size(low: int, high: int) -> Kind:
     return Kind(lambda text: int(scaled(text)), accepts, show_bytes)
 
 
+def whole(low: int, high: int) -> Kind:
+    def parse(text: str) -> int:
+        if re.fullmatch(r"[0-9]{1,19}", text) is None or not low <= int(text) <= high:
+            raise ValueError(f"{text!r} is not a whole number within {low} to {high}")
+        return int(text)
+
+    return Kind(parse, f"{low} to {high}")
+
+
 def choice(*values: str) -> Kind:
     def parse(text: str) -> str:
         if text not in values:

@@ -23,6 +23,7 @@ from proxy.config.kinds import (
     choice,
     seconds,
     size,
+    whole,
 )
 
 __all__ = [
@@ -147,6 +148,15 @@ class DownstreamConfig:
             size(1024, 2**31 - 1),
             "The largest request taken from a client; a connection that sends more is closed.",
             "As socket.request.max.bytes of the brokers.",
+        ),
+    )
+    client_sessions: int = attrs.field(
+        default=1000,
+        metadata=_option(
+            "client-sessions",
+            whole(0, 1_000_000),
+            "How many fetch sessions clients of Fetch v7 and later may have with Sidefetch; 0 for none.",
+            "As max.incremental.fetch.session.cache.slots of the brokers.",
         ),
     )
 

@@ -9,7 +9,7 @@ from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.routes import Source
 from proxy.trace import Record
-from proxy.wire.fetch import Topic
+from proxy.wire.fetch import FetchRequest, Topic
 
 __all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneId", "LaneKind", "Learn", "Note", "OpenLane"]
 
@@ -76,6 +76,8 @@ class Answered:
     """The client's answer; the next fetch may come."""
 
     pieces: Pieces
+    request: FetchRequest
+    """What it answers, with all that the client's session holds."""
 
 
 @attrs.frozen

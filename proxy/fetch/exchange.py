@@ -6,7 +6,8 @@ from typing import Final
 
 import attrs
 
-from proxy.errors import ClientProtocolError, ErrorCode
+from proxy.errors import ClientProtocolError
+from proxy.fetch.client_sessions import Answer, Context, Sessionless
 from proxy.fetch.lowering import error_for
 from proxy.fetch.sheet import News, Sheet
 from proxy.session.epochs import is_full
@@ -54,15 +55,12 @@ class Exchange:
     """How long it was throttled that was waited for here; the client is told, and need not wait again."""
     attempts: int = 0
     """How often brokers were asked in vain."""
+    context: Context = attrs.field(default=attrs.Factory(lambda self: Sessionless(self.request), takes_self=True))
+    """Of the client's session."""
 
     @property
     def version(self) -> int:
         return self.request.version
-
-    @property
-    def follows(self) -> bool:
-        """Whether the client goes by itself to the replica that a leader prefers: it has told its rack (v11+)."""
-        return bool(self.request.options.rack_id)
 
     @property
     def deadline_s(self) -> float:
@@ -90,28 +88,30 @@ class Exchange:
         )
 
     def answer(self, sheet: Sheet, place: Place) -> Pieces:
-        """The whole answer: the sheet with the news spliced in."""
-        topics = sheet.answer(self.news)
-        return self._framed(ErrorCode.none, sheet.sections, topics, _placed(self.endpoints.values(), place))
+        """The sheet with the news spliced in, or what of it the client's session does not have yet."""
+        shaped = self.context.answer(sheet, self.news)
+        return self._framed(shaped, _placed(self.endpoints.values(), place))
 
     def refusal(self, error: int) -> Pieces:
         """An answer that is an error as a whole, as a broker makes it.
 
         Below v7 there is no place for such an error, and below v13 brokers repeat it for every partition.
         """
-        if self.version >= 13:
-            return self._framed(error, 0, [], ())
-        return self._all_erroneous(error, top_level=error)
+        failed = Answer(error, self.request.session_id, 0, [])
+        if self.version < 13 and isinstance(self.context, Sessionless):
+            sheet, news = self._all_erroneous(error)
+            failed = failed._replace(topics=sheet.sections, pieces=sheet.answer(news))
+        return self._framed(failed)
 
     def unreadable(self, error: int) -> Pieces:
         """An answer in which every partition has an error."""
-        return self._all_erroneous(error, top_level=ErrorCode.none)
+        return self._framed(self.context.answer(*self._all_erroneous(error)))
 
-    def empty(self, error: int = ErrorCode.none) -> Pieces:
-        """An answer without partitions."""
-        return self._framed(error, 0, [], ())
+    def empty(self) -> Pieces:
+        """An answer without partitions; of a session that is refused, the error."""
+        return self._framed(self.context.empty())
 
-    def _all_erroneous(self, error: int, *, top_level: int) -> Pieces:
+    def _all_erroneous(self, error: int) -> tuple[Sheet, dict[Topic, list[News]]]:
         layout, request = response_layout(self.version), request_layout(self.version)
         sheet = Sheet(layout, committed=bool(self.request.options.isolation))
         sections = self.request.sections
@@ -121,14 +121,16 @@ class Exchange:
         for section in sections:
             fields = request.entry.iter_unpack(section.entries)
             news.setdefault(section.topic, []).extend(News(erroneous(each[0], code), b"") for each in fields)
-        return self._framed(top_level, sheet.sections, sheet.answer(news), ())
+        return sheet, news
 
-    def _framed(self, error: int, topics: int, body: Pieces, endpoints: Iterable[Endpoint]) -> Pieces:
+    def _framed(self, answer: Answer, endpoints: Iterable[Endpoint] = ()) -> Pieces:
         layout = response_layout(self.version)
-        front = layout.header(self.request.header.correlation_id, self.throttle_ms + self.paused_ms, error, topics)
+        throttle_ms = self.throttle_ms + self.paused_ms
+        correlation_id = self.request.header.correlation_id
+        front = layout.header(correlation_id, throttle_ms, answer.error, answer.topics, answer.session_id)
         end = layout.end(endpoints)
-        size = len(front) + sum(map(len, body)) + len(end)
-        return [_SIZE.pack(size) + front, *body, end]
+        size = len(front) + sum(map(len, answer.pieces)) + len(end)
+        return [_SIZE.pack(size) + front, *answer.pieces, end]
 
 
 def check_request(request: FetchRequest) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
-from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneId, Learn, OpenLane
+from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
@@ -79,16 +79,14 @@ class Reader:
         Raises: ClientProtocolError: only a broker may fetch like this.
         """
         check_request(request)
-        request = self._reading.policy.read_as(request)
         self._topology = topology
+        context = self._reading.sessions.open(self._reading.policy.read_as(request), self._node_id, now_s)
         longest_s = _DRAINING_WAIT_S if self._waits.is_draining else float("inf")
-        exchange = Exchange(request, now_s, longest_s, rack=request.options.rack_id or self._reading.rack)
-        if request.session_epoch > 0:
-            # We grant no sessions, so the client is in none of ours.
-            return [Answered(exchange.empty(ErrorCode.fetch_session_id_not_found))]
-        if not request.sections:
-            return [Answered(exchange.empty())]
+        rack = request.options.rack_id or self._reading.rack
+        exchange = Exchange(context.request, now_s, longest_s, rack, context=context)
         self._exchange = exchange
+        if not context.request.sections:
+            return list(self._answered(exchange.empty()))
         self._stage = Connecting()
         self._waits.next_exchange()
         return self._moved(self._begin(exchange, now_s), now_s)
@@ -337,6 +335,7 @@ class Reader:
             elif asking is not None:
                 yield from self._refused(asking, outcome, now_s)
             return
+        self._routes.answers(lane.id.source.node_id)
         self._throttled_until_s = max(self._throttled_until_s, now_s + response.throttle_ms / 1000)
         self._waits.pace.answered(response, len(self._tables.wanted.asks), now_s)
         if response.throttle_ms and not response.topics:
@@ -440,8 +439,10 @@ class Reader:
         self._stage = Delayed(max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(error))
 
     def _answered(self, pieces: Pieces) -> Iterator[Command]:
-        self._exchange = None
-        yield Answered(pieces)
+        assert self._exchange is not None
+        request, self._exchange = self._exchange.request, None
+        yield from map(Note, self._reading.sessions.take_records())
+        yield Answered(pieces, request)
 
     # ----------------------------------------------------------------------------------- what lanes ask
 

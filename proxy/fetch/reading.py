@@ -1,7 +1,8 @@
-"""How readers read: the figures that a user may set."""
+"""How readers read: the figures that a user may set, and what they share."""
 
 import attrs
 
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.routes import Selector
 from proxy.fetch.seen import Seen
@@ -27,3 +28,5 @@ class Reading:
     preferred_max_age_s: float = 300.0
     """How long a replica is read before the leader is asked again which one to read."""
     seen: Seen = attrs.field(factory=Seen)
+    sessions: ClientSessions = attrs.field(factory=lambda: ClientSessions(0, int))
+    """Those that clients have with Sidefetch."""

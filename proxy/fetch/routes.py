@@ -96,9 +96,9 @@ class Routes:
             if now_s < preferred.until_s and self._still_holds(key, preferred, info, topology):
                 return Source(preferred.node_id)
             del self._preferred[key]
-        if self._selector is Selector.RACK_AWARE and info is not None:
+        if self._selector is Selector.RACK_AWARE and info is not None and self._leads(info, key.partition):
             node_id = closest(info, key.partition, rack, topology.brokers)
-            if node_id is not None and node_id != self.home.node_id and not self._is_down(node_id, now_s):
+            if node_id is not None and not self._is_down(node_id, now_s):
                 return Source(node_id)
         return self.home
 
@@ -109,7 +109,7 @@ class Routes:
         """
         follower = BrokerId(node_id)
         info = topology.topic(key.topic)
-        if info is None or not _is_online(info, key.partition, follower, topology):
+        if follower == self.home.node_id or info is None or not _is_online(info, key.partition, follower, topology):
             self._avoid(key, now_s)
             return False
         if self._is_down(follower, now_s):
@@ -157,6 +157,11 @@ class Routes:
         if source.node_id == self.home.node_id:
             return "rackless" if source.is_rackless else "leader"
         return "selected" if self._selector is Selector.RACK_AWARE else "preferred"
+
+    def _leads(self, info: TopicInfo, partition: int) -> bool:
+        """Whether the client has come to the leader, and was not sent to a replica by it already."""
+        leader = info.leaders.get(partition)
+        return leader is not None and leader.node_id == self.home.node_id
 
     def _avoid(self, key: Key, now_s: float, back_off: _BackOff | None = None) -> None:
         self._avoided[key] = back_off or _BackOff.after(self._avoided.get(key), self._max_age_s, now_s)

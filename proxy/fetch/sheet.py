@@ -9,7 +9,7 @@ from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
 from proxy.wire.frames import Piece
 
-__all__ = ["News", "Sheet"]
+__all__ = ["News", "Rows", "Sheet"]
 
 _NO_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
@@ -23,7 +23,7 @@ class News(NamedTuple):
 
 
 @attrs.frozen
-class _Rows:
+class Rows:
     """One section of the answer: ``head | quiet partitions, of fixed size | tail``."""
 
     head: bytes
@@ -40,23 +40,29 @@ class Sheet:
             fetch want every partition back, and Java's from 0.10.1 to 1.0 drop an answer that lacks one.
     """
 
-    __slots__ = ("_committed", "_layout", "_names", "_rows", "_unknown")
+    __slots__ = ("_committed", "_names", "_rows", "_shaped_as", "_unknown", "layout", "stamp")
 
     def __init__(self, layout: ResponseLayout, *, committed: bool) -> None:
-        self._layout = layout
+        self.layout = layout
+        self.stamp = object()
+        """Another one after each change: as long as it is the same, nothing has changed."""
         self._committed = committed
-        self._rows: dict[tuple[Topic, int], _Rows] = {}
+        self._rows: dict[tuple[Topic, int], Rows] = {}
         self._names: list[tuple[Topic, int]] = []
         self._unknown = False
         """Whether the offsets of some partition may be unknown."""
+        self._shaped_as: Sequence[Section] = ()
 
     def reshape(self, request: RequestLayout, sections: Sequence[Section], reshaped: Collection[int]) -> None:
         """Take the form of a request; *reshaped* tells which of its sections are not as they were.
 
         Offsets already known of a partition are kept. Cost: O(sections), and O(partitions) of those reshaped.
         """
-        names = numbered(sections)
+        if sections is self._shaped_as and not reshaped:
+            return
+        names, self._shaped_as = numbered(sections), sections
         if reshaped:
+            self.stamp = object()
             topics = {sections[index].topic for index in reshaped}
             offsets = {
                 (topic, partition): self._offsets(rows, index)
@@ -67,6 +73,7 @@ class Sheet:
             for index in reshaped:
                 self._rows[names[index]] = self._fresh(request, sections[index], offsets)
         if names != self._names:
+            self.stamp = object()
             self._names = names
             self._rows = {name: self._rows[name] for name in names}
 
@@ -76,6 +83,7 @@ class Sheet:
         for rows in self._of(topic):
             index = rows.index_of.get(reply.partition)
             if index is not None and (may_fall or self._offsets(rows, index)[0] <= reply.high_watermark):
+                self.stamp = object()
                 self._write(rows.quiet, index, reply.partition, offsets)
 
     def high_watermark(self, topic: Topic, partition: int) -> int:
@@ -87,7 +95,7 @@ class Sheet:
         return UNKNOWN
 
     def suits(self, version: int, *, committed: bool) -> bool:
-        return (self._layout.version, self._committed) == (version, committed)
+        return (self.layout.version, self._committed) == (version, committed)
 
     def lacks(self, told: Collection[tuple[Topic, int]]) -> bool:
         """Whether no broker has told the offsets of some partition that is not among those *told* of otherwise.
@@ -122,16 +130,32 @@ class Sheet:
                 if each.reply.partition in rows.index_of
             }
             quiet_rows = memoryview(rows.quiet)
-            for index, (reply, records) in sorted(spliced.items()):
-                start = index * self._layout.stride
-                head, tail = self._layout.partition(reply, len(records))
-                quiet += (quiet_rows[at:start], head)
-                if len(records):
-                    pieces += (b"".join(quiet), records)
-                    quiet = []
-                quiet.append(tail)
-                at = start + self._layout.stride
+            for index, told in sorted(spliced.items()):
+                start = index * self.layout.stride
+                quiet.append(quiet_rows[at:start])
+                self._splice(told, pieces, quiet)
+                at = start + self.layout.stride
             quiet += (quiet_rows[at:], rows.tail)
+        pieces.append(b"".join(quiet))
+        return pieces
+
+    def excerpt(self, chosen: Mapping[Topic, Mapping[int, News | None]]) -> list[Piece]:
+        """Some of the answer: of the first section of each topic, those at these indices, with news or without.
+
+        Cost: O(chosen).
+        """
+        pieces: list[Piece] = []
+        quiet: list[bytes | memoryview] = []
+        stride = self.layout.stride
+        for topic, told in chosen.items():
+            quiet.append(self.layout.topic(topic, len(told)))
+            rows = memoryview(self._rows[topic, 0].quiet)
+            for index, news in told.items():
+                if news is None:
+                    quiet.append(rows[index * stride : (index + 1) * stride])
+                else:
+                    self._splice(news, pieces, quiet)
+            quiet.append(self.layout.topic_end)
         pieces.append(b"".join(quiet))
         return pieces
 
@@ -139,8 +163,20 @@ class Sheet:
     def sections(self) -> int:
         return len(self._names)
 
-    def _of(self, topic: Topic) -> list[_Rows]:
-        found: list[_Rows] = []
+    def rows(self, topic: Topic) -> Rows:
+        """The topic's first section."""
+        return self._rows[topic, 0]
+
+    def _splice(self, news: News, pieces: list[Piece], quiet: list[bytes | memoryview]) -> None:
+        head, tail = self.layout.partition(news.reply, len(news.records))
+        quiet.append(head)
+        if len(news.records):
+            pieces += (b"".join(quiet), news.records)
+            quiet.clear()
+        quiet.append(tail)
+
+    def _of(self, topic: Topic) -> list[Rows]:
+        found: list[Rows] = []
         while (rows := self._rows.get((topic, len(found)))) is not None:
             found.append(rows)
         return found
@@ -150,19 +186,19 @@ class Sheet:
         request: RequestLayout,
         section: Section,
         offsets: Mapping[tuple[Topic, int], tuple[int, ...]],
-    ) -> _Rows:
+    ) -> Rows:
         partitions = [fields[0] for fields in request.entry.iter_unpack(section.entries)]
-        quiet = bytearray(len(partitions) * self._layout.stride)
+        quiet = bytearray(len(partitions) * self.layout.stride)
         for index, partition in enumerate(partitions):
             known = offsets.get((section.topic, partition), _NO_OFFSETS)
             self._unknown |= known[0] == UNKNOWN
             self._write(quiet, index, partition, known)
-        head = self._layout.topic(section.topic, len(partitions))
+        head = self.layout.topic(section.topic, len(partitions))
         index_of = {partition: index for index, partition in enumerate(partitions)}
-        return _Rows(head, index_of, quiet, self._layout.topic_end)
+        return Rows(head, index_of, quiet, self.layout.topic_end)
 
     def _write(self, quiet: bytearray, index: int, partition: int, offsets: tuple[int, ...]) -> None:
-        self._layout.pack_quiet(quiet, index, partition, offsets, committed=self._committed)
+        self.layout.pack_quiet(quiet, index, partition, offsets, committed=self._committed)
 
-    def _offsets(self, rows: _Rows, index: int) -> tuple[int, ...]:
-        return self._layout.quiet_offsets(rows.quiet, index)
+    def _offsets(self, rows: Rows, index: int) -> tuple[int, ...]:
+        return self.layout.quiet_offsets(rows.quiet, index)

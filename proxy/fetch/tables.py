@@ -52,6 +52,8 @@ class Tables:
         self._lanes = lanes
         self._routes = routes
         self._seen = seen
+        self._told_under: dict[Key, int] = {}
+        """The leader epoch in which the offsets were told that the sheet has."""
         self._client_id: str | None = None
         self._follows = self._tells_epochs = False
         self.wanted = Wanted()
@@ -84,6 +86,7 @@ class Tables:
         ask = self.wanted.asks.get(key)
         if ask is None:
             self._routes.forget(key)
+            self._told_under.pop(key, None)
         elif not self._tells_epochs:
             epoch = self._seen.suspected(self._client_id, key, ask)
             if epoch != UNKNOWN:
@@ -114,8 +117,10 @@ class Tables:
                     stale.add(named)
                 if not reply.error:
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
-                    # Followers hear of the high watermark after their leader, so theirs may always be.
+                    # Followers hear of the high watermark after their leader, so theirs may be within an epoch.
                     may_fall = not pair.is_follower and (is_news or key in lane.asks)
+                    may_fall |= ask.epoch > self._told_under.get(key, ask.epoch)
+                    self._told_under[key] = max(ask.epoch, self._told_under.get(key, UNKNOWN))
                     self.sheet.learn(named, reply, may_fall=may_fall)
                 if not is_news:
                     continue
@@ -138,11 +143,12 @@ class Tables:
                     has_strays = True
                 else:
                     self._lanes.failed(key)
+                    if asking is None:
+                        continue  # it is asked for again when the client does, which can be told then
                     if reply.diverging_epoch is not None and self.wanted.is_checked(key):
                         notes.append(self._truncated(key, ask, reply.diverging_epoch, topology))
                         reply = erroneous(reply.partition, ErrorCode.offset_out_of_range)
-                    if asking is not None:
-                        asking.add(named, _unless_ours(reply, asking, named))
+                    asking.add(named, _unless_ours(reply, asking, named))
         return TakenIn(frozenset(stale), has_strays, tuple(notes))
 
     def _as_high_as_told(self, topic: Topic, reply: PartitionReply) -> PartitionReply:

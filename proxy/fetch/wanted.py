@@ -1,6 +1,7 @@
 """What a client wants, kept from one fetch to the next so that a fetch costs what changed in it."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 
@@ -14,7 +15,9 @@ __all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
 _BLOCK_BYTES = 4096
 
 
-def differing_entries(old: bytes | memoryview, new: bytes | memoryview, stride: int) -> list[int]:
+def differing_entries(
+    old: bytes | bytearray | memoryview, new: bytes | bytearray | memoryview, stride: int
+) -> list[int]:
     """Which of the *stride*-byte entries of two equally long buffers differ, in order.
 
     Cost: a comparison of the bytes, in blocks, and one of each entry in the blocks that differ.
@@ -58,6 +61,9 @@ class Change:
     """The request's sections whose partitions are not the same, in the same order, as last time."""
 
 
+_NO_CHANGE: Final = Change((), (), frozenset())
+
+
 @attrs.define
 class _Known:
     """One section as it was last asked for."""
@@ -79,10 +85,11 @@ _Fresh = tuple[int, _Name, TopicInfo | None]
 class Wanted:
     """The partitions of a client's last fetch, as the broker calls them.
 
-    A section that is the same as last time, of a topic that is the same in the topology, costs one comparison.
+    A section that is the same as last time, of a topic that is the same in the topology, costs one comparison. The
+    very sections of last time, as a session of the client's keeps them, cost nothing.
     """
 
-    __slots__ = ("_checked", "_known", "_last", "_skipped", "asks", "misfits", "named", "unknown")
+    __slots__ = ("_checked", "_known", "_last", "_skipped", "_taken_in", "asks", "misfits", "named", "unknown")
 
     def __init__(self) -> None:
         self.asks: dict[Key, Ask] = {}
@@ -98,6 +105,7 @@ class Wanted:
         self._checked: set[Key] = set()
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._last: tuple[RequestLayout, Asker] | None = None
+        self._taken_in: tuple[Sequence[Section], Topology] = ((), Topology())
 
     def update(
         self, layout: RequestLayout, sections: Sequence[Section], topology: Topology, asker: Asker
@@ -109,6 +117,9 @@ class Wanted:
             self._last = (layout, asker)
             change = self.update(layout, sections, topology, asker)
             return attrs.evolve(change, touched=(*removed, *change.touched))
+        if self._taken_in[0] is sections and self._taken_in[1] is topology:
+            return _NO_CHANGE
+        self._taken_in = sections, topology
 
         names = numbered(sections)
         fresh: list[_Fresh] = []

@@ -13,6 +13,7 @@ import trio
 
 from proxy.config import Config, ConversionConfig
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
@@ -29,6 +30,7 @@ from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.relay.traffic import Traffic
+from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
 from proxy.wire.addresses import Place
 from proxy.wire.records import Codec
@@ -93,6 +95,10 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
             yield error
 
 
+def _random_session_id() -> int:
+    return random.randrange(1, MAX_SESSION_ID + 1)
+
+
 def _policy(config: ConversionConfig) -> Policy:
     return Policy(
         config.down_conversion,
@@ -119,6 +125,7 @@ class Proxy:
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, and what was verified."""
         self.traffic = Traffic()
+        self.client_sessions = ClientSessions(config.downstream.client_sessions, _random_session_id)
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -131,6 +138,7 @@ class Proxy:
                 rack or "",
                 Selector(config.routing.replica_selector),
                 upstream.metadata_max_age_s,
+                sessions=self.client_sessions,
             ),
             Budget(upstream.memory_bytes, log),
             observe,
@@ -165,7 +173,8 @@ class Proxy:
                     await self._gone.wait()
             left = len(self._clients)
             nursery.cancel_scope.cancel()
-        self._log.info("stopped", clients_left=left, **self.counts, **self.traffic.fields())
+        told = self._client_sessions_told() | self.traffic.fields()
+        self._log.info("stopped", clients_left=left, **self.counts, **told)
 
     def stop(self) -> None:
         """Take no new clients, and end when those there are have gone."""
@@ -176,6 +185,15 @@ class Proxy:
         topology = self._topology.topology
         listeners.open_for_all(list(topology.brokers))
         self._log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
+
+    def _client_sessions_told(self) -> dict[str, int]:
+        """What KIP-227 has brokers tell of their sessions."""
+        sessions = self.client_sessions
+        return {
+            "client_sessions": len(sessions),
+            "client_session_partitions": sessions.partitions,
+            "client_session_evictions": sessions.evictions,
+        }
 
     # ------------------------------------------------------------------------------------------ one client
 

@@ -72,7 +72,7 @@ class ClientRelay:
         self._reads = False
         """Whether the reader has been given a fetch."""
         self._draining = False
-        self._way_out = WayOut()
+        self._way_out = WayOut(node_id, reading.sessions)
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place)
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
@@ -243,9 +243,9 @@ class ClientRelay:
                     yield DoWork(Worker.READER, partial(begin_all, jobs))
                 case fetching.Note(record):
                     yield Note(record)
-                case fetching.Answered(pieces):
+                case fetching.Answered(pieces, request):
                     assert self._fetch is not None
-                    (request, slot), self._fetch = self._fetch, None
+                    (_, slot), self._fetch = self._fetch, None
                     slot.pieces = pieces
                     yield from self._ready()
                     plain = [piece for piece in pieces if isinstance(piece, bytes | memoryview)]

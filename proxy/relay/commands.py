@@ -209,6 +209,7 @@ class Delivered:
     """
 
     request: FetchRequest
+    """With all that the client's session holds."""
     pieces: Sequence[bytes | memoryview]
     topology: Topology
     """In which the request's topics are found."""

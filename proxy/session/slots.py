@@ -41,19 +41,30 @@ class Held(Generic[T]):
     """Old enough, when last touched, to make room for a larger one."""
 
 
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""
+
+
 class Slots(Generic[T]):
     """Sessions by id, at most *slots* of them.
 
     Args:  slots: how many may be held; 0 means that no session is ever granted.
            id_factory: proposes ids. It must come up with one in 1..2**31-1 that is free before long.
+           on_eviction: told of each session that had to make room, once it has gone.
     Cost:  O(1), but O(slots) to find room in a full set where no session is stale.
     """
 
-    def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        id_factory: Callable[[], int],
+        on_eviction: Callable[[Held[T]], None] = _ignore,
+    ) -> None:
         self.slots = slots
         self.evictions = 0
         self.refusals = 0
         self._id_factory = id_factory
+        self._on_eviction = on_eviction
         self._held: dict[SessionId, Held[T]] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -114,4 +125,5 @@ class Slots(Generic[T]):
     def _evict(self, held: Held[T]) -> bool:
         del self._held[held.id]
         self.evictions += 1
+        self._on_eviction(held)
         return True

@@ -77,7 +77,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 
 async def is_bypassed(bootstrap: str) -> bool:
-    """Whether a client that asks for a session is granted one: Sidefetch grants none, brokers do."""
+    """Whether a client that asks for a session is granted one: Sidefetch is told to grant none, brokers do."""
     async with connect(bootstrap) as client:
         asked = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_epoch": 0}
         part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
@@ -91,7 +91,7 @@ async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothin
     file = tmp_path / "sidefetch.toml"
     file.write_text('bypass = "client:another"')
 
-    async with serving("--config", str(file)) as (sidefetch, bootstrap):
+    async with serving("--config", str(file), "--client-sessions", "0") as (sidefetch, bootstrap):
 
         async def hang_up(text: str, until: str) -> str:
             before = len(sidefetch.lines)

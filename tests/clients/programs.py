@@ -23,7 +23,7 @@ from tests.kafka.java import java_command
 from tests.kept import CACHE, kept, locked, run
 from tests.prerequisites import require
 
-__all__ = ["CLIENTS", "OLD_CLIENTS", "PROGRAMS"]
+__all__ = ["CLIENTS", "OLD_CLIENTS", "PROGRAMS", "SESSION_CLIENTS"]
 
 _HERE: Final = Path(__file__).parent
 _LOCKS: Final = _HERE / "locks"
@@ -121,4 +121,9 @@ OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
 }
 """Those that were made for brokers before 1.0."""
 
-PROGRAMS: Final = {**CLIENTS, **OLD_CLIENTS}
+SESSION_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "java-2.0.1": cache(partial(_old_java, "2.0.1", "v0_11")),
+}
+"""Those that have sessions (KIP-227), and came before racks (KIP-392)."""
+
+PROGRAMS: Final = {**CLIENTS, **OLD_CLIENTS, **SESSION_CLIENTS}

@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from proxy.errors import ClientProtocolError
+from proxy.fetch.client_sessions import Refused
 from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
 from proxy.fetch.sheet import Sheet
 from proxy.wire import messages
@@ -139,9 +140,11 @@ def test_unreadable_every_partition_has_the_error(version: int, isolation: int) 
 @pytest.mark.parametrize("error", [ErrorCode.none, ErrorCode.fetch_session_id_not_found])
 def test_empty_it_has_no_partitions(version: int, error: ErrorCode) -> None:
     made = exchange(version)
+    if error:
+        made.context = Refused(made.request, error)
     made.throttle_ms = 5
 
-    told = read(version, made.empty(error))
+    told = read(version, made.empty())
 
     assert told.topics == ()
     assert told.throttle_ms == 5

@@ -89,7 +89,30 @@ async def test_a_session_of_the_clients_own_lives_while_it_is_bypassed_and_is_lo
         with trio.fail_after(3):
             while it.cluster.sessions:
                 await trio.sleep(0.01)
-        assert (await fetch(client, {0: 0}, session_epoch=0)).session_id == 0
+        assert len(it.proxy.client_sessions) == 0
+
+
+async def test_a_client_has_its_session_with_sidefetch_or_with_the_broker_and_starts_over_in_between() -> None:
+    async with proxied() as it, it.client(1) as client:
+
+        async def start() -> int:
+            return int((await fetch(client, {0: 0}, session_epoch=0)).session_id)
+
+        async def goes_on(session_id: int, epoch: int) -> int:
+            within = {"session_id": session_id, "topics": [], "max_wait": 20, "min_bytes": 1, "max_bytes": 1 << 20}
+            return int((await client.call("fetch", VERSION, {**within, "session_epoch": epoch})).error_code)
+
+        for _ in range(2):
+            here = await start()
+            assert [await goes_on(here, epoch) for epoch in (1, 2)] == [0, 0]
+            assert (len(it.proxy.client_sessions), it.proxy.client_sessions.partitions) == (1, 1)
+            set_bypass(it, "topic:t")
+            assert await goes_on(here, 3) == 70
+            there = await start()
+            assert [await goes_on(there, epoch) for epoch in (1, 2)] == [0, 0]
+            assert len(it.proxy.client_sessions) == 0
+            set_bypass(it, "")
+            assert await goes_on(there, 3) == 70
 
 
 # -------------------------------------------------------------------------------------------- verification
@@ -110,6 +133,21 @@ async def test_what_is_read_is_compared_and_found_equal() -> None:
         assert it.proxy.counts["verified"] == 10
         assert it.proxy.counts["verify_differences"] == it.proxy.counts["verify_failed"] == 0
         assert it.told("verify-difference") == it.told("verify-failed") == []
+
+
+async def test_what_is_read_within_a_session_is_compared_though_it_is_not_named() -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
+        async with running(cluster, config) as it, it.client(1) as client:
+            session_id = (await fetch(client, {0: 0, 1: 0, 2: 0}, session_epoch=0)).session_id
+            within = {"session_id": session_id, "max_wait": 2_000, "min_bytes": 1, "max_bytes": 1 << 20}
+            cluster.append("t", 1, [b"record"])
+            first = await client.call("fetch", VERSION, {**within, "session_epoch": 1, "topics": []})
+            await counted(it, "verified", 1)
+
+        assert [part.partition_index for part in first.responses[0].partitions] == [1]
+        assert it.proxy.counts["verify_differences"] == it.proxy.counts["verify_failed"] == 0
 
 
 async def counted(it: Proxied, name: str, count: int) -> None:

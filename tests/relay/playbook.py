@@ -7,6 +7,7 @@ listener of node 1. A test says what happens and looks at what is asked of the b
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import attrs
@@ -16,6 +17,7 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from proxy.bypass import Bypass
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import LaneId, LaneKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
@@ -132,16 +134,26 @@ class Play:
         rack: str = "",
         selector: Selector = Selector.BROKER,
         works: bool = True,
+        client_sessions: int = 0,
     ) -> None:
         """*works*: what takes long is done at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.known = known or topology()
-        self.reading = Reading(
-            patience_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, policy=policy, rack=rack, selector=selector
+        ids = count(100)
+        self.sessions = ClientSessions(client_sessions, lambda: next(ids))
+        """Of clients, from 100 on; they stay when the relay is replaced, as by ``reconnect``."""
+        self._reading = Reading(
+            patience_s,
+            fetch_buffer_bytes=8 << 20,
+            ask_timeout_s=5,
+            policy=policy,
+            rack=rack,
+            selector=selector,
+            sessions=self.sessions,
         )
         self._works = works
-        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self.reading)
+        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)
         self.bypass = Bypass()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
@@ -173,6 +185,10 @@ class Play:
                         left.append(command)
         return left
 
+    def reconnect(self) -> None:
+        """The client comes on another connection; nothing is open."""
+        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)
+
     def open(self, link: Link) -> list[Command]:
         """The link has come up; the lane to a broker that serves Fetch up to ``broker_fetch``."""
         ranges = {} if link is PASS else {1: VersionRange(0, self.broker_fetch)}
@@ -199,7 +215,7 @@ class Play:
         name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
         body = made(
             kind,
-            topics=(made(topic_type, partitions=partitions, **name),),
+            topics=(made(topic_type, partitions=partitions, **name),) if partitions else (),
             max_wait=i32Timedelta.parse(timedelta(milliseconds=max_wait_ms)),
             min_bytes=i32(min_bytes),
             **options,

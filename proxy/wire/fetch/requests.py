@@ -105,6 +105,11 @@ class FetchRequest:
     def version(self) -> int:
         return self.header.api_version
 
+    @property
+    def by_id(self) -> bool:
+        """Whether it names topics by id."""
+        return self.version >= IDS_VERSION
+
 
 def read_request(header: RequestHeader, cursor: Cursor) -> FetchRequest:
     """The body of a fetch, from behind the *client_id* of its header.

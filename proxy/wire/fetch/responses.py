@@ -101,15 +101,15 @@ class ResponseLayout:
     def _offsets(self) -> int:
         return 3 if self.version >= 5 else 2 if self.version >= 4 else 1
 
-    def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int) -> bytes:
-        """All that stands before the first topic, without the frame's size. No session is ever granted."""
+    def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int, session_id: int = 0) -> bytes:
+        """All that stands before the first topic, without the frame's size."""
         parts = [_I32.pack(correlation_id)]
         if self.flexible:
             parts.append(b"\0")
         if self.version >= 1:
             parts.append(_I32.pack(throttle_ms))
         if self.version >= 7:
-            parts.append(struct.pack(">hi", error, 0))
+            parts.append(struct.pack(">hi", error, session_id))
         parts.append(write_count(topics, flexible=self.flexible))
         return b"".join(parts)
 

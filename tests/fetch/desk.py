@@ -1,0 +1,139 @@
+"""Where clients' sessions are served without a broker: requests in, answers out, as bytes and back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+import attrs
+
+from proxy.fetch.client_sessions import ClientSessions, Context
+from proxy.fetch.exchange import Exchange
+from proxy.fetch.sheet import Sheet
+from proxy.fetch.topology import BrokerId, Topology
+from proxy.fetch.wanted import Asker, Wanted
+from proxy.wire.fetch import (
+    FETCH,
+    Ask,
+    FetchOptions,
+    FetchRequest,
+    FetchResponse,
+    Key,
+    PartitionReply,
+    Topic,
+    read_request,
+    read_response,
+    request_layout,
+    response_layout,
+    write_request,
+)
+from proxy.wire.headers import RequestHeader, read_request_header
+from tests.pieces import joined
+
+__all__ = ["Connection", "Desk", "fetch_of", "wanted_of"]
+
+_SIZE_BYTES = 4
+_OPTIONS = FetchOptions(500, 1)
+_NOTHING_KNOWN = Topology()
+
+
+def fetch_of(
+    version: int,
+    session_id: int,
+    epoch: int,
+    asks: Mapping[Key, Ask],
+    forgotten: Iterable[Key] = (),
+    options: FetchOptions = _OPTIONS,
+) -> FetchRequest:
+    """As it is read from the bytes that a client sends."""
+    header = RequestHeader(FETCH, version, 7, "client")
+    frame = write_request(header, options, session_id, epoch, asks, forgotten)
+    return read_request(*read_request_header(memoryview(frame)[_SIZE_BYTES:]))
+
+
+class Connection:
+    """What a reader keeps of a client: nothing of it outlives the connection."""
+
+    def __init__(self) -> None:
+        self.wanted = Wanted()
+        self.sheet = Sheet(response_layout(0), committed=False)
+
+    def answer(
+        self,
+        context: Context,
+        offsets: Mapping[Key, tuple[int, int, int]],
+        news: Sequence[tuple[Topic, PartitionReply]],
+    ) -> FetchResponse:
+        """*offsets* of all that the client may be told of, as brokers know them now."""
+        request = context.request
+        layout = request_layout(request.version)
+        asker = Asker(BrokerId(1), layout.by_id, may_read_followers=False)
+        reshaped = self.wanted.update(layout, request.sections, _NOTHING_KNOWN, asker).reshaped
+        committed = bool(request.options.isolation)
+        if not self.sheet.suits(request.version, committed=committed):
+            self.sheet = Sheet(response_layout(request.version), committed=committed)
+            reshaped = frozenset(range(len(request.sections)))
+        self.sheet.reshape(layout, request.sections, reshaped)
+        for section in request.sections:
+            rows = self.sheet.rows(section.topic)
+            for partition, index in rows.index_of.items():
+                known = offsets[Key(section.topic, partition)]
+                if self.sheet.layout.quiet_offsets(rows.quiet, index) != known:
+                    self.sheet.learn(section.topic, PartitionReply(partition, 0, *known))
+        exchange = Exchange(request, 0.0, context=context)
+        for topic, reply in news:
+            exchange.add(topic, reply)
+        return read(request.version, exchange.answer(self.sheet, lambda *_: None))
+
+
+def read(version: int, pieces: Sequence[object]) -> FetchResponse:
+    return read_response(version, joined(pieces)[_SIZE_BYTES:])  # type: ignore[arg-type]  # none is converted
+
+
+@attrs.define
+class Desk:
+    """Sessions, and the offsets that brokers tell of partitions: 10, 10 and 0 unless told otherwise."""
+
+    version: int = 12
+    slots: int = 10
+    node_id: int = 1
+    sessions: ClientSessions = attrs.field(init=False)
+    connection: Connection = attrs.field(factory=Connection)
+    offsets: dict[Key, tuple[int, int, int]] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        ids = count(100)
+        self.sessions = ClientSessions(self.slots, lambda: next(ids))
+
+    def open(
+        self,
+        session_id: int,
+        epoch: int,
+        asks: Mapping[Key, Ask] | None = None,
+        forgotten: Iterable[Key] = (),
+        now_s: float = 1.0,
+    ) -> Context:
+        request = fetch_of(self.version, session_id, epoch, asks or {}, forgotten)
+        return self.sessions.open(request, self.node_id, now_s)
+
+    def answer(self, context: Context, *news: tuple[Topic, PartitionReply]) -> FetchResponse:
+        """Made from ``offsets`` and *news*; an empty one where there is nothing to read."""
+        if not context.request.sections:
+            return self.empty(context)
+        asked = wanted_of(context)
+        return self.connection.answer(context, {key: self.offsets.get(key, (10, 10, 0)) for key in asked}, news)
+
+    def empty(self, context: Context) -> FetchResponse:
+        return read(context.request.version, Exchange(context.request, 0.0, context=context).empty())
+
+    def reconnect(self) -> None:
+        """The client comes on another connection."""
+        self.connection = Connection()
+
+
+def wanted_of(context: Context) -> dict[Key, Ask]:
+    """What is read for a fetch, in order."""
+    layout = request_layout(context.request.version)
+    return {
+        Key(section.topic, fields[0]): layout.ask(fields)
+        for section in context.request.sections
+        for fields in layout.entry.iter_unpack(section.entries)
+    }

@@ -1,0 +1,561 @@
+"""The broker's half of KIP-227 for clients, over bytes: each scenario of Kafka's own suites that applies."""
+
+import attrs
+import pytest
+
+from proxy.errors import ErrorCode
+from proxy.fetch.client_sessions import Incremental, NewSession, Refused, Sessionless
+from proxy.fetch.exchange import Exchange
+from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from proxy.session.slots import EVICTION_S
+from proxy.trace import SessionRecord
+from proxy.wire.fetch import Ask, FetchOptions, FetchResponse, Key, PartitionReply
+from tests.fetch.desk import Desk, fetch_of, read, wanted_of
+from tests.fetch.requests import topic_id
+
+A0, A1, B0 = Key("a", 0), Key("a", 1), Key("b", 0)
+VERSIONS_WITH_NAMES = pytest.mark.parametrize("version", [7, 8, 9, 10, 11, 12])
+EVERY_VERSION = pytest.mark.parametrize("version", range(7, 19))
+FULL = pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
+
+
+def asks(*keys: Key, offset: int = 10) -> dict[Key, Ask]:
+    return {key: Ask(offset, max_bytes=1000) for key in keys}
+
+
+def keys_of(version: int) -> tuple[Key, Key, Key]:
+    first, second = (topic_id(1), topic_id(2)) if version >= 13 else ("a", "b")
+    return Key(first, 0), Key(first, 1), Key(second, 0)
+
+
+def create(desk: Desk, *keys: Key) -> int:
+    return desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(*keys), now_s=0.0)).session_id
+
+
+def told(response: FetchResponse) -> list[Key]:
+    assert response.error == ErrorCode.none
+    return [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
+
+
+def outcome(response: FetchResponse) -> tuple[int, int, list[Key]]:
+    keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
+    return response.error, response.session_id, keys
+
+
+# contexts
+
+
+@EVERY_VERSION
+def test_epochs_go_one_two_three(version: int) -> None:
+    desk = Desk(version)
+    a0, a1, b0 = keys_of(version)
+    context = desk.open(NO_SESSION, INITIAL_EPOCH, asks(b0, a0, a1))
+    assert isinstance(context, NewSession)
+    assert outcome(desk.answer(context)) == (0, 100, [b0, a0, a1])
+
+    for epoch in (1, 2, 3):
+        context = desk.open(100, epoch)
+        assert isinstance(context, Incremental)
+        assert wanted_of(context) == asks(b0, a0, a1)
+        assert outcome(desk.answer(context)) == (0, 100, [])
+
+
+def test_full_without_a_session_is_served_whole_and_remembered_nowhere() -> None:
+    desk = Desk()
+
+    context = desk.open(NO_SESSION, FINAL_EPOCH, asks(B0, A0))
+
+    assert isinstance(context, Sessionless)
+    assert not isinstance(context, NewSession)
+    assert outcome(desk.answer(context)) == (0, NO_SESSION, [B0, A0])
+    assert len(desk.sessions) == 0
+
+
+def test_the_epoch_after_the_last_is_one() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+    session = desk.sessions._slots.get(session_id)  # type: ignore[arg-type]
+    assert session is not None
+    session.epoch = 2**31 - 1
+
+    assert told(desk.answer(desk.open(session_id, 2**31 - 1))) == []
+    assert told(desk.answer(desk.open(session_id, 1))) == []
+
+
+def test_unknown_id_is_answered_70() -> None:
+    desk = Desk()
+
+    context = desk.open(7, 1, asks(A0))
+
+    assert isinstance(context, Refused)
+    assert outcome(desk.answer(context)) == outcome(desk.empty(context))
+    assert outcome(desk.empty(context)) == (ErrorCode.fetch_session_id_not_found, NO_SESSION, [])
+
+
+def test_a_session_is_found_at_its_own_brokers_listener_only() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    desk.node_id = 2
+    refused = desk.open(session_id, 1)
+    desk.open(session_id, FINAL_EPOCH)
+    desk.node_id = 1
+
+    assert outcome(desk.answer(refused)) == (ErrorCode.fetch_session_id_not_found, NO_SESSION, [])
+    assert told(desk.answer(desk.open(session_id, 1))) == []
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 2**31 - 1])
+def test_wrong_epoch_is_answered_71_and_changes_nothing(epoch: int) -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    refused = desk.open(session_id, epoch, asks(B0))
+
+    assert outcome(desk.answer(refused)) == (ErrorCode.invalid_fetch_session_epoch, NO_SESSION, [])
+    assert list(wanted_of(desk.open(session_id, 1))) == [A0]
+
+
+@FULL
+def test_unknown_id_with_a_full_epoch_is_a_normal_full(epoch: int) -> None:
+    desk = Desk()
+
+    assert told(desk.answer(desk.open(7, epoch, asks(A0)))) == [A0]
+
+
+def test_close_and_new_replaces_the_session() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    response = desk.answer(desk.open(session_id, INITIAL_EPOCH, asks(B0)))
+
+    assert outcome(response) == (0, session_id + 1, [B0])
+    assert desk.answer(desk.open(session_id, 1)).error == ErrorCode.fetch_session_id_not_found
+    assert len(desk.sessions) == 1
+
+
+def test_close_leaves_no_session() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    assert outcome(desk.answer(desk.open(session_id, FINAL_EPOCH))) == (0, NO_SESSION, [])
+    assert len(desk.sessions) == 0
+
+
+def test_forgetting_everything_ends_the_session() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1)
+
+    assert outcome(desk.answer(desk.open(session_id, 1, forgotten=(A0, A1)))) == (0, NO_SESSION, [])
+    assert len(desk.sessions) == 0
+
+
+def test_a_fetch_of_nothing_gets_no_session() -> None:
+    desk = Desk()
+
+    assert outcome(desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH))) == (0, NO_SESSION, [])
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_a_session_refused_is_a_full_answer_without_an_id(slots: int) -> None:
+    desk = Desk(slots=slots)
+    create(desk, A0)
+
+    assert outcome(desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0)))) == (0, NO_SESSION, [B0])
+    assert len(desk.sessions) == slots
+
+
+def test_an_evicted_session_is_answered_70_and_its_waiting_fetch_is_not() -> None:
+    desk = Desk(slots=1)
+    session_id = create(desk, A0)
+    waiting = desk.open(session_id, 1)
+
+    desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0), now_s=EVICTION_S + 2))
+
+    assert desk.sessions.evictions == 1
+    assert outcome(desk.answer(waiting)) == (0, session_id, [])
+    assert desk.answer(desk.open(session_id, 2)).error == ErrorCode.fetch_session_id_not_found
+
+
+def test_a_session_that_is_used_is_not_evicted() -> None:
+    desk = Desk(slots=1)
+    session_id = create(desk, A0)
+    desk.answer(desk.open(session_id, 1, now_s=EVICTION_S))
+
+    desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0), now_s=EVICTION_S + 2))
+
+    assert (desk.sessions.evictions, desk.sessions.refusals) == (0, 1)
+    assert told(desk.answer(desk.open(session_id, 2))) == []
+
+
+# what a session holds
+
+
+@EVERY_VERSION
+def test_adding_and_forgetting_in_one_request_changes_what_is_read(version: int) -> None:
+    desk = Desk(version)
+    a0, a1, b0 = keys_of(version)
+    session_id = create(desk, a0, a1)
+
+    context = desk.open(session_id, 1, asks(b0), forgotten=(a0,))
+
+    assert list(wanted_of(context)) == [a1, b0]
+    assert told(desk.answer(context)) == [b0]
+    assert desk.sessions.partitions == 2
+
+
+def test_partitions_added_to_a_topic_come_behind_those_it_has() -> None:
+    desk = Desk()
+    session_id = create(desk, A1)
+
+    context = desk.open(session_id, 1, asks(A0, A1, offset=12))
+
+    assert list(wanted_of(context).items()) == [(A1, Ask(12, 1000)), (A0, Ask(12, 1000))]
+    assert told(desk.answer(context)) == [A0]
+
+
+def test_a_partition_both_named_and_forgotten_is_gone() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1)
+
+    assert list(wanted_of(desk.open(session_id, 1, asks(A0), forgotten=(A0,)))) == [A1]
+
+
+def test_what_is_forgotten_and_was_never_there_is_passed_over() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    assert list(wanted_of(desk.open(session_id, 1, forgotten=(A1, B0)))) == [A0]
+    assert desk.sessions.partitions == 1
+
+
+def test_a_partition_forgotten_and_added_again_is_told_again() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1)
+    desk.answer(desk.open(session_id, 1, forgotten=(A0,)))
+
+    assert told(desk.answer(desk.open(session_id, 2, asks(A0)))) == [A0]
+
+
+@EVERY_VERSION
+def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told(version: int) -> None:
+    desk = Desk(version)
+    a0, a1, _ = keys_of(version)
+    session_id = create(desk, a0, a1)
+    changed = Ask(20, 5, 3 if version >= 9 else -1, 2 if version >= 12 else -1)
+
+    context = desk.open(session_id, 1, {a0: changed})
+
+    assert list(wanted_of(context).items()) == [(a0, changed), (a1, Ask(10, 1000))]
+    assert told(desk.answer(context)) == []
+    assert wanted_of(desk.open(session_id, 2))[a0] == changed
+
+
+def test_a_partition_that_a_full_fetch_names_twice_is_told_twice_and_held_once() -> None:
+    desk = Desk()
+    twice = fetch_of(12, NO_SESSION, INITIAL_EPOCH, {A0: Ask(1, 1), B0: Ask(1, 1), A1: Ask(1, 1)})
+    twice = attrs.evolve(twice, sections=(*twice.sections, twice.sections[0]))
+
+    response = desk.answer(desk.sessions.open(twice, 1, 0.0))
+
+    assert told(response) == [A0, B0, A1, A0]
+    context = desk.open(response.session_id, 1)
+    assert list(wanted_of(context)) == [A0, A1, B0]
+    assert set(told(desk.answer(context))) <= {A0, A1, B0}
+    assert told(desk.answer(desk.open(response.session_id, 2))) == []
+
+
+def test_a_session_by_name_refuses_ids_and_stays() -> None:
+    desk = Desk(12)
+    session_id = create(desk, A0)
+
+    desk.version = 13
+    assert outcome(desk.answer(desk.open(session_id, 1))) == (ErrorCode.fetch_session_topic_id_error, 0, [])
+    desk.version = 12
+    assert told(desk.answer(desk.open(session_id, 1))) == []
+
+
+def test_a_session_by_id_refuses_names_and_stays() -> None:
+    desk = Desk(13)
+    session_id = create(desk, Key(topic_id(1), 0))
+
+    desk.version = 12
+    assert outcome(desk.answer(desk.open(session_id, 1))) == (ErrorCode.fetch_session_topic_id_error, 0, [])
+    desk.version = 13
+    assert told(desk.answer(desk.open(session_id, 1))) == []
+
+
+def test_the_epoch_is_checked_before_ids_against_names() -> None:
+    desk = Desk(12)
+    session_id = create(desk, A0)
+
+    desk.version = 13
+    assert desk.answer(desk.open(session_id, 5)).error == ErrorCode.invalid_fetch_session_epoch
+
+
+def test_a_recreated_topic_is_another_partition_of_the_session() -> None:
+    desk = Desk(13)
+    old, new = Key(topic_id(1), 0), Key(topic_id(2), 0)
+    session_id = create(desk, old)
+
+    context = desk.open(session_id, 1, asks(new), forgotten=(old,))
+
+    assert list(wanted_of(context)) == [new]
+
+
+@VERSIONS_WITH_NAMES
+@pytest.mark.parametrize("other", [7, 9, 11, 12])
+def test_a_session_outlives_a_change_of_version(version: int, other: int) -> None:
+    desk = Desk(version)
+    session_id = create(desk, A0, A1, B0)
+
+    desk.version = other
+    context = desk.open(session_id, 1, asks(A1, offset=20))
+
+    assert wanted_of(context) == asks(A0, A1, B0) | asks(A1, offset=20)
+    desk.offsets[B0] = (11, 11, 0)
+    assert told(desk.answer(context)) == [B0]
+    assert told(desk.answer(desk.open(session_id, 2))) == []
+
+
+# what an incremental answer contains
+
+RECONNECTS = pytest.mark.parametrize("reconnects", [False, True], ids=["one connection", "two connections"])
+
+
+@EVERY_VERSION
+@RECONNECTS
+@pytest.mark.parametrize("offsets", [(11, 10, 0), (10, 10, 1), (9, 9, 0)], ids=["higher", "log start", "lower"])
+def test_a_change_is_told_once(version: int, reconnects: bool, offsets: tuple[int, int, int]) -> None:
+    desk = Desk(version)
+    a0, a1, b0 = keys_of(version)
+    session_id = create(desk, a0, a1, b0)
+    if reconnects:
+        desk.reconnect()
+
+    desk.offsets[a1] = offsets
+    response = desk.answer(desk.open(session_id, 1))
+
+    assert told(response) == [a1]
+    reply = response.topics[0][1][0]
+    assert (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset) == offsets
+    if reconnects:
+        desk.reconnect()
+    assert told(desk.answer(desk.open(session_id, 2))) == []
+
+
+@RECONNECTS
+def test_a_last_stable_offset_alone_is_told_to_nobody(reconnects: bool) -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+    if reconnects:
+        desk.reconnect()
+
+    desk.offsets[A0] = (10, 9, 0)
+
+    assert told(desk.answer(desk.open(session_id, 1))) == []
+
+
+def test_another_isolation_changes_nothing_by_itself() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1)
+    desk.offsets[A1] = (11, 11, 0)
+    request = fetch_of(12, session_id, 1, {}, options=FetchOptions(500, 1, isolation=1))
+
+    assert told(desk.answer(desk.sessions.open(request, 1, 0.0))) == [A1]
+
+
+@EVERY_VERSION
+@pytest.mark.parametrize(
+    "reply",
+    [
+        PartitionReply(0, 0, 10, 10, 0, records=b"records"),
+        PartitionReply(0, 0, 10, 10, 0, preferred_read_replica=2),
+        PartitionReply(0, 0, 10, 10, 0, diverging_epoch=(1, 2)),
+    ],
+    ids=["records", "preferred replica", "diverging epoch"],
+)
+def test_some_things_are_told_every_time(version: int, reply: PartitionReply) -> None:
+    desk = Desk(version)
+    a0, a1, b0 = keys_of(version)
+    session_id = create(desk, a0, a1, b0)
+
+    for epoch in (1, 2, 3):
+        response = desk.answer(desk.open(session_id, epoch), (a1.topic, reply._replace(partition=1)))
+        assert told(response) == [a1]
+        assert response.topics[0][1][0].records == reply.records
+    assert told(desk.answer(desk.open(session_id, 4))) == []
+
+
+def test_news_and_changes_of_one_topic_stand_in_one_answer() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1, B0)
+    desk.offsets |= {A0: (11, 11, 0), B0: (12, 12, 0)}
+
+    response = desk.answer(desk.open(session_id, 1), ("a", PartitionReply(1, 0, 30, records=b"records")))
+
+    assert told(response) == [A0, A1, B0]
+    assert [each.records for _, replies in response.topics for each in replies] == [b"", b"records", b""]
+
+
+def test_what_records_came_with_counts_as_told_and_what_came_since_does_not() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+    desk.offsets[A0] = (14, 14, 0)
+    older = PartitionReply(0, 0, 12, 12, 0, records=b"records")
+
+    assert told(desk.answer(desk.open(session_id, 1), ("a", older))) == [A0]
+    response = desk.answer(desk.open(session_id, 2))
+    assert response.topics[0][1][0].high_watermark == 14
+    assert told(desk.answer(desk.open(session_id, 3))) == []
+
+
+@RECONNECTS
+def test_an_error_is_repeated_and_recovery_is_told_once_even_with_the_same_offsets(reconnects: bool) -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1)
+    broken = ("a", PartitionReply(0, ErrorCode.not_leader_or_follower, -1))
+
+    for epoch in (1, 2):
+        assert told(desk.answer(desk.open(session_id, epoch), broken)) == [A0]
+    if reconnects:
+        desk.reconnect()
+    assert told(desk.answer(desk.open(session_id, 3))) == [A0]
+    assert told(desk.answer(desk.open(session_id, 4))) == []
+
+
+def test_an_error_that_carries_the_high_watermark_does_not_silence_the_recovery() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    assert told(desk.answer(desk.open(session_id, 1), ("a", PartitionReply(0, 1, 10, 10, 0)))) == [A0]
+    assert told(desk.answer(desk.open(session_id, 2))) == [A0]
+
+
+def test_an_error_in_the_first_answer_does_not_silence_the_recovery() -> None:
+    desk = Desk()
+    context = desk.open(NO_SESSION, INITIAL_EPOCH, asks(A0, A1))
+    session_id = desk.answer(context, ("a", PartitionReply(0, 3, -1))).session_id
+
+    assert told(desk.answer(desk.open(session_id, 1))) == [A0]
+
+
+def test_what_no_broker_has_told_is_not_told() -> None:
+    desk = Desk(offsets={A0: (-1, -1, -1)})
+    session_id = create(desk, A0)
+
+    assert told(desk.answer(desk.open(session_id, 1, asks(A1)))) == [A1]
+    desk.offsets[A0] = (5, 5, 0)
+    assert told(desk.answer(desk.open(session_id, 2))) == [A0]
+
+
+def test_an_error_of_everything_is_told_of_all_that_the_session_holds() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, B0)
+    context = desk.open(session_id, 1)
+
+    response = read(
+        12, Exchange(context.request, 0.0, context=context).unreadable(ErrorCode.not_leader_or_follower)
+    )
+
+    assert outcome(response) == (0, session_id, [A0, B0])
+    assert told(desk.answer(desk.open(session_id, 2))) == [A0, B0]
+
+
+def test_a_broker_that_refuses_everything_leaves_the_session_alone() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, B0)
+    context = desk.open(session_id, 1)
+
+    refused = read(12, Exchange(context.request, 0.0, context=context).refusal(ErrorCode.unsupported_version))
+
+    assert outcome(refused) == (ErrorCode.unsupported_version, session_id, [])
+    assert told(desk.answer(desk.open(session_id, 2))) == []
+
+
+# races and throttling
+
+
+def test_whoever_is_overtaken_is_told_71_and_nothing_counts_as_told() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+    waiting = desk.open(session_id, 1)
+    overtaking = desk.open(session_id, 2)
+    desk.offsets[A0] = (11, 11, 0)
+
+    assert outcome(desk.answer(waiting)) == outcome(desk.empty(waiting))
+    assert outcome(desk.empty(waiting)) == (ErrorCode.invalid_fetch_session_epoch, session_id, [])
+    assert outcome(desk.answer(overtaking)) == (0, session_id, [A0])
+
+
+def test_a_doubled_request_is_refused_while_the_first_waits_and_after_it() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+    waiting = desk.open(session_id, 1)
+
+    assert desk.answer(desk.open(session_id, 1)).error == ErrorCode.invalid_fetch_session_epoch
+    assert told(desk.answer(waiting)) == []
+    assert desk.answer(desk.open(session_id, 1)).error == ErrorCode.invalid_fetch_session_epoch
+
+
+def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
+    desk = Desk()
+    session_id = create(desk, A0)
+
+    throttled = desk.empty(desk.open(session_id, 1, asks(B0)))
+
+    assert outcome(throttled) == (0, session_id, [])
+    context = desk.open(session_id, 2)
+    assert list(wanted_of(context)) == [A0, B0]
+    assert told(desk.answer(context)) == [B0]
+
+
+@FULL
+def test_throttling_a_full_fetch_grants_no_session(epoch: int) -> None:
+    desk = Desk()
+
+    assert outcome(desk.empty(desk.open(NO_SESSION, epoch, asks(A0)))) == (0, NO_SESSION, [])
+    assert len(desk.sessions) == 0
+
+
+# bytes, and what is traced
+
+
+def test_an_idle_fetch_is_the_same_bytes_as_the_last_and_is_not_compared() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, B0)
+    desk.answer(desk.open(session_id, 1))
+
+    sections = desk.open(session_id, 2).request.sections
+
+    assert desk.open(session_id, 3).request.sections is sections
+    moved = desk.open(session_id, 4, asks(A0, offset=11)).request.sections
+    assert moved[0].entries is not sections[0].entries
+    assert moved[1].entries is sections[1].entries
+
+
+def test_what_becomes_of_sessions_is_traced() -> None:
+    desk = Desk(slots=1)
+    first = create(desk, A0, A1)
+    create(desk, B0)
+    desk.open(first, INITIAL_EPOCH, asks(A0))
+    second = create(desk, B0)
+    desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(A0), now_s=EVICTION_S + 1))
+
+    assert desk.sessions.take_records() == [
+        SessionRecord(1, first, "created", 2, "client"),
+        SessionRecord(1, NO_SESSION, "refused", 1, "client"),
+        SessionRecord(1, first, "closed", 2, "client"),
+        SessionRecord(1, second, "created", 1, "client"),
+        SessionRecord(1, second, "evicted", 1, "client"),
+        SessionRecord(1, second + 1, "created", 1, "client"),
+    ]
+    assert desk.sessions.take_records() == []
+
+
+def test_topics_of_a_session_are_known_at_its_own_brokers_listener() -> None:
+    desk = Desk()
+    session_id = create(desk, A0, A1, B0)
+
+    assert desk.sessions.topics(session_id, 1) == {"a", "b"}
+    assert desk.sessions.topics(session_id, 2) == desk.sessions.topics(session_id + 1, 1) == frozenset()

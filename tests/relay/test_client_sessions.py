@@ -1,0 +1,229 @@
+"""Clients that have sessions with Sidefetch, over a whole connection: what they are told, and when."""
+
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.static.primitive import i16, i32
+
+from proxy.bypass import Bypass
+from proxy.relay.commands import PASS, Command, Delivered, Note, OpenLink, Reply
+from proxy.trace import SessionRecord
+from proxy.wire import messages
+from tests.pieces import joined
+from tests.relay.playbook import PATIENT, Part, Play, of_type, parts_of, told
+from tests.relay.test_bypass import brokers_answer
+from tests.wire.entities import item_type, made
+
+IDLE = Part()
+BOTH = {0: IDLE, 1: IDLE}
+EVERY_VERSION = pytest.mark.parametrize("version", [7, 8, 11, 12, 13, 18])
+
+
+def fetch(play: Play, session_id: int, epoch: int, *offsets: tuple[int, int], version: int = 11) -> list[Command]:
+    """The client's fetch; *offsets* are (partition, offset) of those that it names."""
+    return play.fetch(dict(offsets), version=version, session_id=i32(session_id), session_epoch=i32(epoch))
+
+
+def session(play: Play, version: int = 11) -> int:
+    """Of partitions 0 and 1, from offset 100 on, both at their end."""
+    fetch(play, 0, 0, (0, 100), (1, 100), version=version)
+    play.open(PATIENT)
+    play.wait(0.5)
+    (answer,) = told(play.answer(BOTH), version=version)
+    assert answer.error_code == 0
+    assert list(parts_of(answer)) == [0, 1]
+    return int(answer.session_id)
+
+
+def shown(commands: list[Command], version: int = 11) -> tuple[int, int, dict[int, tuple[int, int]]]:
+    (answer,) = told(commands, version=version)
+    return int(answer.error_code), answer.session_id, parts_of(answer)
+
+
+@EVERY_VERSION
+def test_a_client_gets_a_session_in_which_nothing_is_told_of_what_did_not_change(version: int) -> None:
+    play = Play(client_sessions=1)
+    assert session(play, version) == 100
+
+    fetch(play, 100, 1, version=version)
+    commands = play.answer(BOTH, session_id=7)
+    assert play.asked[-1].offsets == {0: 100, 1: 100}
+    assert shown(commands + play.wait(0.5), version) == (0, 100, {})
+
+
+@EVERY_VERSION
+def test_records_come_within_the_session_and_only_what_moved_is_named(version: int) -> None:
+    play = Play(client_sessions=1, patience_s=10)
+    session_id = session(play, version)
+
+    fetch(play, session_id, 1, version=version)
+    commands = play.answer({0: Part(high_watermark=102, records=b"R" * 9), 1: IDLE}, session_id=7)
+    assert shown(commands, version) == (0, session_id, {0: (0, 102)})
+
+    fetch(play, session_id, 2, (0, 102), version=version)
+    assert play.asked[-1].offsets == {0: 102}
+    assert shown(play.wait(0.5), version) == (0, session_id, {})
+
+
+def test_a_session_outlives_its_connection_and_nothing_is_told_twice() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    play.reconnect()
+
+    assert of_type(OpenLink, fetch(play, session_id, 1)) == [OpenLink(PATIENT, "the-client")]
+    play.open(PATIENT)
+    assert (play.asked[-1].epoch, play.asked[-1].offsets) == (-1, {0: 100, 1: 100})
+    play.wait(0.5)
+    commands = play.answer({0: IDLE, 1: Part(high_watermark=101)})
+
+    assert shown(commands) == (0, session_id, {1: (0, 101)})
+
+
+def test_who_comes_with_the_next_fetch_elsewhere_leaves_71_for_the_one_that_waits() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    fetch(play, session_id, 1)
+    first, asked = play.relay, dict(play._correlation_ids)
+    play.reconnect()
+    fetch(play, session_id, 2)
+    play.open(PATIENT)
+    second, play.relay = play.relay, first
+    others, play._correlation_ids = play._correlation_ids, asked
+
+    overtaken = play.wait(0.5) + play.answer(BOTH, session_id=7)
+    play.relay, play._correlation_ids = second, others
+
+    assert shown(overtaken) == (71, session_id, {})
+    assert shown(play.answer(BOTH, session_id=0)) == (0, session_id, {})
+
+
+@pytest.mark.parametrize(("session_id", "epoch", "error"), [(7, 1, 70), (100, 2, 71)])
+def test_a_fetch_in_no_session_or_out_of_step_is_refused_at_once(session_id: int, epoch: int, error: int) -> None:
+    play = Play(client_sessions=1)
+    session(play)
+    play.asked.clear()
+
+    assert shown(fetch(play, session_id, epoch)) == (error, 0, {})
+    assert play.asked == []
+
+
+@EVERY_VERSION
+def test_an_error_is_told_until_it_is_over_and_then_its_end(version: int) -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play, version)
+
+    fetch(play, session_id, 1, version=version)
+    commands = play.answer({0: Part(error=3, high_watermark=-1), 1: IDLE}, session_id=7)
+    assert shown(commands, version) == (0, session_id, {0: (3, -1)})
+    fetch(play, session_id, 2, version=version)
+    assert shown(play.wait(0.5) + play.answer({0: IDLE}), version) == (0, session_id, {0: (0, 100)})
+
+
+def test_a_throttled_client_keeps_its_session() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    fetch(play, session_id, 1)
+
+    (answer,) = told(play.answer({}, throttle_ms=300, session_id=0))
+
+    assert (answer.throttle_time.total_seconds(), answer.session_id, parts_of(answer)) == (0.3, session_id, {})
+    fetch(play, session_id, 2)
+    assert shown(play.answer(BOTH, session_id=0) + play.wait(0.5)) == (0, session_id, {})
+
+
+def test_a_fetch_that_closes_its_session_is_answered_at_once_with_nothing() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+
+    commands = fetch(play, session_id, -1)
+
+    assert shown(commands) == (0, 0, {})
+    assert [note.record for note in of_type(Note, commands)] == [SessionRecord(1, 100, "closed", 2, "client")]
+    assert len(play.sessions) == 0
+
+
+def test_what_is_verified_is_asked_for_with_the_sessions_offsets() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    fetch(play, session_id, 1)
+
+    (delivered,) = of_type(
+        Delivered, play.answer({0: Part(high_watermark=102, records=b"R"), 1: IDLE}, session_id=7)
+    )
+
+    assert [section.topic for section in delivered.request.sections] == ["t"]
+    assert len(delivered.request.sections[0].entries) == 2 * 28
+
+
+# ------------------------------------------------------------------------------------------------- bypass
+
+BYPASSES = pytest.mark.parametrize("bypass", ["all", "client:the-client", "topic:t"])
+
+
+@BYPASSES
+@EVERY_VERSION
+def test_who_is_to_be_bypassed_is_told_that_its_session_is_gone_and_then_passes(bypass: str, version: int) -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play, version)
+    play.open(PASS)
+    play.bypass = Bypass.parse(bypass)
+
+    assert shown(fetch(play, session_id, 1, version=version), version) == (70, 0, {})
+    assert len(play.sessions) == 0
+    fetch(play, 0, 0, (0, 100), (1, 100), version=version)
+
+    assert len(play.passed) == 1
+
+
+@BYPASSES
+def test_a_full_fetch_that_passes_closes_the_session_with_sidefetch(bypass: str) -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    play.open(PASS)
+    play.bypass = Bypass.parse(bypass)
+
+    fetch(play, session_id, 0, (0, 100), (1, 100))
+
+    assert (len(play.passed), len(play.sessions)) == (1, 0)
+
+
+def test_a_session_of_other_topics_goes_on_whatever_is_bypassed() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    play.bypass = Bypass.parse("topic:u,client:other")
+
+    fetch(play, session_id, 1)
+
+    assert shown(play.answer(BOTH, session_id=7) + play.wait(0.5)) == (0, session_id, {})
+    assert play.passed == []
+
+
+def test_who_is_bypassed_no_longer_leaves_the_brokers_session_for_one_here() -> None:
+    play = Play(client_sessions=1)
+    play.broker_fetch = 11
+    play.open(PASS)
+    play.bypass = Bypass.parse("all")
+    fetch(play, 0, 0, (0, 100), (1, 100))
+    play.handle(brokers_answer(1, session_id=i32(7))[1])
+
+    play.bypass = Bypass()
+    assert shown(fetch(play, 7, 1)) == (70, 0, {})
+    closing = play._read_fetch(PASS, play.passed.pop())
+    assert (closing.session_id, closing.epoch) == (7, -1)
+    play.handle(brokers_answer(1)[1])
+    assert session(play) == 100
+
+
+def test_a_topic_that_comes_into_the_session_can_be_what_is_bypassed() -> None:
+    play = Play(client_sessions=1)
+    session_id = session(play)
+    play.open(PASS)
+    play.bypass = Bypass.parse("topic:u")
+    kind: Any = load_request_schema(i16(1), i16(11))
+    topic = made(item_type(kind, "topics"), topic="u")
+    body = made(kind, session_id=i32(session_id), session_epoch=i32(1), topics=(topic,))
+
+    (reply,) = of_type(Reply, play.request(messages.request_frame(1, "the-client", body)))
+
+    assert joined(reply.pieces)[12:14] == (70).to_bytes(2)
