@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.bench import (
     client_sessions,
+    closest,
     conversion,
     convert,
     idle,
@@ -32,6 +33,8 @@ _CASES: Final = {
     "patience-moving": patience_moving.run,
     "patience-wake": patience_wake.run,
     "patience-memory": patience_memory.run,
+    "closest-wake": closest.run_wake,
+    "closest-idle": closest.run_idle,
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
