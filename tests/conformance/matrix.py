@@ -68,5 +68,6 @@ MATRIX: Final = (
     Entry("librdkafka 0.11.6", "librdkafka-0.11.6", 2),
     # It brings no other codecs; whoever wants them adds them.
     Entry("KafkaJS 2.2.4", "kafkajs", 2, reads=_PLAIN, reads_on_39=_PLAIN, writes=_PLAIN, makes_topics=True),
+    Entry("franz-go 1.16.1", "franz-go", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
     Entry("confluent-kafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
 )
