@@ -139,9 +139,10 @@ def _topology(asks: Mapping[Key, Ask]) -> Topology:
     for key in asks:
         assert isinstance(key.topic, bytes)
         led.setdefault(key.topic, {})[key.partition] = Leader(BrokerId(1), 5)
-    infos = {topic: TopicInfo(topic.hex(), topic, 0, leaders) for topic, leaders in led.items()}
-    topics: dict[Topic, TopicInfo] = {str(info.name): info for info in infos.values()}
-    return Topology("cluster", {}, topics | infos)
+    topics: dict[Topic, TopicInfo] = {}
+    for topic_id, leaders in led.items():
+        topics[topic_id] = topics[topic_id.hex()] = TopicInfo(topic_id.hex(), topic_id, 0, leaders)
+    return Topology("cluster", {}, topics)
 
 
 def _fetches(partitions: int, fetches: int, *, within: bool) -> Mapping[Figure, float]:
