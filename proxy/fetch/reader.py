@@ -82,7 +82,7 @@ class Reader:
         self._topology = topology
         context = self._reading.sessions.open(self._reading.policy.read_as(request), self._node_id, now_s)
         longest_s = _DRAINING_WAIT_S if self._waits.is_draining else float("inf")
-        rack = request.options.rack_id or self._reading.rack
+        rack = request.options.rack_id or self._reading.told_rack
         exchange = Exchange(context.request, now_s, longest_s, rack, context=context)
         self._exchange = exchange
         if not context.request.sections:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import (
+    client_sessions,
     closest,
     conversion,
     convert,
@@ -37,7 +38,7 @@ _CASES: Final = {
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
-_WITHOUT_BROKERS: Final = {"convert": convert.run}
+_WITHOUT_BROKERS: Final = {"client-sessions": client_sessions.run, "convert": convert.run}
 _NAMES: Final = (*_WITHOUT_BROKERS, *_CASES)
 _ROOT: Final = Path(__file__).parents[2]
 
