@@ -9,10 +9,10 @@ Three ways, through the same disturbances of the broker in the rack that is read
 - ``selector``:  the same on brokers without a ``replica.selector.class``, so that Sidefetch chooses by itself.
 
 All clients of a way read at the same time, each on its own, so that every client without sessions meets every
-disturbance: the broker of the rack is killed, comes back without a rack, is stopped in good order and comes back with
-it; leaves the in-sync set and lags behind (it stalls, and then its replication is throttled); loses its replicas and
-gets them back; and, which Sidefetch's own choice has no part in, the leaders elsewhere move. Clients that have fetch
-sessions with Sidefetch are read for undisturbed.
+disturbance: the broker of the rack is killed, comes back without a rack, is stopped in good order and comes back
+with it; leaves the in-sync set and lags behind (it stalls, and then its replication is throttled); loses its
+replicas and gets them back; and, which Sidefetch's own choice has no part in, the leaders elsewhere move. Clients
+that have fetch sessions with Sidefetch read undisturbed.
 """
 
 import time
