@@ -51,6 +51,7 @@ MATRIX: Final = (
     Entry("Java 0.9.0.1", "java-0.9.0.1", 0),
     Entry("Java 0.10.2.2", "java-0.10.2.2", 1),
     Entry("Java 0.11.0.3", "java-0.11.0.3", 2),
+    Entry("Java 2.0.1", "java-2.0.1", 2),
     Entry(
         "kafka-python 1.4.7 as 0.8.1",
         "kafka-python-1.4.7-as-0.8.1",

@@ -8,10 +8,11 @@ Three ways, through the same disturbances of the broker in the rack that is read
 - ``broker``:    clients that know nothing of racks, through Sidefetch, which goes by the leaders' word.
 - ``selector``:  the same on brokers without a ``replica.selector.class``, so that Sidefetch chooses by itself.
 
-All clients of a way read at the same time, each on its own, so that every client meets every disturbance: the
-broker of the rack is killed, comes back without a rack, is stopped in good order and comes back with it; leaves the
-in-sync set and lags behind (it stalls, and then its replication is throttled); loses its replicas and gets them
-back; and, which Sidefetch's own choice has no part in, the leaders elsewhere move.
+All clients of a way read at the same time, each on its own, so that every client without sessions meets every
+disturbance: the broker of the rack is killed, comes back without a rack, is stopped in good order and comes back
+with it; leaves the in-sync set and lags behind (it stalls, and then its replication is throttled); loses its
+replicas and gets them back; and, which Sidefetch's own choice has no part in, the leaders elsewhere move. Clients
+that have fetch sessions with Sidefetch read undisturbed.
 """
 
 import time
@@ -42,6 +43,8 @@ ELSEWHERE: Final = [[2, 1, 3], [3, 1, 2], [2, 3, 1]]
 WITHOUT_LOCAL: Final = [[2, 3], [3, 2], [2, 3]]
 REFERENCE: Final = "java"
 OLD_READERS: Final = ("java-0.10.2.2", "kafka-python", "kafkajs", "librdkafka")
+READERS_IN_SESSIONS: Final = ("java-2.0.1", "java", "franz-go")
+"""Of today's two, each would read from the closest replica by itself, were it told its rack."""
 HEADLESS: Final = ("java-0.10.2.2",)
 """Their records have no headers."""
 IN_GROUPS: Final = ("kafkajs",)
@@ -75,6 +78,8 @@ class Way:
     operator: Admin
     bootstrap: str
     readers: tuple[str, ...]
+    readers_in_sessions: tuple[str, ...] = ()
+    """Clients that have fetch sessions with whom they fetch from."""
     more: Mapping[str, object] = {}
     """What the readers are told besides."""
 
@@ -98,15 +103,15 @@ def way(request: pytest.FixtureRequest, programs: Programs) -> Iterator[Way]:
     cluster: KafkaCluster = request.getfixturevalue("unselecting" if request.param == "selector" else "selecting")
     if request.param == "reference":
         told = {"rack": RACK, "rack_age_ms": AGE_S * 1000}
-        yield Way(cluster, Admin(cluster), cluster.bootstrap, (REFERENCE,), told)
+        yield Way(cluster, Admin(cluster), cluster.bootstrap, (REFERENCE,), more=told)
         programs(REFERENCE).kill()  # it would go on
         return
     options = ["--rack", RACK, "--metadata-max-age", f"{AGE_S}s", "--patience", "2s"]
     if request.param == "selector":
         options += ["--replica-selector", "rack-aware"]
     with Sidefetch(cluster.bootstrap, options=options) as sidefetch:
-        yield Way(cluster, Admin(cluster), sidefetch.bootstrap, OLD_READERS)
-        for name in OLD_READERS:
+        yield Way(cluster, Admin(cluster), sidefetch.bootstrap, OLD_READERS, READERS_IN_SESSIONS)
+        for name in (*OLD_READERS, *READERS_IN_SESSIONS):
             programs(name).kill()
 
 
@@ -122,12 +127,20 @@ def _whole_again(way: Way) -> Iterator[None]:
 class Reading:
     """All readers of a way at one topic: what has been produced to it, and where it was read from."""
 
-    def __init__(self, way: Way, programs: Programs, assignment: Sequence[Sequence[int]] = ELSEWHERE) -> None:
+    def __init__(
+        self,
+        way: Way,
+        programs: Programs,
+        assignment: Sequence[Sequence[int]] = ELSEWHERE,
+        *,
+        in_sessions: bool = False,
+    ) -> None:
         self._way = way
+        readers = (*way.readers, *way.readers_in_sessions) if in_sessions else way.readers
         self._operator = way.operator
         self.topic = way.operator.create_topic(unique("closest"), assignment=assignment)
         self.produced: list[Record] = []
-        self._tasks = {name: self._begin(programs(name)) for name in way.readers}
+        self._tasks = {name: self._begin(programs(name)) for name in readers}
         self.produce(FIRST)
 
     def _begin(self, reader: Client) -> Task:
@@ -182,7 +195,7 @@ def _from_rack(sent: Mapping[int, int]) -> bool | None:
 
 @pytest.mark.parametrize("way", WAYS, indirect=True)
 def test_all_record_bytes_come_from_the_rack(way: Way, programs: Programs) -> None:
-    reading = Reading(way, programs, [[2, 1, 3], [3, 2, 1], [1, 2, 3]])
+    reading = Reading(way, programs, [[2, 1, 3], [3, 2, 1], [1, 2, 3]], in_sessions=True)
 
     reading.wait()
     sent = record_bytes_out(way.cluster, reading.topic)
