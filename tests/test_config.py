@@ -11,6 +11,7 @@ from proxy.config import (
     Address,
     Config,
     DownstreamConfig,
+    HealthConfig,
     Option,
     PortRange,
     RackPlace,
@@ -182,6 +183,22 @@ def test_a_listen_port_among_the_broker_ports_is_a_problem(port: int) -> None:
     (problem,) = problems_between(listening(Address("127.0.0.1", port)))
 
     assert problem.startswith(f"listen: port {port} is one of broker-ports (9093-9192)")
+
+
+@pytest.mark.parametrize("port", [9092, 9093])
+def test_probes_and_clients_do_not_come_to_the_same_port(port: int) -> None:
+    config = attrs.evolve(Config(KAFKA), health=HealthConfig(Address("127.0.0.1", port)))
+
+    assert problems_between(config) == [
+        f"health-listen: port {port} is one that clients connect to; accepted: a port other than those of"
+        " listen and broker-ports"
+    ]
+
+
+def test_a_switch_is_on_or_off() -> None:
+    assert [parse("ready-requires-broker", text) for text in ("on", "off")] == [True, False]
+    with pytest.raises(ValueError, match="neither on nor off"):
+        parse("ready-requires-broker", "true")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -21,6 +21,7 @@ _TITLES: Final = {
     "routing": "reads from the closest replica",
     "conversion": "records that clients cannot read",
     "log": "logs",
+    "health": "probes",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -39,6 +40,8 @@ _METAVARS: Final = {
     "convert-chunk": "SIZE",
     "log-format": "FORMAT",
     "log-level": "LEVEL",
+    "health-listen": "HOST:PORT",
+    "ready-requires-broker": "SWITCH",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
 }

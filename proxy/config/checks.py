@@ -30,6 +30,12 @@ def problems_between(config: Config) -> list[str]:
         for address in config.upstream.bootstrap_servers
         if any(_same(address, ours) for ours in down.listen)
     ]
+    health = config.health.listen
+    if health is not None and (health.port in down.broker_ports or health.port in [a.port for a in down.listen]):
+        problems.append(
+            f"health-listen: port {health.port} is one that clients connect to; accepted: a port other than those"
+            " of listen and broker-ports"
+        )
     up = config.upstream
     if up.fetch_buffer_bytes > up.memory_bytes / 2:
         most = show_bytes(up.memory_bytes // 2)

@@ -10,6 +10,7 @@ import attrs
 from proxy.bypass import Bypass
 
 __all__ = [
+    "ADDRESS",
     "ADDRESSES",
     "BYPASS",
     "HOST",
@@ -18,6 +19,7 @@ __all__ = [
     "RACK",
     "RACK_PLACES",
     "SHARE",
+    "SWITCH",
     "TOPIC_SWITCH",
     "Address",
     "Kind",
@@ -239,6 +241,17 @@ def choice(*values: str) -> Kind:
     return Kind(parse, f"{', '.join(values[:-1])} or {values[-1]}")
 
 
+def _switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+ADDRESS: Final = Kind(Address.parse, "HOST:PORT, IPv6 as [::1]:9080", _shown)
 ADDRESSES: Final = Kind(_addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v)))
 PORTS: Final = Kind(PortRange.parse, "FIRST-LAST, within 1-65535")
 BYPASS: Final = Kind(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
@@ -246,12 +259,12 @@ SHARE: Final = Kind(_scaled({"": 1.0}, 0, 1), "0 to 1", lambda v: f"{v:g}")
 HOST: Final = Kind(
     _plain_host,
     "a host name or IP address without a port, not 0.0.0.0 or ::",
-    lambda v: "" if v is None else str(v),
+    _shown,
 )
 RACK: Final = Kind(
     _rack,
     f"1 to {_LONGEST_RACK} printable characters, as in broker.rack",
-    lambda v: "" if v is None else str(v),
+    _shown,
 )
 RACK_PLACES: Final = Kind(
     _rack_places,
@@ -259,3 +272,4 @@ RACK_PLACES: Final = Kind(
     lambda v: ",".join(map(str, v)) or "none",
 )
 TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")
+SWITCH: Final = Kind(_switch, "on or off", lambda v: "on" if v else "off")

@@ -6,6 +6,7 @@ import attrs
 
 from proxy.bypass import Bypass
 from proxy.config.kinds import (
+    ADDRESS,
     ADDRESSES,
     BYPASS,
     HOST,
@@ -14,6 +15,7 @@ from proxy.config.kinds import (
     RACK,
     RACK_PLACES,
     SHARE,
+    SWITCH,
     TOPIC_SWITCH,
     Address,
     Kind,
@@ -31,6 +33,7 @@ __all__ = [
     "Config",
     "ConversionConfig",
     "DownstreamConfig",
+    "HealthConfig",
     "LogConfig",
     "RoutingConfig",
     "UpstreamConfig",
@@ -272,6 +275,30 @@ class LogConfig:
 
 
 @attrs.frozen
+class HealthConfig:
+    """For whoever runs this: is it up, does it turn."""
+
+    listen: Address | None = attrs.field(
+        default=None,
+        metadata=_option(
+            "health-listen",
+            ADDRESS,
+            "Where probes are answered over HTTP: /startup, /ready and /live. 0.0.0.0:9080 in a pod.",
+            "Not given: nowhere. Only who runs it knows who may ask.",
+        ),
+    )
+    ready_requires_broker: bool = attrs.field(
+        default=False,
+        metadata=_option(
+            "ready-requires-broker",
+            SWITCH,
+            "Whether /ready is yes only while a broker can be reached: for a gateway that many share.",
+            "An outage of Kafka must not take the application next to a sidecar out of its services.",
+        ),
+    )
+
+
+@attrs.frozen
 class Config:
     """Everything, in sections: each part of the program is given its own section, never the whole."""
 
@@ -280,6 +307,7 @@ class Config:
     routing: RoutingConfig = RoutingConfig()
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
+    health: HealthConfig = HealthConfig()
     bypass: Bypass = attrs.field(
         default=Bypass(),
         metadata=_option(
@@ -315,4 +343,5 @@ SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "routing": RoutingConfig,
     "conversion": ConversionConfig,
     "log": LogConfig,
+    "health": HealthConfig,
 }

@@ -21,10 +21,12 @@ from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
 from proxy.net.garbage import Garbage
+from proxy.net.heartbeat import Heartbeat
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.probes import Probes, State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
@@ -122,6 +124,7 @@ class Proxy:
         self._gone = trio.Event()
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
+        self._is_listening = False
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, and what was verified."""
         self.traffic = Traffic()
@@ -155,15 +158,17 @@ class Proxy:
         Raises: ConfigError: a port cannot be listened on.
         """
         async with trio.open_nursery() as nursery:
+            await nursery.start(Probes(self._config.health, self._state, self._log).run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
+            self._is_listening = True
+            nursery.start_soon(Heartbeat(self._log).run)
             nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
-            self._listeners.close()
             self._log.info("draining", clients=len(self._clients), grace_s=self._config.grace_s)
             for client in self._clients:
                 client.drain()
@@ -177,8 +182,11 @@ class Proxy:
         self._log.info("stopped", clients_left=left, **self.counts, **told)
 
     def stop(self) -> None:
-        """Take no new clients, and end when those there are have gone."""
+        """End when the clients have gone; they may connect until then, to commit and to leave their group."""
         self._stopping.set()
+
+    def _state(self) -> State:
+        return State(self._is_listening, self._stopping.is_set(), self._topology.is_reachable)
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:
         await self._topology.known.wait()

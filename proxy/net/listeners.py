@@ -33,8 +33,6 @@ class Listeners:
         self._log = log
         self._book = PortBook(config.broker_ports)
         self._hosts: list[str] = []
-        self._accepting: list[trio.CancelScope] = []
-        self._closed = False
 
     async def open_bootstrap(self) -> None:
         """Listen where the configuration says.
@@ -85,12 +83,6 @@ class Listeners:
             self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}, of broker {node_id}"))
             self._log.info("listening", node=node_id, port=port)
 
-    def close(self) -> None:
-        """Take no new clients, on listeners yet to come neither: brokers are told of as long as answers are."""
-        self._closed = True
-        for each in self._accepting:
-            each.cancel()
-
     async def _resolve(self, address: Address) -> list[str]:
         try:
             found = await trio.socket.getaddrinfo(
@@ -118,11 +110,7 @@ class Listeners:
 
     async def _accept(self, node_id: BrokerId | None, listeners: list[trio.SocketListener]) -> None:
         handler = partial(self._handler, node_id)
-        with trio.CancelScope() as scope:
-            self._accepting.append(scope)
-            if self._closed:
-                scope.cancel()
-            await trio.serve_listeners(handler, listeners, handler_nursery=self._nursery)
+        await trio.serve_listeners(handler, listeners, handler_nursery=self._nursery)
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:

@@ -27,6 +27,8 @@ __all__ = ["ToldFunction", "TopologyService"]
 ToldFunction = Callable[[Topology], None]
 
 _CLIENT_ID: Final = "sidefetch"
+_LOOK_S: Final = 5.0
+"""How often, at most, a broker is asked only to see whether there is one that answers."""
 _FRESH_S: Final = 0.5
 """What was refreshed so recently is not asked for again, however many connections see it as stale."""
 _TOPICS: Final = 100_000
@@ -63,6 +65,9 @@ class TopologyService:
         self._fresh: TTLCache[Topic, None] = TTLCache(_TOPICS, _FRESH_S, timer=trio.current_time)
         self._seen: dict[BrokerId, Address] = {}
         self._connection: BrokerConnection | None = None
+        self._is_answered = False
+        self._answered_s = -float("inf")
+        self._must_look = False
         self.topology = Topology()
         self.known = trio.Event()
         """Set once the cluster has answered."""
@@ -80,6 +85,13 @@ class TopologyService:
         """Where a broker is, or was last."""
         return self._seen.get(node_id)
 
+    def is_reachable(self) -> bool:
+        """Whether a broker has answered when one was asked last; if that is seconds ago, one is asked again."""
+        if trio.current_time() - self._answered_s > _LOOK_S:
+            self._must_look = True
+            self._wake.set()
+        return self._is_answered
+
     async def run(self) -> None:
         """Refresh for ever."""
         try:
@@ -91,8 +103,9 @@ class TopologyService:
                 stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
                 if scheduled:
                     stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
-                if scheduled or stale or not self.known.is_set():
+                if scheduled or stale or self._must_look or not self.known.is_set():
                     await self._refresh(stale)
+                    self._must_look = False
                     self.known.set()
                 if scheduled:
                     due_s = trio.current_time() + self._config.metadata_max_age_s
@@ -102,7 +115,7 @@ class TopologyService:
             self._hang_up()
 
     async def _sleep_until(self, due_s: float) -> None:
-        if not self._waiting:
+        if not self._waiting and not self._must_look:
             self._wake = trio.Event()
             with trio.move_on_at(due_s):
                 await self._wake.wait()
@@ -127,12 +140,16 @@ class TopologyService:
         retry_s = _RETRY_S
         while True:
             try:
-                return await self._ask(topics)
+                answer = await self._ask(topics)
             except ProxyError as wrong:
+                self._is_answered = False
                 self._hang_up()
                 self._log.warning("no-broker-reachable", every_s=_COMPLAIN_EVERY_S, reason=wrong)
                 await trio.sleep(retry_s * random.uniform(0.5, 1))
                 retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
+            else:
+                self._is_answered, self._answered_s = True, trio.current_time()
+                return answer
 
     async def _ask(self, topics: Sequence[Topic]) -> Any:
         connection = self._connection
