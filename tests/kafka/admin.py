@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.alter_partition_reassignments.v0.request import (
@@ -194,6 +194,15 @@ class Admin:
 
         eventually(lambda: found() >= 0, f"a coordinator of {group}")
         return found()
+
+    def members(self, group: str) -> int:
+        """How many members *group* has, by its coordinator's word."""
+        return len(self._client.describe_consumer_groups([group])[group].result().members)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """By partition, the offset that *group* has committed, by its coordinator's word."""
+        (asked,) = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        return {each.partition: each.offset for each in asked.result().topic_partitions if each.topic == topic}
 
     def in_sync(self, topic: str) -> dict[int, set[int]]:
         """Node ids of each partition's replicas in sync, as the first running broker knows them."""
