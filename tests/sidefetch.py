@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,11 +26,20 @@ class Sidefetch:
     Args:
         options: more of its command line.
         grace_s: how long it serves, once told to stop, the clients that a test has left connected.
+        env:     more of its environment.
     Raises: AssertionError: it did not listen in time, ended by itself, or did not exit with 0 on SIGTERM.
     """
 
-    def __init__(self, bootstrap_servers: str, *, options: Sequence[str] = (), grace_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        options: Sequence[str] = (),
+        grace_s: float = 2.0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._grace_s = grace_s
+        self._env = env
         port = free_port_range(1 + _BROKER_PORTS)
         self.bootstrap = f"127.0.0.1:{port}"
         self._command = [
@@ -63,13 +72,24 @@ class Sidefetch:
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="sidefetch-"))
-        self._process = Process(self._command, log=self._folder / "sidefetch.log")
         try:
-            self._wait_until_it_listens()
+            self.start()
         except BaseException:
             self._clear()
             raise
         return self
+
+    def start(self) -> None:
+        """Start it, also anew: on the same ports, and with the same log, once it has been killed or stopped."""
+        assert self._folder is not None, "not in context"
+        log = self._folder / "sidefetch.log"
+        told = len(log.read_text(encoding="utf-8")) if log.exists() else 0
+        self._process = Process(self._command, log=log, env=self._env)
+        self._wait_until_it_listens(told)
+
+    def kill(self) -> None:
+        """End it as a crash would; ``start`` has it back."""
+        self.process.kill()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -83,9 +103,10 @@ class Sidefetch:
         finally:
             self._clear()
 
-    def _wait_until_it_listens(self, timeout_s: float = 20.0) -> None:
+    def _wait_until_it_listens(self, told: int, timeout_s: float = 20.0) -> None:
+        """*told*: how much of the log is of those before."""
         deadline = time.monotonic() + timeout_s
-        while not _LISTENING.search(self.log_text()):
+        while not _LISTENING.search(self.log_text(), told):
             what = f"{subprocess.list2cmdline(self._command)}\n{self.log_text()}"
             assert self.process.exit_code is None, f"ended with {self.process.exit_code}: {what}"
             assert time.monotonic() < deadline, f"does not listen after {timeout_s:g} s: {what}"

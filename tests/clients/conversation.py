@@ -162,9 +162,14 @@ class Client:
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._answers.get(timeout=max(0.0, min(deadline - time.monotonic(), 0.5)))
-            ended = self._process is not None and self._process.exit_code is not None
-            if (ended and self._answers.empty()) or time.monotonic() >= deadline:
+            if self.has_ended or time.monotonic() >= deadline:
                 return None
+
+    @property
+    def has_ended(self) -> bool:
+        """By itself, and all that it said was taken."""
+        ended = self._process is not None and self._process.exit_code is not None
+        return ended and self._answers.empty()
 
     def fate(self) -> str:
         """Is it running, and what did it write?"""

@@ -192,11 +192,15 @@ class KafkaCluster:
         """Where a broker tells its metrics."""
         return f"service:jmx:rmi:///jndi/rmi://{HOST}:{self.brokers[node_id].jmx_port}/jmxrmi"
 
+    @property
+    def tapped(self) -> dict[int, tuple[str, int]]:
+        """By each port that the second listeners advertise, where the listener is that it must lead to."""
+        return {broker.tap_port: (broker.host, broker.behind_tap_port) for broker in self.brokers.values()}
+
     @contextlib.contextmanager
     def tap(self) -> Iterator[Tap]:
         """Stand between the brokers and all who come in by ``Tap.bootstrap``, and count; one at a time."""
-        routes = {broker.tap_port: (broker.host, broker.behind_tap_port) for broker in self.brokers.values()}
-        with Tap(routes) as tap:
+        with Tap(self.tapped) as tap:
             yield tap
 
     def wait_for(self, node_ids: set[int], timeout_s: float = 60.0) -> None:

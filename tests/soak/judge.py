@@ -1,0 +1,169 @@
+"""Says what readers have lost, doubled or misread, from what was acknowledged and what they tell. Pure.
+
+A partition is taken for one log without holes: nobody produces in transactions, nothing is compacted or deleted. So
+a reader must get offset after offset from 0 on, be the records acknowledged or not, and all who tell of an offset
+(producers by their acknowledgements, readers) must tell of the same record.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+__all__ = ["Judge", "Reader", "Stall", "Wrong"]
+
+
+@attrs.frozen
+class Wrong:
+    """One thing that must not happen."""
+
+    kind: str
+    """lost, doubled or another record."""
+    reader: str
+    partition: int
+    offset: int
+    count: int
+    """Records that it is about."""
+
+    def __str__(self) -> str:
+        return f"{self.reader}: {self.count} {self.kind} at {self.partition}/{self.offset}"
+
+
+@attrs.frozen
+class Stall:
+    """How late a record came: from its acknowledgement until it was read."""
+
+    for_s: float = 0.0
+    reader: str = ""
+
+
+@attrs.define
+class _Log:
+    """One partition, as all who tell of it have told."""
+
+    records: dict[int, int] = attrs.field(factory=dict)
+    """By offset, the CRC-32 of the value."""
+    acknowledged_s: dict[int, float] = attrs.field(factory=dict)
+    end: int = 0
+    """Behind the last record that was acknowledged."""
+
+    def agrees(self, offset: int, value: bytes) -> bool:
+        crc = zlib.crc32(value)
+        return self.records.setdefault(offset, crc) == crc
+
+
+@attrs.define(eq=False)
+class Reader:
+    """One reader of all partitions, and what it has got."""
+
+    name: str
+    commits: bool
+    """It is alone in a group, and may go back to what it has committed."""
+    began_s: float
+    expected: list[int]
+    """By partition, the offset that comes next."""
+    committed: list[int]
+    read: int = 0
+    repeated: int = 0
+    """Records that it got again, as it may."""
+    begun: int = 1
+    """How often it had to begin anew."""
+    reached: list[int] = attrs.field(factory=list)
+    """By partition, behind the last offset that it has got before it began anew: older ones are not late."""
+
+
+class Judge:
+    """Hears who has acknowledged and read what, and when."""
+
+    def __init__(self, partitions: int) -> None:
+        self._logs = [_Log() for _ in range(partitions)]
+        self._readers: list[Reader] = []
+        self.acknowledged = 0
+        self.wrongs: list[Wrong] = []
+        self._longest = Stall()
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        return tuple(self._readers)
+
+    def reader(self, name: str, *, commits: bool, now_s: float) -> Reader:
+        """Somebody begins to read all partitions from their beginning."""
+        nothing = [0] * len(self._logs)
+        reader = Reader(name, commits, now_s, list(nothing), list(nothing), reached=list(nothing))
+        self._readers.append(reader)
+        return reader
+
+    def begin_anew(self, reader: Reader, now_s: float) -> None:
+        """It was started anew: from the beginning, or from what it has committed."""
+        reader.begun += 1
+        reader.began_s = now_s
+        reader.reached = [max(pair) for pair in zip(reader.reached, reader.expected, strict=True)]
+        reader.expected = list(reader.committed) if reader.commits else [0] * len(self._logs)
+
+    def is_acknowledged(self, partition: int, offset: int, value: bytes, now_s: float) -> None:
+        """A producer has been told where its record is."""
+        log = self._logs[partition]
+        self.acknowledged += 1
+        log.acknowledged_s[offset] = now_s
+        log.end = max(log.end, offset + 1)
+        if not log.agrees(offset, value):
+            self.wrongs.append(Wrong("another record", "producer", partition, offset, 1))
+
+    def is_read(self, reader: Reader, partition: int, offset: int, value: bytes, now_s: float) -> None:
+        """A reader has got a record."""
+        reader.read += 1
+        expected = reader.expected[partition]
+        if offset > expected:
+            self.wrongs.append(Wrong("lost", reader.name, partition, expected, offset - expected))
+        elif offset < expected:
+            if not reader.commits or offset < reader.committed[partition]:
+                self.wrongs.append(Wrong("doubled", reader.name, partition, offset, 1))
+                return
+            reader.repeated += 1
+        reader.expected[partition] = offset + 1
+        log = self._logs[partition]
+        if not log.agrees(offset, value):
+            self.wrongs.append(Wrong("another record", reader.name, partition, offset, 1))
+        if expected <= offset and offset >= reader.reached[partition]:
+            self._late(reader, log.acknowledged_s.get(offset, now_s), now_s)
+
+    def is_committed(self, reader: Reader, partition: int, offset: int) -> None:
+        """A reader was told that its commit has succeeded."""
+        reader.committed[partition] = offset
+
+    def _late(self, reader: Reader, acknowledged_s: float, now_s: float) -> None:
+        for_s = now_s - max(acknowledged_s, reader.began_s)
+        if for_s > self._longest.for_s:
+            self._longest = Stall(for_s, reader.name)
+
+    def ends(self) -> list[int]:
+        """By partition, the offset behind what was acknowledged so far."""
+        return [log.end for log in self._logs]
+
+    def behind(self, ends: Sequence[int]) -> list[Reader]:
+        """The readers that have not read all before *ends*."""
+        return [
+            reader
+            for reader in self._readers
+            if any(expected < end for expected, end in zip(reader.expected, ends, strict=True))
+        ]
+
+    def give_up(self) -> None:
+        """Nobody reads any more: what was acknowledged and not read is lost."""
+        for reader in self._readers:
+            self.wrongs += self._unread(reader)
+
+    def _unread(self, reader: Reader) -> Iterator[Wrong]:
+        for partition, (log, expected) in enumerate(zip(self._logs, reader.expected, strict=True)):
+            unread = sum(offset >= expected for offset in log.acknowledged_s)
+            if unread:
+                yield Wrong("lost", reader.name, partition, expected, unread)
+
+    def take_longest_stall(self, now_s: float) -> Stall:
+        """The longest since this was asked last, with those that go on; forgotten then."""
+        for reader in self._readers:
+            for log, expected, reached in zip(self._logs, reader.expected, reader.reached, strict=True):
+                if max(expected, reached) in log.acknowledged_s:
+                    self._late(reader, log.acknowledged_s[max(expected, reached)], now_s)
+        longest, self._longest = self._longest, Stall()
+        return longest
