@@ -1,15 +1,18 @@
 """What an operator and a producer do to a cluster, for tests to arrange and disturb it; blocking."""
 
+import contextlib
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import attrs
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.alter_partition_reassignments.v0.request import (
     AlterPartitionReassignmentsRequest,
@@ -194,6 +197,34 @@ class Admin:
 
         eventually(lambda: found() >= 0, f"a coordinator of {group}")
         return found()
+
+    @contextlib.contextmanager
+    def reading_denied(self, topic: str) -> Iterator[None]:
+        """Take the right to read *topic* from who has no name, while in context; needs an authorizer."""
+        rights = [
+            AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", what, kind)
+            for what, kind in (
+                (AclOperation.READ, AclPermissionType.DENY),
+                # Of a topic that ACLs speak of, nothing is allowed that they do not speak of.
+                *((each, AclPermissionType.ALLOW) for each in (AclOperation.DESCRIBE, AclOperation.WRITE)),
+            )
+        ]
+        for done in self._client.create_acls(rights).values():
+            done.result()
+        try:
+            yield
+        finally:
+            everything = AclBindingFilter(
+                ResourceType.TOPIC,
+                topic,
+                ResourcePatternType.LITERAL,
+                "User:ANONYMOUS",
+                "*",
+                AclOperation.ANY,
+                AclPermissionType.ANY,
+            )
+            for done in self._client.delete_acls([everything]).values():
+                done.result()
 
     def members(self, group: str) -> int:
         """How many members *group* has, by its coordinator's word."""
