@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install demo test lint mutants bench lock clean
+.PHONY: install demo test lint mutants bench soak lock clean
 
 install: $(INSTALLED)
 
@@ -44,6 +44,12 @@ bench:
 	@.ci/prerequisites python java maven
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+# Half an hour of faults, or SOAK_ARGS="--seconds 7200 --seed 2"; what came of it goes into tests/soak/figures.json.
+soak:
+	@.ci/prerequisites python java maven node c
+	@$(MAKE) --no-print-directory install
+	$(BIN)/python -m tests.soak --report tests/soak/figures.json $(SOAK_ARGS)
 
 # Needs uv on the PATH. The files must name no registry host: they are read on machines that have their own.
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -1,4 +1,4 @@
-"""SIGTERM comes to Sidefetch and to the application beside it in the same moment; the application takes its time."""
+"""SIGTERM comes to Sidefetch and to the application beside it at the same moment, and that one takes its time."""
 
 import signal
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_a_member_of_a_group_reads_commits_and_leaves_after_sidefetch_was_told_t
     offsets = {
         partition: [each.offset for each in records] for partition, records in by_partition(member.records).items()
     }
-    assert offsets == dict.fromkeys(range(3), list(range((FIRST + LAST) // 3)))
+    assert offsets == {partition: list(range((FIRST + LAST) // 3)) for partition in range(3)}
 
 
 def test_a_client_may_look_for_its_coordinator_only_after_sidefetch_was_told_to_stop(

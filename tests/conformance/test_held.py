@@ -1,4 +1,4 @@
-"""What Sidefetch holds, or waits for, while it ceases to be so: a right is revoked, a topic is another, time is over."""
+"""What Sidefetch holds or waits for when that has changed: a right is revoked, a topic is another, time is over."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ ALL_REPLICAS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 _LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _BROKERS_LOGIN: Final = f'{_LOGIN} username="broker" password="known" user_broker="known";'
 _SETTINGS: Final = {
-    # Whoever has no name is a client, and has every right that no ACL speaks of; brokers have a name, and all rights.
+    # Who has no name is a client, and has every right that no ACL speaks of; brokers have a name, and all rights.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:broker",
@@ -128,7 +128,7 @@ def _heard(task: Task, what: str) -> bool:
 def test_a_topic_that_is_made_again_with_the_same_offsets_while_records_of_the_old_are_held_is_read_on_from_there(
     programs: Programs, way: str, operator: Admin
 ) -> None:
-    """Old clients know topics by their names: to them it is the same one. What is theirs comes in one piece each."""
+    """To old clients, who know topics by their names, it is the same one: of each comes one piece."""
     topic = operator.create_topic(unique("remade"), assignment=ALL_REPLICAS)
     old = operator.produce_known(topic, 300, 3)
     readings = Readings(programs, ("java-0.10.2.2", "kafka-python"), way, topic)

@@ -68,8 +68,8 @@ class Reader:
     """Records that it got again, as it may."""
     begun: int = 1
     """How often it had to begin anew."""
-    reached: list[int] = attrs.field(factory=list)
-    """By partition, behind the last offset that it has got before it began anew: older ones are not late."""
+    furthest: list[int] = attrs.field(factory=list)
+    """By partition, behind the last offset that it has ever got: what it gets again is not late."""
 
 
 class Judge:
@@ -89,7 +89,7 @@ class Judge:
     def reader(self, name: str, *, commits: bool, now_s: float) -> Reader:
         """Somebody begins to read all partitions from their beginning."""
         nothing = [0] * len(self._logs)
-        reader = Reader(name, commits, now_s, list(nothing), list(nothing), reached=list(nothing))
+        reader = Reader(name, commits, now_s, list(nothing), list(nothing), furthest=list(nothing))
         self._readers.append(reader)
         return reader
 
@@ -97,7 +97,6 @@ class Judge:
         """It was started anew: from the beginning, or from what it has committed."""
         reader.begun += 1
         reader.began_s = now_s
-        reader.reached = [max(pair) for pair in zip(reader.reached, reader.expected, strict=True)]
         reader.expected = list(reader.committed) if reader.commits else [0] * len(self._logs)
 
     def is_acknowledged(self, partition: int, offset: int, value: bytes, now_s: float) -> None:
@@ -115,16 +114,17 @@ class Judge:
         expected = reader.expected[partition]
         if offset > expected:
             self.wrongs.append(Wrong("lost", reader.name, partition, expected, offset - expected))
-        elif offset < expected:
-            if not reader.commits or offset < reader.committed[partition]:
-                self.wrongs.append(Wrong("doubled", reader.name, partition, offset, 1))
-                return
-            reader.repeated += 1
+        elif offset < expected and (not reader.commits or offset < reader.committed[partition]):
+            self.wrongs.append(Wrong("doubled", reader.name, partition, offset, 1))
+            return
         reader.expected[partition] = offset + 1
         log = self._logs[partition]
         if not log.agrees(offset, value):
             self.wrongs.append(Wrong("another record", reader.name, partition, offset, 1))
-        if expected <= offset and offset >= reader.reached[partition]:
+        if offset < reader.furthest[partition]:
+            reader.repeated += 1
+        else:
+            reader.furthest[partition] = offset + 1
             self._late(reader, log.acknowledged_s.get(offset, now_s), now_s)
 
     def is_committed(self, reader: Reader, partition: int, offset: int) -> None:
@@ -162,8 +162,8 @@ class Judge:
     def take_longest_stall(self, now_s: float) -> Stall:
         """The longest since this was asked last, with those that go on; forgotten then."""
         for reader in self._readers:
-            for log, expected, reached in zip(self._logs, reader.expected, reader.reached, strict=True):
-                if max(expected, reached) in log.acknowledged_s:
-                    self._late(reader, log.acknowledged_s[max(expected, reached)], now_s)
+            for log, furthest in zip(self._logs, reader.furthest, strict=True):
+                if furthest in log.acknowledged_s:
+                    self._late(reader, log.acknowledged_s[furthest], now_s)
         longest, self._longest = self._longest, Stall()
         return longest

@@ -41,8 +41,6 @@ _CATCH_UP_S: Final = 90.0
 """After a fault has ended: longer than any client takes to look for a coordinator again."""
 _RESTART_SHARE: Final = 0.25
 """Of the time, in the beginning, in which Sidefetch may be started anew."""
-_FIRST_S: Final = 2.0
-"""Of producing, before all readers must have something."""
 _SETTLED_S: Final = 20.0
 _RATE: Final = 120.0
 _FROM_S, _TO_S = 1.0, 9.0
@@ -71,8 +69,8 @@ class Report:
     unknown: int = 0
     """Sent, but the producer was not told where they are, if anywhere."""
     read: dict[str, int] = attrs.field(factory=dict)
-    repeated_as_committed: dict[str, int] = attrs.field(factory=dict)
-    """Read again by a member of a group, from what it has committed on."""
+    read_again: dict[str, int] = attrs.field(factory=dict)
+    """As it may be: by a member of a group from what it has committed on, or since the program began anew."""
     programs_failed: dict[str, int] = attrs.field(factory=dict)
     """Clients that gave up, and were started anew."""
     lost: int = 0
@@ -170,7 +168,8 @@ class _Run:
         self._watch = watch
 
     def run(self, acts: Iterator[Act]) -> None:
-        time.sleep(_FIRST_S)
+        while not all(self._workload.ends()):
+            time.sleep(0.1)
         self._until_all_read("the beginning")
         pid = 0
         for act in acts:
@@ -219,9 +218,7 @@ class _Run:
             judge.give_up()
             report.acknowledged, report.unknown = judge.acknowledged, workload.unknown
             report.read = {reader.name: reader.read for reader in judge.readers}
-            report.repeated_as_committed = {
-                reader.name: reader.repeated for reader in judge.readers if reader.commits
-            }
+            report.read_again = {reader.name: reader.repeated for reader in judge.readers}
             report.programs_failed = dict(workload.heard)
             by_kind: Counter[str] = Counter()
             for wrong in judge.wrongs:

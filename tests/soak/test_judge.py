@@ -61,7 +61,7 @@ def test_a_member_of_a_group_may_go_back_to_what_it_has_committed_and_no_further
     judge.is_committed(reader, 0, 2)
     read(judge, reader, 2, 3, 4)
     assert judge.wrongs == []
-    assert reader.repeated == 1
+    assert reader.repeated == 1, "and went on from there"
     read(judge, reader, 1)
 
     assert said(judge) == ["r: 1 doubled at 0/1"]

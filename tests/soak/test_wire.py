@@ -83,10 +83,11 @@ def test_what_is_stalled_passes_later(wire: Wire) -> None:
 
 def test_a_connection_that_is_cut_is_reset_in_the_midst(wire: Wire) -> None:
     weather = wire.weather(Weather(cut_after_bytes=100_000))
-    with connected(wire) as client, weather, pytest.raises((ConnectionError, AssertionError)):
-        said(client, LARGE)
-    with connected(wire) as client:
-        said(client, LARGE)
+    with connected(wire) as other:
+        said(other, b"x")
+        with weather, connected(wire) as client, pytest.raises((ConnectionError, AssertionError)):
+            said(client, LARGE)
+        said(other, b"x")
     assert wire.reset_count == 1
 
 

@@ -115,15 +115,15 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         assert self._all is not None
-        self._do(self._all.cancel)
+        with contextlib.suppress(trio.RunFinishedError):
+            self._do(self._all.cancel)
         self._thread.join(10)
 
     # ------------------------------------------------------------------------------------- within the thread
 
     def _do(self, act: Callable[..., None], *arguments: object) -> None:
         assert self._token is not None, "not in context"
-        with contextlib.suppress(trio.RunFinishedError):
-            trio.from_thread.run_sync(act, *arguments, trio_token=self._token)
+        trio.from_thread.run_sync(act, *arguments, trio_token=self._token)
 
     def _become(self, weather: Weather) -> None:
         self._weather = weather
@@ -190,7 +190,7 @@ class Wire:
                     connection.left_bytes -= len(passing)
                     await sink.send_all(passing)
                     if not connection.left_bytes:
-                        self._reset(connection.__eq__)
+                        self._reset(lambda each: each is connection)
                 else:
                     await sink.send_all(chunk)
         if connection.is_deaf:
