@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of their order and length (%(default)d)")
     parser.add_argument("--report", type=Path, help="where the figures go, as JSON")
     parser.add_argument("--faults", help=f"only these, 4 s each, once: {', '.join(FAULTS)}")
+    parser.add_argument("--direct", action="store_true", help="without Sidefetch, to compare: new clients only")
     parser.add_argument("--log", type=Path, help="where Sidefetch's log goes")
     arguments = parser.parse_args(argv)
     acts: Iterator[Act]
@@ -25,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         acts = acts_for(arguments.seconds, arguments.seed)
 
-    report = weather_out(acts, arguments.seed, tell=_tell, watch=not arguments.faults, log=arguments.log)
+    report = weather_out(
+        acts, arguments.seed, tell=_tell, watch=not arguments.faults, direct=arguments.direct, log=arguments.log
+    )
 
     figures = as_json(report)
     print(figures)

@@ -122,12 +122,18 @@ def acts_for(seconds: float, seed: int) -> Iterator[Act]:
 
 
 def weather_out(
-    acts: Iterator[Act], seed: int, *, tell: Callable[[str], None], watch: bool, log: Path | None = None
+    acts: Iterator[Act],
+    seed: int,
+    *,
+    tell: Callable[[str], None],
+    watch: bool,
+    direct: bool = False,
+    log: Path | None = None,
 ) -> Report:
     """Let *acts* happen to readers and producers, and judge; *tell* hears how it goes.
 
-    With *watch* what Sidefetch takes is looked at before, between and after, which takes some seconds each. Its log
-    is left in *log*.
+    With *watch* what Sidefetch takes is looked at before, between and after, which takes some seconds each. *direct*
+    has the clients come by the wire alone, those that can, to see what is their own. Sidefetch's log is left in *log*.
     """
     report = Report(_commit(), seed)
     with ExitStack() as running:
@@ -143,7 +149,8 @@ def weather_out(
         if watch:
             report.taken_before = taken(sidefetch.process.pid, cluster)
         judge = Judge(PARTITIONS)
-        with Workload(judge, topic, bootstrap=cluster.bootstrap, way=sidefetch.bootstrap, rate=_RATE) as workload:
+        way = wire.bootstrap if direct else sidefetch.bootstrap
+        with Workload(judge, topic, bootstrap=cluster.bootstrap, way=way, rate=_RATE, old=not direct) as workload:
             _Run(stage, workload, report, tell, watch).run(acts)
         if watch:
             time.sleep(2)

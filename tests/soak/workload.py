@@ -19,7 +19,8 @@ __all__ = ["PARTITIONS", "Workload"]
 
 PARTITIONS: Final = 6
 
-_READERS: Final = (("java-0.10.2.2", "read"), ("kafka-python", "read"), ("librdkafka", "read"))
+_OLD_READERS: Final = (("java-0.10.2.2", "read"),)
+_READERS: Final = (("kafka-python", "read"), ("librdkafka", "read"))
 _MEMBERS: Final = (("kafkajs", "group"), ("kafka-python", "group"), ("librdkafka", "group"))
 _OLD_PRODUCER: Final = "java-0.10.2.2"
 _ENDLESS: Final = 10**9
@@ -54,16 +55,21 @@ class _Reading:
 class Workload:
     """Produces at *rate* records a second, and reads all of them with each client, while in context.
 
+    Without *old* only by those that Kafka 4 serves.
+
     One producer is of today, idempotent, and goes to the brokers directly at *bootstrap*; one is old and goes
     through Sidefetch at *way*, as all readers do. A program that fails is started anew: real applications are, too.
     """
 
-    def __init__(self, judge: Judge, topic: str, *, bootstrap: str, way: str, rate: float) -> None:
+    def __init__(
+        self, judge: Judge, topic: str, *, bootstrap: str, way: str, rate: float, old: bool = True
+    ) -> None:
         self._judge = judge
         self._topic = topic
         self._bootstrap = bootstrap
         self._way = way
         self._rate = rate
+        self._old = old
         self._lock = threading.Lock()
         self._stop_producing, self._stop_reading = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
@@ -80,7 +86,7 @@ class Workload:
 
     def __enter__(self) -> Self:
         now_s = time.monotonic()
-        for name, do in (*_READERS, *_MEMBERS):
+        for name, do in (*(_OLD_READERS if self._old else ()), *_READERS, *_MEMBERS):
             client = self._running.enter_context(Client(name))
             more: dict[str, object] = {"count": _ENDLESS, "wait_ms": 300}
             more |= {"partitions": list(range(PARTITIONS))} if do == "read" else {"group": f"{self._topic}-{name}"}
@@ -88,7 +94,7 @@ class Workload:
             reading = _Reading(client, do, more, reader)
             self._begin(reading)
             self._readings.append(reading)
-        for each in (self._read, self._produce, self._produce_as_of_old):
+        for each in (self._read, self._produce, *([self._produce_as_of_old] if self._old else [])):
             thread = threading.Thread(target=self._guarded, args=(each,), name=each.__name__, daemon=True)
             self._threads.append(thread)
             thread.start()
