@@ -132,8 +132,8 @@ def weather_out(
 ) -> Report:
     """Let *acts* happen to readers and producers, and judge; *tell* hears how it goes.
 
-    With *watch* what Sidefetch takes is looked at before, between and after, which takes some seconds each. *direct*
-    has the clients come by the wire alone, those that can, to see what is their own. Sidefetch's log is left in *log*.
+    With *watch* what Sidefetch takes is looked at before, between and after, which takes some seconds each. With
+    *direct* the clients that can come by the wire alone, to see what is their own. Sidefetch's log is left in *log*.
     """
     report = Report(_commit(), seed)
     with ExitStack() as running:
