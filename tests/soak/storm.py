@@ -35,7 +35,7 @@ _SETTINGS: Final = {
 }
 _OPTIONS: Final = (
     *("--rack", "b", "--patience", "3s", "--ask-timeout", "2s", "--metadata-max-age", "20s"),
-    *("--verify", "0.05", "--grace", "3s"),
+    *("--verify", "0.05", "--grace", "3s", "--log-level", "debug"),
 )
 _CATCH_UP_S: Final = 90.0
 """After a fault has ended: longer than any client takes to look for a coordinator again."""
@@ -132,8 +132,8 @@ def weather_out(
 ) -> Report:
     """Let *acts* happen to readers and producers, and judge; *tell* hears how it goes.
 
-    With *watch* what Sidefetch takes is looked at before, between and after, which takes some seconds each. With
-    *direct* the clients that can come by the wire alone, to see what is their own. Sidefetch's log is left in *log*.
+    With *watch* what Sidefetch takes is looked at before, between and after, for some seconds each. With *direct*
+    the clients that can come by the wire alone, to see what is their own. Sidefetch's log is left in *log*.
     """
     report = Report(_commit(), seed)
     with ExitStack() as running:
