@@ -35,13 +35,17 @@ _SETTINGS: Final = {
 }
 _OPTIONS: Final = (
     *("--rack", "b", "--patience", "3s", "--ask-timeout", "2s", "--metadata-max-age", "20s"),
-    *("--verify", "0.05", "--grace", "3s", "--log-level", "debug"),
+    *("--verify", "0.05", "--grace", "3s"),
 )
-_CATCH_UP_S: Final = 90.0
+_CATCH_UP_S: Final = 120.0
 """After a fault has ended: longer than any client takes to look for a coordinator again."""
 _RESTART_SHARE: Final = 0.25
 """Of the time, in the beginning, in which Sidefetch may be started anew."""
 _SETTLED_S: Final = 20.0
+_SPARE_DESCRIPTORS: Final = 4
+"""The connection to a broker that is asked for Metadata, and what a thread pool has."""
+_SPARE_MIB: Final = 32.0
+"""Between the beginning and the end; what is held at a moment, and what an allocator keeps."""
 _RATE: Final = 120.0
 _FROM_S, _TO_S = 1.0, 9.0
 """How long a fault lasts."""
@@ -93,12 +97,13 @@ class Report:
     """With all clients, when Sidefetch was started last and has settled."""
     taken_at_end: Taken | None = None
     taken_when_they_have_gone: Taken | None = None
+    leaks: list[str] = attrs.field(factory=list)
 
     @property
     def is_good(self) -> bool:
         """Nothing was lost or doubled, all recovered, and no answer differed."""
         wrong = self.lost + self.doubled + self.other_records + self.verify_differences + self.bugs
-        return not wrong and not self.not_recovered
+        return not wrong and not self.not_recovered and not self.leaks
 
 
 def as_json(report: Report) -> str:
@@ -155,6 +160,7 @@ def weather_out(
         if watch:
             time.sleep(2)
             report.taken_when_they_have_gone = taken(sidefetch.process.pid, cluster)
+            report.leaks = _leaks(report)
         report.duration_s = round(time.monotonic() - began_s, 1)
         report.connections_reset = wire.reset_count
         sidefetch.process.stop(20)
@@ -246,6 +252,22 @@ def _read_log(log: str, report: Report) -> None:
     report.verified, report.verify_failed = counted["verified"], counted["verify_failed"]
     report.verify_differences = max(counted["verify_differences"], log.count(" verify-difference "))
     report.bugs = max(counted["bugs"], log.count(" error bug "))
+
+
+def _leaks(report: Report) -> list[str]:
+    before, start = report.taken_before, report.taken_at_start
+    end, gone = report.taken_at_end, report.taken_when_they_have_gone
+    assert before is not None
+    assert end is not None
+    assert gone is not None
+    leaks = []
+    if gone.descriptors > before.descriptors + _SPARE_DESCRIPTORS:
+        leaks.append(f"{gone.descriptors - before.descriptors} descriptors")
+    if gone.sessions > before.sessions:
+        leaks.append(f"{gone.sessions - before.sessions} sessions")
+    if start is not None and end.resident_mib > start.resident_mib + _SPARE_MIB:
+        leaks.append(f"{end.resident_mib - start.resident_mib:.1f} MiB")
+    return leaks
 
 
 def _commit() -> str:

@@ -21,7 +21,9 @@ PARTITIONS: Final = 6
 
 _OLD_READERS: Final = (("java-0.10.2.2", "read"),)
 _READERS: Final = (("kafka-python", "read"), ("librdkafka", "read"))
-_MEMBERS: Final = (("kafkajs", "group"), ("kafka-python", "group"), ("librdkafka", "group"))
+_MEMBERS: Final = (("kafkajs", "group"), ("librdkafka", "group"))
+"""Not those that join by versions before 4: a coordinator that was joined by a connection that broke waits for such a
+member for five minutes (KIP-394), whether there is a Sidefetch or not."""
 _OLD_PRODUCER: Final = "java-0.10.2.2"
 _ENDLESS: Final = 10**9
 """More records than there will be."""
