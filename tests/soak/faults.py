@@ -19,7 +19,7 @@ from tests.sidefetch import Sidefetch
 from tests.soak.wallclock import WallClock
 from tests.soak.wire import Weather, Wire
 
-__all__ = ["FAULTS", "ONCE_IN_A_WHILE", "Fault", "Stage"]
+__all__ = ["FAULTS", "ONCE_IN_A_WHILE", "Fault", "Stage", "brokers_restarted"]
 
 _SLOTS: Final = 24
 """Sessions that strangers take of a broker: more than it has."""
