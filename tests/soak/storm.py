@@ -45,7 +45,7 @@ _SETTLED_S: Final = 20.0
 _SPARE_DESCRIPTORS: Final = 4
 """The connection to a broker that is asked for Metadata, and what a thread pool has."""
 _FOLLOWERS_SESSIONS: Final = 9
-"""Of three brokers, each has one with each other; and what those that stopped have left with those that had begun."""
+"""Of three brokers each has one with each other; and what was left, by those that stopped, with those before."""
 _SPARE_MIB: Final = 32.0
 """Between the beginning and the end; what is held at a moment, and what an allocator keeps."""
 _RATE: Final = 120.0

@@ -22,8 +22,8 @@ PARTITIONS: Final = 6
 _OLD_READERS: Final = (("java-0.10.2.2", "read"),)
 _READERS: Final = (("kafka-python", "read"), ("librdkafka", "read"))
 _MEMBERS: Final = (("kafkajs", "group"), ("librdkafka", "group"))
-"""Not those that join by versions before 4: when the connection breaks by which such a member joins, its coordinator
-waits for it for five minutes (KIP-394), whether there is a Sidefetch or not."""
+"""Not those that join by versions before 4: when the connection breaks by which such a member joins, its
+coordinator waits for it for five minutes (KIP-394), whether there is a Sidefetch or not."""
 _OLD_PRODUCER: Final = "java-0.10.2.2"
 _ENDLESS: Final = 10**9
 """More records than there will be."""
