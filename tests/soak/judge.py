@@ -94,10 +94,15 @@ class Judge:
         return reader
 
     def begin_anew(self, reader: Reader, now_s: float) -> None:
-        """It was started anew: from the beginning, or from what it has committed."""
+        """It was started anew: from the beginning, or from what it has committed.
+
+        That may be more than it has been told: what answered its last commit may have been lost. It is no more than
+        it has read.
+        """
         reader.begun += 1
         reader.began_s = now_s
-        reader.expected = list(reader.committed) if reader.commits else [0] * len(self._logs)
+        if not reader.commits:
+            reader.expected = [0] * len(self._logs)
 
     def is_acknowledged(self, partition: int, offset: int, value: bytes, now_s: float) -> None:
         """A producer has been told where its record is."""

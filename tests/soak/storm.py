@@ -181,6 +181,7 @@ class _Run:
         self._report = report
         self._tell = tell
         self._watch = watch
+        self._told = 0
 
     def run(self, acts: Iterator[Act]) -> None:
         while not all(self._workload.ends()):
@@ -216,13 +217,16 @@ class _Run:
             time.sleep(0.1)
         with self._workload.judging() as judge:
             stall = judge.take_longest_stall(time.monotonic())
-            wrongs, records = len(judge.wrongs), judge.acknowledged
+            wrongs, records = judge.wrongs[self._told :], judge.acknowledged
+            self._told += len(wrongs)
         self._note(after, stall)
         caught_up_s = time.monotonic() - began_s
         self._tell(
             f"{after} ({for_s:g} s): all read after {caught_up_s:.1f} s, longest stall {stall.for_s:.1f} s"
-            f" of {stall.reader}; {records} records, {wrongs} wrong"
+            f" of {stall.reader}; {records} records"
         )
+        for wrong in wrongs:
+            self._tell(f"wrong: {wrong}")
 
     def _note(self, after: str, stall: Stall) -> None:
         stalls, longest = self._report.longest_stalls_s, self._report.longest_stall

@@ -106,6 +106,20 @@ def test_who_begins_anew_begins_at_0_or_at_what_it_has_committed() -> None:
     assert judge.take_longest_stall(170.0) == Stall(1.0, "r"), "what is read again is not late"
 
 
+def test_a_commit_whose_answer_was_lost_may_count_when_a_member_begins_anew() -> None:
+    judge, group = judged(commits=True)
+
+    read(judge, group, 0, 1, 2)
+    judge.is_committed(group, 0, 1)
+    judge.begin_anew(group, 150.0)
+    read(judge, group, 2, 3, now_s=160.0)
+    assert judge.wrongs == []
+    judge.begin_anew(group, 170.0)
+    read(judge, group, 5, now_s=180.0)
+
+    assert said(judge) == ["r: 1 lost at 0/4"], "it cannot have committed what it has not read"
+
+
 def test_the_longest_stall_is_from_the_acknowledgement_to_the_reading_and_counts_while_it_lasts() -> None:
     judge, reader = judged()
 

@@ -150,9 +150,8 @@ class Workload:
     def _read(self) -> None:
         while not self._stop_reading.wait(_TURN_S):
             for reading in self._readings:
-                if reading.rests_until_s is None:
-                    self._hear(reading)
-                elif time.monotonic() >= reading.rests_until_s:
+                self._hear(reading)
+                if reading.rests_until_s is not None and time.monotonic() >= reading.rests_until_s:
                     reading.rests_until_s = None
                     reading.client.restart()
                     with self._lock:
@@ -172,13 +171,14 @@ class Workload:
                             judge.is_committed(reader, int(partition), offset)
                     case {"heard": _}:
                         pass  # it says that it overcomes it
-                    case _:
+                    case _:  # of what it is still at, it may tell more, and commit
                         self._failed(reading, str(answer))
-                        return
         if reading.client.has_ended:
             self._failed(reading, reading.client.fate()[-500:])
 
     def _failed(self, reading: _Reading, why: str) -> None:
+        if reading.rests_until_s is not None:
+            return
         self.heard[reading.reader.name] += 1
         self.failures.append(f"{reading.reader.name}: {why}")
         reading.rests_until_s = time.monotonic() + _REST_S
