@@ -1,8 +1,10 @@
 """``sidefetch run`` as its users run it: how it starts, and how it ends."""
 
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from proxy.demo.cluster import embedded_cluster
 from tests.commands import Command, started
 from tests.ports import free_port_range
 
+ROOT = Path(__file__).parents[2]
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
@@ -123,6 +126,34 @@ async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothin
 
     assert "stopping" not in sidefetch.output
     assert "Traceback" not in sidefetch.output
+
+
+async def test_a_full_disk_under_its_log_stops_nobody() -> None:
+    port = free_port_range(4)
+    bootstrap = f"127.0.0.1:{port}"
+    command = [*(sys.executable, "-m", "proxy", "run"), *("--listen", bootstrap, "--log-level", "debug")]
+    with Path("/dev/full").open("wb") as full:
+        async with embedded_cluster() as cluster, trio.open_nursery() as nursery:
+            more = ["--bootstrap-servers", cluster.bootstrap, "--broker-ports", f"{port + 1}-{port + 3}"]
+            run = partial(trio.run_process, [*command, *more], stderr=full, check=False, cwd=ROOT)
+            sidefetch: trio.Process = await nursery.start(run)
+            with trio.fail_after(20):
+                while not await answers(bootstrap):
+                    await trio.sleep(0.05)
+            assert await answers(bootstrap)
+            sidefetch.send_signal(signal.SIGTERM)
+            with trio.fail_after(10):
+                code = await sidefetch.wait()
+
+    assert code == 0
+
+
+async def answers(bootstrap: str) -> bool:
+    try:
+        async with connect(bootstrap, timeout_s=1) as client:
+            return bool((await client.call("metadata", 5, {})).brokers)
+    except OSError:
+        return False
 
 
 async def test_the_rack_is_found_before_anybody_is_served() -> None:
