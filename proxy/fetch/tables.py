@@ -143,7 +143,23 @@ class Tables:
                         reply = erroneous(reply.partition, ErrorCode.offset_out_of_range)
                     if asking is not None:
                         asking.add(named, _unless_ours(reply, asking, named))
+        if not pair.is_follower:
+            self._lanes.changed(self._looked_back(landed))
         return TakenIn(frozenset(stale), has_strays, tuple(notes))
+
+    def _looked_back(self, landed: Landed) -> list[Key]:
+        """What the leader has found nothing missing of: it need not be asked to look again."""
+        news = {
+            Key(topic, each.partition)
+            for topic, replies in landed.response.topics
+            for each in replies
+            if _is_news(each)
+        }
+        asks = self.wanted.asks
+        found = [key for key in self.wanted.checked if key not in news and landed.asked.get(key) == asks[key]]
+        for key in found:
+            self.wanted.uncheck(key)
+        return found
 
     def _as_high_as_told(self, topic: Topic, reply: PartitionReply) -> PartitionReply:
         """*reply*, with the high watermark that the client knows, if its follower is behind that."""
