@@ -455,8 +455,12 @@ class Reader:
     def _find_homes(self, now_s: float) -> Iterator[Command]:
         assert self._exchange is not None
         asks, rack, topology = self._tables.wanted.asks, self._exchange.rack, self._topology
+        follows = bool(self._exchange.request.options.rack_id)
+        looks_back_at = self._routes.home if follows or not rack else self._routes.rackless
 
         def source_of(key: Key) -> Source:
+            if self._tables.wanted.is_checked(key):
+                return looks_back_at
             return self._routes.source(key, rack, topology, now_s)
 
         self._lanes.held.sift(asks, now_s - self._reading.patience_s)
