@@ -440,21 +440,6 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
     assert (dict(play.asked[-1].offsets), dict(play.asked[-1].looks_back)) == ({0: 100}, {})
 
 
-def test_a_truncation_that_is_heard_of_between_two_fetches_is_told_to_the_next() -> None:
-    play = Play(patience_s=10)
-    read_to(play, 100)
-    play.tell(topology(epoch=7))
-    play.fetch({0: 100}, version=4)
-    assert len(told(play.wait(0.5), version=4)) == 1
-    diverging = {0: Part(high_watermark=200, diverging=(5, 90))}
-    assert told(play.answer(diverging), version=4) == []
-
-    play.fetch({0: 100}, version=4)
-    (answer,) = told(play.answer(diverging), version=4)
-
-    assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
-
-
 def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:
     play = Play()
     read_to(play, 100)
