@@ -64,6 +64,8 @@ class Exchange:
     """The same of what the follower has."""
     known: Topology = attrs.field(factory=Topology)
     """What the relay knew when it was sent."""
+    ready_s: float = float("inf")
+    """Since when there have been records that it could be answered with."""
     delays_s: float = 0.0
     """How long things had been held up by then."""
 

@@ -36,10 +36,10 @@ from proxy.relay.commands import (
     Told,
 )
 from proxy.wire.apis import VersionRange
-from proxy.wire.fetch import FETCH, FetchOptions
+from proxy.wire.fetch import FETCH, IDS_VERSION, FetchOptions
 from tests.pieces import joined
 from tests.relay.model import judge
-from tests.relay.model.broker import FOLLOWER, LEADER, RACK, Flight, ModelBroker, ModelFollower
+from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient
 from tests.relay.model.logs import Log
 from tests.relay.playbook import lane
@@ -127,9 +127,7 @@ class Wire:
 
 
 class World:
-    def __init__(
-        self, broker: ModelBroker, follower: ModelFollower, client: ModelClient, racks: Racks
-    ) -> None:
+    def __init__(self, broker: ModelBroker, follower: ModelFollower, client: ModelClient, racks: Racks) -> None:
         self.now_s = 1000.0
         self.at = 0
         """Counts events."""
@@ -140,7 +138,7 @@ class World:
         self.gone: set[int] = set()
         """Brokers to which no connection can be made."""
         self.sent_at_once = 0
-        self.wires: dict[LaneId, Wire] = {link: Wire() for link in LANES}
+        self.wires: dict[Link, Wire] = {link: Wire() for link in LANES}
         self.known = Topology()
         """What the relay was told last."""
         self.learning = 0
@@ -157,6 +155,18 @@ class World:
         self.ghosts: list[Flight] = []
         """Requests that were lost on their way, and may arrive yet."""
         self.refreshed: Topology = self._cluster(Topology())
+
+    @property
+    def is_follower_read(self) -> bool:
+        """Whether the follower is of use to the client as long as all is well."""
+        is_chosen = self.racks.selector is Selector.RACK_AWARE or self.broker.selects
+        return self.racks.reads_followers and self.is_follower_able and is_chosen
+
+    @property
+    def is_follower_able(self) -> bool:
+        """Whether it can be asked as the leader is."""
+        versions = (self.broker.version, self.follower.version)
+        return min(versions) >= FOLLOWERS_VERSION and len({each >= IDS_VERSION for each in versions}) == 1
 
     # ----------------------------------------------------------------------------------- what tests may do
 
@@ -277,7 +287,8 @@ class World:
             self.known = self.refreshed
             self.handle(Told(self.known))
             return True
-        for link, wire in self.wires.items():
+        for link in LANES:
+            wire = self.wires[link]
             node_id = link.source.node_id
             if wire.is_opening and node_id in self.gone:
                 wire.is_opening, wire.lost_at = False, self.at + 1
