@@ -115,9 +115,11 @@ class Tables:
                 is_news = is_current and _is_news(reply)
                 if is_current and reply.error in STALE_TOPOLOGY:
                     taken.stale.add(named)
-                if not reply.error:
+                is_outdated = pair.is_follower and ask.epoch != wanted.epoch
+                if not (reply.error or is_outdated):
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
-                    # Followers hear of the high watermark after their leader, so theirs may be within an epoch.
+                    # Followers hear of the high watermark after their leader, so theirs may be within an epoch; and
+                    # of an election, so that they may tell of records that are cut off.
                     may_fall = not pair.is_follower and (is_news or key in lane.asks)
                     self._learn(named, key, ask, reply, may_fall=may_fall)
                 if not is_news:

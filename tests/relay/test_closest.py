@@ -257,6 +257,20 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
     assert parts_of(answer) == {0: (0, 100)}
 
 
+def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> None:
+    play = following(0, patience_s=10)
+    play.answer({0: Part(high_watermark=100)}, link=FOLLOWER)
+    play.wait(0.5)
+    play.tell(topology(epoch=6, in_sync=(1, 3)))
+    play.fetch({0: 50})
+    play.answer({0: Part(high_watermark=50)})
+
+    play.answer({0: Part(high_watermark=120)}, link=FOLLOWER)
+
+    (answer,) = told(play.wait(0.5))
+    assert parts_of(answer) == {0: (0, 50)}
+
+
 def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
     play = in_rack_b()
     play.fetch({0: 0, 1: 0})
