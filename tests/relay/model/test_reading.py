@@ -428,4 +428,4 @@ class Reading(RuleBasedStateMachine):
 
 
 TestReading = Reading.TestCase
-TestReading.settings = steps(50, runs=200)
+TestReading.settings = steps(50, runs=150)
