@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from proxy.cli.findings import judge, kafka_release, verdict
 from proxy.cli.options import Commands, add_flags, settings_of
@@ -45,10 +46,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _look(config: Config) -> tuple[ClusterSeen | list[str], RackFound]:
     from proxy.cli.look import look
+    from proxy.net.access import access_of
     from proxy.net.brokers import dial
     from proxy.net.rack import find_rack
 
-    return await look(config.upstream, dial), await find_rack(config.routing, os.environ)
+    as_we_are = partial(dial, access=access_of(config.upstream_security))
+    return await look(config.upstream, as_we_are), await find_rack(config.routing, os.environ)
 
 
 def settings_report(settings: Settings) -> str:

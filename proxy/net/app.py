@@ -18,7 +18,8 @@ from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
-from proxy.net.brokers import connect
+from proxy.net.access import access_of
+from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
 from proxy.net.garbage import Garbage
 from proxy.net.listeners import Listeners
@@ -113,9 +114,11 @@ class Proxy:
     """One proxy in front of one cluster."""
 
     def __init__(self, config: Config, log: Log, observe: Observe = _ignore, *, rack: str | None = None) -> None:
+        """Raises: ConfigError: a file that settings name is not what it should be."""
         self._config = config
         self._log = log
-        self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw)
+        self._access = access_of(config.upstream_security, log)
+        self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw, self._access)
         self.live = Live(config, log)
         self.garbage = Garbage()
         self._clients: set[ClientConnection] = set()
@@ -147,6 +150,7 @@ class Proxy:
             self.counts,
             config.verify_rate,
             self.traffic,
+            self._access,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -157,6 +161,7 @@ class Proxy:
         async with trio.open_nursery() as nursery:
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
+            nursery.start_soon(self._access.run)
             nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
@@ -224,7 +229,7 @@ class Proxy:
         self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=client.peer, reason=reason)
 
     async def _connected(self, node_id: BrokerId | None, client: FrameSocket) -> None:
-        ready: FrameSocket | None = None
+        ready: BrokerConnection | None = None
         if node_id is None:
             node_id, ready = await self._any_broker()
         connection = ClientConnection(client, node_id, self._place(client), self._services, ready)
@@ -238,7 +243,7 @@ class Proxy:
             self.garbage.ended()
             self._gone.set()
 
-    async def _any_broker(self) -> tuple[BrokerId, FrameSocket]:
+    async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
         """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
         timeout_s = self._config.upstream.connect_timeout_s
         with trio.move_on_after(timeout_s):
@@ -254,11 +259,13 @@ class Proxy:
             if address is None:
                 continue
             try:
-                frames = await connect(address, connect_timeout_s=timeout_s, budget=self._services.budget)
-            except BrokerUnavailable as wrong:
+                ready = await reach(
+                    address, connect_timeout_s=timeout_s, budget=self._services.budget, access=self._access
+                )
+            except (BrokerUnavailable, BrokerProtocolError) as wrong:
                 failures.append(str(wrong))
             else:
-                return broker.node_id, frames
+                return broker.node_id, ready
         raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
 
     def _place(self, client: FrameSocket) -> Place:

@@ -19,12 +19,14 @@ from proxy.errors import (
 )
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
-from proxy.net.brokers import connect, open_broker
+from proxy.net.access import OPEN, Access
+from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
 from proxy.net.errands import Errands
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket, Outbox
+from proxy.net.standing import Standing
 from proxy.net.topology import TopologyService
 from proxy.net.verify import Verifier
 from proxy.relay.client import ClientRelay
@@ -59,7 +61,6 @@ from proxy.relay.commands import (
 from proxy.relay.traffic import Traffic
 from proxy.trace import ConversionRecord, DamageRecord, FetchRecord, Record, TruncationRecord
 from proxy.wire.addresses import Place
-from proxy.wire.apis import ApiRanges
 from proxy.wire.frames import Chunks, Piece
 
 __all__ = ["ClientConnection", "Services"]
@@ -83,6 +84,7 @@ class Services:
     counts: Counter[str]
     verify_rate: float
     traffic: Traffic
+    access: Access = OPEN
 
 
 @attrs.define(eq=False)
@@ -90,6 +92,8 @@ class _OpenLink:
     frames: FrameSocket
     outbox: Outbox
     scope: trio.CancelScope
+    standing: Standing
+    nursery: trio.Nursery | None = None
 
 
 class ClientConnection:
@@ -104,7 +108,7 @@ class ClientConnection:
         node_id: BrokerId,
         place: Place,
         services: Services,
-        ready: FrameSocket | None = None,
+        ready: BrokerConnection | None = None,
     ) -> None:
         self._client = client
         self._node_id = node_id
@@ -112,9 +116,20 @@ class ClientConnection:
         self._ready = ready
         self._relay = ClientRelay(node_id, place, random.random(), services.reading)
         self._verifier = Verifier(
-            node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
+            node_id,
+            services.verify_rate,
+            services.topology.address_of,
+            services.counts,
+            services.log,
+            services.access,
         )
-        self._errands = Errands(node_id, services.topology.address_of, services.connect_timeout_s, services.log)
+        self._errands = Errands(
+            node_id,
+            services.topology.address_of,
+            services.connect_timeout_s,
+            services.log,
+            services.access,
+        )
         self._outbox = Outbox(client, self._observe_conversion)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -141,7 +156,7 @@ class ClientConnection:
             self._nursery = None
             self._services.budget.released(self)
             if self._ready is not None:
-                self._ready.close()
+                self._ready.frames.close()
             with trio.move_on_after(_FAREWELL_S, shield=True):
                 await self._say_farewell()
             for link in self._links.values():
@@ -173,6 +188,7 @@ class ClientConnection:
             await self._may_read.wait()
         passing = self._links.get(PASS)
         if passing is not None:
+            await passing.standing.renewed()
             await passing.outbox.drained()
 
     async def _send_to_client(self) -> None:
@@ -302,9 +318,24 @@ class ClientConnection:
         opened = self._links.get(link)
         if opened is None:
             return  # it was lost, and its loss is about to be told
+        standing = opened.standing
+        if opened.nursery is not None and standing.is_due(trio.current_time()):
+            standing.begin()
+            opened.nursery.start_soon(self._renew, link, opened)
+        if standing.is_renewing:
+            standing.hold(pieces)
+            return
         try:
             opened.outbox.put(pieces)
         except OSError:
+            opened.scope.cancel()
+
+    async def _renew(self, link: Link, opened: _OpenLink) -> None:
+        try:
+            await opened.standing.renew()
+        except (ProxyError, OSError) as wrong:
+            node_id = self._node_of(link)
+            self._services.log.warning("login-not-renewed", every_s=5, per=node_id, node=node_id, reason=wrong)
             opened.scope.cancel()
 
     def _told(self, topology: Topology) -> None:
@@ -332,7 +363,7 @@ class ClientConnection:
 
     async def _run_link(self, link: Link, client_id: str | None) -> None:
         try:
-            frames, ranges = await self._open(link, client_id)
+            connection = await self._open(link, client_id)
         except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
             node_id = self._node_of(link)
             self._services.log.info("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
@@ -341,11 +372,14 @@ class ClientConnection:
         self._services.counts["upstream_connections"] += 1
         # When all of us is cancelled, the link stays open for the farewell, and ``run`` closes it.
         with trio.CancelScope() as scope:
-            opened = _OpenLink(frames, Outbox(frames), scope)
+            frames = connection.frames
+            outbox = Outbox(frames)
+            opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
             self._links[link] = opened
             frames.on_large_frame = partial(self._handle, LinkAnswering(link))
-            self._handle(LinkOpened(link, ranges))
             async with trio.open_nursery() as nursery:
+                opened.nursery = nursery
+                self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
                 nursery.start_soon(self._pump_link, opened)
                 await self._receive_from_link(link, opened)
                 nursery.cancel_scope.cancel()
@@ -354,26 +388,30 @@ class ClientConnection:
             del self._links[link]
             self._handle(LinkLost(link))
 
-    async def _open(self, link: Link, client_id: str | None) -> tuple[FrameSocket, ApiRanges]:
+    async def _open(self, link: Link, client_id: str | None) -> BrokerConnection:
         if link is PASS and self._ready is not None:
             ready, self._ready = self._ready, None
-            return ready, {}
+            return ready
         node_id = self._node_of(link)
         address = self._services.topology.address_of(node_id)
         if address is None:
             raise BrokerUnavailable(f"broker {node_id} has no known address")
         timeout_s, budget = self._services.connect_timeout_s, self._services.budget
+        access = self._services.access
         if link is PASS:
-            return await connect(address, connect_timeout_s=timeout_s, budget=budget), {}
+            return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)
         with trio.move_on_after(timeout_s):
-            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget)
-            return connection.frames, connection.versions
+            return await open_broker(
+                address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget, access=access
+            )
         raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
 
     async def _receive_from_link(self, link: Link, opened: _OpenLink) -> None:
         try:
             while frames := await opened.frames.receive():
                 for frame in frames:
+                    if opened.standing.takes(frame):
+                        continue
                     self._handle(LinkFrame(link, frame))
                     if self._links.get(link) is not opened:
                         return  # closed for what it said; the rest of it is not for the link that follows
@@ -419,7 +457,8 @@ class ClientConnection:
         if address is None:
             return
         try:
-            with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
+            access = self._services.access
+            with await connect(address, connect_timeout_s=_FAREWELL_S, access=access) as frames:
                 await frames.send(command.pieces)
                 await frames.receive()
         except (ProxyError, OSError) as wrong:
