@@ -16,7 +16,8 @@ from proxy.config import UpstreamSecurity
 from proxy.errors import LoginRefused
 from proxy.net.files import Watched, secret
 from proxy.net.logs import Log
-from proxy.net.tls import client_context
+from proxy.net.tls import client_context, trusting
+from proxy.net.tokens import Client, TokenFile, TokenGrants
 from proxy.sasl.logins import Login, PlainLogin, ScramLogin
 from proxy.wire.apis import ApiKey, ApiRanges
 
@@ -63,14 +64,42 @@ def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
         paths = [config.tls_ca, config.tls_cert, config.tls_key, config.tls_key_password_file]
         tls = Watched("upstream-tls", paths, lambda: client_context(config), log)
         watched.append(tls)
-    login: LoginSource | None = None
+    login, remedy = _login_of(config, watched, log)
+    return Access(tls, login, remedy, tuple(watched))
+
+
+def _login_of(
+    config: UpstreamSecurity, watched: list[Watched[Any]], log: Log | None
+) -> tuple[LoginSource | None, str]:
+    """Who we are, and what to do where we are refused; adds to *watched*."""
+    if config.token_file is not None:
+        return TokenFile(config.token_file), "see upstream-sasl-token-file"
+    if config.client_id_file is not None and config.client_secret_file is not None:
+        client = Watched(
+            "upstream-sasl-client", [config.client_id_file, config.client_secret_file], lambda: _client(config), log
+        )
+        tls = Watched("upstream-sasl-token-ca", [config.token_ca], lambda: _token_tls(config), log)
+        watched += [client, tls]
+        return TokenGrants(config, client, tls, log), "see what upstream-sasl-token-url grants, and for whom"
     if config.username_file is not None and config.password_file is not None:
         files = [config.username_file, config.password_file]
         named = Watched("upstream-sasl", files, lambda: _named_login(config), log)
         watched.append(named)
-        login = _source(named)
-    remedy = "see upstream-sasl-username-file and upstream-sasl-password-file"
-    return Access(tls, login, remedy, tuple(watched))
+        return _source(named), "see upstream-sasl-username-file and upstream-sasl-password-file"
+    return None, ""
+
+
+def _client(config: UpstreamSecurity) -> Client:
+    assert config.client_id_file is not None
+    assert config.client_secret_file is not None
+    return Client(
+        secret("upstream-sasl-client-id-file", config.client_id_file),
+        secret("upstream-sasl-client-secret-file", config.client_secret_file),
+    )
+
+
+def _token_tls(config: UpstreamSecurity) -> ssl.SSLContext:
+    return trusting("upstream-sasl-token-ca", config.token_ca)
 
 
 def _named_login(config: UpstreamSecurity) -> Login:

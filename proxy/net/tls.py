@@ -16,7 +16,7 @@ from proxy.config import DownstreamSecurity, UpstreamSecurity
 from proxy.errors import ConfigError
 from proxy.net.files import secret
 
-__all__ = ["TlsSocket", "client_context", "principal_of", "reason", "server_context", "shake_hands"]
+__all__ = ["TlsSocket", "client_context", "principal_of", "reason", "server_context", "shake_hands", "trusting"]
 
 _RECORD_BYTES: Final = 16 * 1024
 """The most that a record of TLS holds."""
@@ -141,16 +141,20 @@ async def shake_hands(stream: trio.SocketStream, context: ssl.SSLContext, *, hos
         raise
 
 
-def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
-    """How to speak to brokers. Raises: ConfigError."""
+def trusting(option: str, ca: str | None) -> ssl.SSLContext:
+    """Towards servers for which those in the file *ca* vouch, or the system's. Raises: ConfigError."""
     try:
-        context = ssl.create_default_context(cafile=config.tls_ca)
+        context = ssl.create_default_context(cafile=ca)
     except (OSError, ValueError) as wrong:
-        raise ConfigError(
-            f"upstream-tls-ca: {config.tls_ca}: {_why(wrong)}; accepted: a file with certificates in PEM"
-        ) from None
+        raise ConfigError(f"{option}: {ca}: {_why(wrong)}; accepted: a file with certificates in PEM") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many companies' own authorities leave out what 3.13 asks for
+    return context
+
+
+def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
+    """How to speak to brokers. Raises: ConfigError."""
+    context = trusting("upstream-tls-ca", config.tls_ca)
     context.check_hostname = config.tls_verify_host
     if config.tls_cert is not None and config.tls_key is not None:
         _load_pair(context, "upstream", config.tls_cert, config.tls_key, config.tls_key_password_file)
