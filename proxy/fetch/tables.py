@@ -149,7 +149,25 @@ class Tables:
                         notes.append(self._truncated(key, ask, reply.diverging_epoch, topology))
                         reply = erroneous(reply.partition, ErrorCode.offset_out_of_range)
                     asking.add(named, _unless_ours(reply, asking, named))
+        if self.wanted.checked and not pair.is_follower:
+            looked_back = self._looked_back(landed)
+            self._lanes.changed(looked_back)
+            has_strays |= bool(looked_back)
         return TakenIn(frozenset(stale), has_strays, tuple(notes))
+
+    def _looked_back(self, landed: Landed) -> list[Key]:
+        """What the leader has found nothing missing of: it need not be asked to look again."""
+        news = {
+            Key(topic, each.partition)
+            for topic, replies in landed.response.topics
+            for each in replies
+            if _is_news(each)
+        }
+        asks = self.wanted.asks
+        found = [key for key in self.wanted.checked if key not in news and landed.asked.get(key) == asks[key]]
+        for key in found:
+            self.wanted.uncheck(key)
+        return found
 
     def _as_high_as_told(self, topic: Topic, reply: PartitionReply) -> PartitionReply:
         """*reply*, with the high watermark that the client knows, if its follower is behind that."""

@@ -376,7 +376,7 @@ class ClientConnection:
             outbox = Outbox(frames)
             opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
             self._links[link] = opened
-            frames.on_large_frame = partial(self._handle, LinkAnswering(link))
+            frames.on_large_frame = partial(self._link_answering, link, opened)
             async with trio.open_nursery() as nursery:
                 opened.nursery = nursery
                 self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
@@ -410,11 +410,12 @@ class ClientConnection:
         try:
             while frames := await opened.frames.receive():
                 for frame in frames:
-                    if opened.standing.takes(frame):
-                        continue
-                    self._handle(LinkFrame(link, frame))
                     if self._links.get(link) is not opened:
-                        return  # closed for what it said; the rest of it is not for the link that follows
+                        # Closed for what it said, or while this was on its way to us: a cancelled task that was
+                        # woken before goes on to its next checkpoint. It is not for the link that follows.
+                        return
+                    if not opened.standing.takes(frame):
+                        self._handle(LinkFrame(link, frame))
                 # What they are views of counts until nobody holds them.
                 frames.clear()
                 del frame
@@ -422,6 +423,10 @@ class ClientConnection:
                 await self._outbox.drained()
         except (OSError, MalformedFrame):
             pass  # it is lost, and the relay is told so
+
+    def _link_answering(self, link: Link, opened: _OpenLink) -> None:
+        if self._links.get(link) is opened:
+            self._handle(LinkAnswering(link))
 
     async def _pump_link(self, opened: _OpenLink) -> None:
         try:

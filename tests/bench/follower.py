@@ -54,7 +54,8 @@ class Follower:
     def __init__(self, job: Job) -> None:
         self._connection = Connection(job.address)
         self._asking = Asking(job)
-        self._next = end_offsets(self._connection, job)
+        with Connection(job.leader or job.address) as leader:
+            self._next = end_offsets(leader, job)
         for (topic, partition), offset in self._next.items():
             self._asking.move(topic, partition, offset)
         self._buffer = bytearray(1 << 16)

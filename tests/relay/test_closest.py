@@ -445,8 +445,7 @@ def test_a_truncation_that_is_heard_of_between_two_fetches_is_told_to_the_next()
     read_to(play, 100)
     play.tell(topology(epoch=7))
     play.fetch({0: 100}, version=4)
-    play.answer({0: Part(high_watermark=100)})
-    play.wait(0.5)
+    assert len(told(play.wait(0.5), version=4)) == 1
     diverging = {0: Part(high_watermark=200, diverging=(5, 90))}
     assert told(play.answer(diverging), version=4) == []
 
@@ -480,19 +479,42 @@ def test_a_client_that_knows_epochs_looks_back_by_itself() -> None:
     assert dict(play.asked[-1].looks_back) == {0: 5}
 
 
-def test_a_followers_word_of_a_truncation_is_not_enough() -> None:
+def test_only_the_leader_is_asked_what_is_truncated() -> None:
+    play = Play(rack="b")
+    read_to(play, 100)
+    play.tell(topology(epoch=7))
+
+    play.fetch({0: 100}, version=4)
+    play.open(RACKLESS)
+
+    assert (play.asked[-1].link, dict(play.asked[-1].looks_back)) == (RACKLESS, {0: 5})
+
+
+def test_once_the_leader_has_found_nothing_missing_the_closest_is_read_again() -> None:
     play = Play(rack="b")
     read_to(play, 100)
     play.tell(topology(epoch=7))
     play.fetch({0: 100}, version=4)
-    play.answer({0: REDIRECT})
-    play.open(FOLLOWER)
-    assert dict(play.asked[-1].looks_back) == {0: 5}
-
-    commands = play.answer({0: Part(high_watermark=90, diverging=(5, 90))}, link=FOLLOWER)
     play.open(RACKLESS)
+    play.wait(0.5)
+    play.answer({0: Part(high_watermark=100)}, link=RACKLESS)
 
-    assert told(commands, version=4) == []
-    assert dict(play.asked[-1].looks_back) == {0: 5}
-    (answer,) = told(play.answer({0: Part(high_watermark=120, records=b"still there")}, link=RACKLESS), version=4)
-    assert parts_of(answer)[0][0] == 0
+    play.fetch({0: 100}, version=4)
+
+    assert (play.asked[-1].link, dict(play.asked[-1].looks_back)) == (PATIENT, {})
+
+
+def test_what_was_brought_is_not_told_once_there_is_another_leader() -> None:
+    play = in_rack_b()
+    play.fetch({0: 0, 1: 0})
+    play.open(PATIENT)
+    play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
+    play.open(FOLLOWER)
+    play.answer({0: Part(records=b"cut off by an election")}, link=FOLLOWER)
+
+    commands = play.tell(topology(epoch=6))
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (FOLLOWER, {0: 0})
+
+    commands += play.answer({1: Part(records=b"some")})
+    commands += play.wait(0.1)
+    assert records_told(commands) == {0: b"", 1: b"some"}
