@@ -28,6 +28,7 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
+from proxy.net.tls import client_reason, listen_tls, shake_hands
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.relay.traffic import Traffic
@@ -41,6 +42,8 @@ __all__ = ["Observe", "Proxy", "serve"]
 Observe = Callable[[Record], None]
 
 _LOG_EVERY_S: Final = 1.0
+_HANDSHAKE_S: Final = 10.0
+"""For a client's TLS: as long as Kafka's own clients wait for a connection."""
 
 
 def _ignore(_: Record) -> None:
@@ -118,6 +121,7 @@ class Proxy:
         self._config = config
         self._log = log
         self._access = access_of(config.upstream_security, log)
+        self._listen_tls = listen_tls(config.downstream_security, log)
         self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw, self._access)
         self.live = Live(config, log)
         self.garbage = Garbage()
@@ -162,6 +166,8 @@ class Proxy:
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             nursery.start_soon(self._access.run)
+            if self._listen_tls is not None:
+                nursery.start_soon(self._listen_tls.run)
             nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
@@ -204,10 +210,9 @@ class Proxy:
 
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         """The boundary: whatever goes wrong with one client ends that client only."""
-        try:
-            client = FrameSocket(stream, self._config.downstream.max_frame_bytes)
-        except OSError:
-            return  # it has gone already
+        client = await self._accepted(stream)
+        if client is None:
+            return
         self.counts["connections"] += 1
         with client:
             try:
@@ -223,6 +228,25 @@ class Proxy:
                 trace = "".join(traceback.format_exception(bug))
                 self._log.error("bug", client=client.peer, trace=trace)
 
+    async def _accepted(self, stream: trio.SocketStream) -> FrameSocket | None:
+        """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
+        limit = self._config.downstream.max_frame_bytes
+        if self._listen_tls is None:
+            try:
+                return FrameSocket(stream, limit)
+            except OSError:
+                return None
+        peer = "a client"
+        try:
+            peer = str(stream.socket.getpeername()[0])
+            with trio.fail_after(_HANDSHAKE_S):
+                return FrameSocket(await shake_hands(stream, self._listen_tls.value), limit)
+        except (OSError, trio.TooSlowError) as wrong:
+            self.counts["handshakes_failed"] += 1
+            reason = client_reason(wrong)
+            self._log.warning("client-not-secured", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
+            return None
+
     def _ended(self, count: str, event: str, client: FrameSocket, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
         reason = next(_leaves(wrong))
@@ -232,7 +256,8 @@ class Proxy:
         ready: BrokerConnection | None = None
         if node_id is None:
             node_id, ready = await self._any_broker()
-        connection = ClientConnection(client, node_id, self._place(client), self._services, ready)
+        principal = client.certified or ""
+        connection = ClientConnection(client, node_id, self._place(client), self._services, ready, principal)
         self._clients.add(connection)
         if self._stopping.is_set():
             connection.drain()

@@ -100,6 +100,7 @@ class ClientConnection:
     """One client, its relay, and its links to broker *node_id*.
 
     *ready* is a bare connection to that broker that is open already, if there is one; it is taken over.
+    *principal*: who the client is, as far as it had to tell us.
     """
 
     def __init__(
@@ -109,12 +110,13 @@ class ClientConnection:
         place: Place,
         services: Services,
         ready: BrokerConnection | None = None,
+        principal: str = "",
     ) -> None:
         self._client = client
         self._node_id = node_id
         self._services = services
         self._ready = ready
-        self._relay = ClientRelay(node_id, place, random.random(), services.reading)
+        self._relay = ClientRelay(node_id, place, random.random(), services.reading.of(principal))
         self._verifier = Verifier(
             node_id,
             services.verify_rate,

@@ -50,6 +50,8 @@ class FrameSocket:
             self._socket.setblocking(False)
         self.local_host: str = self._socket.getsockname()[0]
         self.peer: str = _text(self._socket.getpeername())
+        self.certified: str | None = stream.principal if isinstance(stream, TlsSocket) else None
+        """Whom the peer's certificate is for; None if it has shown none."""
         _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget

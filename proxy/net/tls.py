@@ -14,9 +14,10 @@ import trio
 
 from proxy.config import DownstreamSecurity, UpstreamSecurity
 from proxy.errors import ConfigError
-from proxy.net.files import secret
+from proxy.net.files import Watched, secret
+from proxy.net.logs import Log
 
-__all__ = ["TlsSocket", "client_context", "principal_of", "reason", "server_context", "shake_hands", "trusting"]
+__all__ = ["TlsSocket", "client_context", "client_reason", "listen_tls", "reason", "shake_hands", "trusting"]
 
 _RECORD_BYTES: Final = 16 * 1024
 """The most that a record of TLS holds."""
@@ -39,7 +40,7 @@ class TlsSocket:
     @property
     def principal(self) -> str | None:
         """Whom the peer's certificate is for; None if it has shown none."""
-        return principal_of(self._socket.getpeercert() or {})
+        return _principal(self._socket.getpeercert() or {})
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -161,7 +162,7 @@ def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
     return context
 
 
-def server_context(config: DownstreamSecurity) -> ssl.SSLContext:
+def _server_context(config: DownstreamSecurity) -> ssl.SSLContext:
     """How to speak to clients. Raises: ConfigError."""
     assert config.tls_cert is not None
     assert config.tls_key is not None
@@ -199,6 +200,30 @@ def _why(wrong: Exception) -> str:
     return str(wrong.strerror if isinstance(wrong, OSError) else wrong)
 
 
+def listen_tls(config: DownstreamSecurity, log: Log) -> Watched[ssl.SSLContext] | None:
+    """How to speak to clients, as long as that is; None for plaintext. Raises: ConfigError."""
+    if config.tls_cert is None:
+        return None
+    paths = [config.tls_cert, config.tls_key, config.tls_key_password_file, config.tls_client_ca]
+    return Watched("listen-tls", paths, lambda: _server_context(config), log)
+
+
+def client_reason(error: Exception) -> str:
+    """Why TLS with a client failed."""
+    if not isinstance(error, OSError):
+        return "no handshake in time"
+    named = error.reason or "" if isinstance(error, ssl.SSLError) else ""
+    if named in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE"):
+        return "it speaks plaintext: have it use TLS (security.protocol SSL or SASL_SSL)"
+    if named == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it shows no certificate, which listen-tls-client-ca asks for"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}): see listen-tls-client-ca"
+    if "UNKNOWN_CA" in named or "BAD_CERTIFICATE" in named or "CERTIFICATE_UNKNOWN" in named:
+        return f"it does not trust our certificate ({named.lower().replace('_', ' ')}): see listen-tls-cert"
+    return named.lower().replace("_", " ") or str(error)
+
+
 def reason(error: OSError) -> str:
     """Why TLS with a broker failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -228,7 +253,7 @@ def reason(error: OSError) -> str:
     return str(error)
 
 
-def principal_of(certificate: Any) -> str | None:
+def _principal(certificate: Any) -> str | None:
     """The subject of a certificate as ``SSLSocket.getpeercert`` tells it, most specific first: ``CN=a,O=b``."""
     pairs = [pair for part in reversed(certificate.get("subject", ())) for pair in part]
     if not pairs:
