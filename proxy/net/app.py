@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
 import trio
@@ -26,11 +26,13 @@ from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.principals import Principals
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
 from proxy.net.tls import client_reason, listen_tls, shake_hands
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
+from proxy.relay.client import Sasl
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
@@ -42,6 +44,8 @@ __all__ = ["Observe", "Proxy", "serve"]
 Observe = Callable[[Record], None]
 
 _LOG_EVERY_S: Final = 1.0
+_UNNAMED: Final = -1000
+"""From here down: no broker has such a node id, and no field of the protocol."""
 _HANDSHAKE_S: Final = 10.0
 """For a client's TLS: as long as Kafka's own clients wait for a connection."""
 
@@ -122,7 +126,15 @@ class Proxy:
         self._log = log
         self._access = access_of(config.upstream_security, log)
         self._listen_tls = listen_tls(config.downstream_security, log)
-        self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw, self._access)
+        watch = RackWatch(rack, log)
+        self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self._principals: Principals | None = None
+        sasl = config.upstream_security.sasl
+        if sasl == "client":
+            known = self._topology.addresses
+            self._principals = Principals(
+                self._access, lambda access: TopologyService(config.upstream, log, watch.saw, access, known)
+            )
         self.live = Live(config, log)
         self.garbage = Garbage()
         self._clients: set[ClientConnection] = set()
@@ -155,6 +167,8 @@ class Proxy:
             config.verify_rate,
             self.traffic,
             self._access,
+            Sasl.PASSES if sasl == "none" else Sasl.REQUIRED if sasl == "client" else Sasl.OURS,
+            self._principals,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -168,7 +182,10 @@ class Proxy:
             nursery.start_soon(self._access.run)
             if self._listen_tls is not None:
                 nursery.start_soon(self._listen_tls.run)
-            nursery.start_soon(self._topology.run)
+            if self._principals is not None:
+                nursery.start_soon(self._principals.run)
+            else:
+                nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
@@ -271,16 +288,31 @@ class Proxy:
     async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
         """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
         timeout_s = self._config.upstream.connect_timeout_s
+        if self._principals is not None:
+            return await self._first_reached(self._unnamed_brokers(), timeout_s)
         with trio.move_on_after(timeout_s):
             await self._topology.known.wait()
         if not self._topology.known.is_set():
             # Nobody reads this client meanwhile, to notice that it has given up and come again.
             raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
-        brokers = list(self._topology.topology.brokers.values())
-        random.shuffle(brokers)
+        return await self._first_reached(self._topology.topology.brokers, timeout_s)
+
+    def _unnamed_brokers(self) -> list[BrokerId]:
+        """Ids for the bootstrap servers, where nobody but a client may ask for the real ones."""
+        node_ids = []
+        for index, address in enumerate(self._config.upstream.bootstrap_servers):
+            node_ids.append(BrokerId(_UNNAMED - index))
+            self._topology.saw(node_ids[-1], address.host, address.port)
+        return node_ids
+
+    async def _first_reached(
+        self, candidates: Iterable[BrokerId], timeout_s: float
+    ) -> tuple[BrokerId, BrokerConnection]:
+        node_ids = list(candidates)
+        random.shuffle(node_ids)
         failures = []
-        for broker in brokers:
-            address = self._topology.address_of(broker.node_id)
+        for node_id in node_ids:
+            address = self._topology.address_of(node_id)
             if address is None:
                 continue
             try:
@@ -290,7 +322,7 @@ class Proxy:
             except (BrokerUnavailable, BrokerProtocolError) as wrong:
                 failures.append(str(wrong))
             else:
-                return broker.node_id, ready
+                return node_id, ready
         raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
 
     def _place(self, client: FrameSocket) -> Place:

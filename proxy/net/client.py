@@ -25,11 +25,12 @@ from proxy.net.errands import Errands
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.principals import Principals
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.standing import Standing
 from proxy.net.topology import TopologyService
 from proxy.net.verify import Verifier
-from proxy.relay.client import ClientRelay
+from proxy.relay.client import ClientRelay, Sasl
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
@@ -41,6 +42,7 @@ from proxy.relay.commands import (
     Errand,
     ErrandDone,
     Event,
+    Identified,
     Learn,
     Leave,
     Link,
@@ -59,6 +61,7 @@ from proxy.relay.commands import (
     Worker,
 )
 from proxy.relay.traffic import Traffic
+from proxy.sasl.logins import Login
 from proxy.trace import ConversionRecord, DamageRecord, FetchRecord, Record, TruncationRecord
 from proxy.wire.addresses import Place
 from proxy.wire.frames import Chunks, Piece
@@ -66,6 +69,7 @@ from proxy.wire.frames import Chunks, Piece
 __all__ = ["ClientConnection", "Services"]
 
 _LOG_EVERY_S = 5.0
+_SINGLE_EVERY_S = 60.0
 _FAREWELL_S = 1.0
 """How long closing a session may take, with a broker that may be gone."""
 
@@ -85,6 +89,9 @@ class Services:
     verify_rate: float
     traffic: Traffic
     access: Access = OPEN
+    sasl: Sasl = Sasl.PASSES
+    principals: Principals | None = None
+    """Where brokers know clients by what they say themselves."""
 
 
 @attrs.define(eq=False)
@@ -116,7 +123,7 @@ class ClientConnection:
         self._node_id = node_id
         self._services = services
         self._ready = ready
-        self._relay = ClientRelay(node_id, place, random.random(), services.reading.of(principal))
+        self._relay = ClientRelay(node_id, place, random.random(), services.reading.of(principal), services.sasl)
         self._verifier = Verifier(
             node_id,
             services.verify_rate,
@@ -132,6 +139,12 @@ class ClientConnection:
             services.log,
             services.access,
         )
+        self._topology = services.topology
+        self._access = services.access
+        self._login: Login | None = None
+        """What the client has said to the broker, if it may be said again."""
+        self._entered: str | None = None
+        """The principal that the client is, if the topology is that one's."""
         self._outbox = Outbox(client, self._observe_conversion)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -164,6 +177,10 @@ class ClientConnection:
             for link in self._links.values():
                 link.frames.close()
             self._errands.close()
+            if self._entered is not None and self._services.principals is not None:
+                self._services.principals.leave(self._entered)
+            if self._entered is not None and self._services.principals is not None:
+                self._services.principals.leave(self._entered)
 
     def drain(self) -> None:
         """Answer at once what waits."""
@@ -176,7 +193,7 @@ class ClientConnection:
             while frames := await self._client.receive():
                 for frame in frames:
                     services = self._services
-                    self._handle(ClientFrame(frame, services.topology.topology, services.live.bypass))
+                    self._handle(ClientFrame(frame, self._topology.topology, services.live.bypass))
                     await self._taken()
         except OSError:
             pass  # it went without a word
@@ -243,7 +260,7 @@ class ClientConnection:
             case Note(record):
                 self._observe(record)
             case Learn(topics):
-                services.topology.learn(topics, self._told)
+                self._topology.learn(topics, self._told)
             case OpenLink(link, client_id):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_link, link, client_id)
@@ -258,12 +275,45 @@ class ClientConnection:
             case DoWork(worker, run):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._work, worker, run)
+            case Identified(principal, mechanism, login):
+                self._identified(principal, mechanism, login)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
                 tell("lane-closed", node=self._node_of(link), lane=_name_of(link), reason=why)
                 opened = self._links.pop(link, None)
                 if opened is not None:
                     opened.scope.cancel()
+
+    def _identified(self, principal: str, mechanism: str, login: Login | None) -> None:
+        services = self._services
+        if login is None:
+            services.counts["clients_on_one_connection"] += 1
+            services.log.warning(
+                "client-kept-to-one-connection",
+                every_s=_SINGLE_EVERY_S,
+                per=mechanism,
+                client=self._client.peer,
+                mechanism=mechanism,
+                reason="its login cannot be repeated, so its fetches pass to leaders as they came:"
+                " give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER",
+            )
+            return
+        is_first, self._login = self._login is None, login
+        if is_first:
+            self._access = services.access.as_client(self._current_login)
+            self._errands.access = self._verifier.access = self._access
+            services.log.debug("client-identified", client=self._client.peer, mechanism=mechanism)
+        if services.principals is None:
+            return
+        if self._entered is None:
+            self._entered = principal
+            self._topology = services.principals.enter(principal, login)
+        else:
+            services.principals.renew(self._entered, login)
+
+    async def _current_login(self) -> Login:
+        assert self._login is not None
+        return self._login
 
     def _observe(self, record: Record) -> None:
         self._services.observe(record)
@@ -285,7 +335,7 @@ class ClientConnection:
 
     def _count(self, record: FetchRecord) -> None:
         services = self._services
-        broker = services.topology.topology.brokers.get(BrokerId(record.node))
+        broker = self._topology.topology.brokers.get(BrokerId(record.node))
         rack = None if broker is None else broker.rack
         crossed = None if rack is None or not services.reading.rack else rack != services.reading.rack
         services.traffic.routed(record.route, record.size)
@@ -399,7 +449,7 @@ class ClientConnection:
         if address is None:
             raise BrokerUnavailable(f"broker {node_id} has no known address")
         timeout_s, budget = self._services.connect_timeout_s, self._services.budget
-        access = self._services.access
+        access = self._access
         if link is PASS:
             return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)
         with trio.move_on_after(timeout_s):
@@ -464,7 +514,7 @@ class ClientConnection:
         if address is None:
             return
         try:
-            access = self._services.access
+            access = self._access
             with await connect(address, connect_timeout_s=_FAREWELL_S, access=access) as frames:
                 await frames.send(command.pieces)
                 await frames.receive()

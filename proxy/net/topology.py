@@ -60,8 +60,9 @@ class TopologyService:
         log: Log,
         refreshed: ToldFunction = lambda _: None,
         access: Access = OPEN,
+        addresses: dict[BrokerId, Address] | None = None,
     ) -> None:
-        """*refreshed* is told the topology after each refresh."""
+        """*refreshed* is told the topology after each refresh; *addresses* of brokers may be shared with others."""
         self._config = config
         self._log = log
         self._refreshed = refreshed
@@ -69,7 +70,7 @@ class TopologyService:
         self._waiting: list[_Waiting] = []
         self._wake = trio.Event()
         self._fresh: TTLCache[Topic, None] = TTLCache(_TOPICS, _FRESH_S, timer=trio.current_time)
-        self._seen: dict[BrokerId, Address] = {}
+        self.addresses: dict[BrokerId, Address] = {} if addresses is None else addresses
         self._connection: BrokerConnection | None = None
         self.topology = Topology()
         self.known = trio.Event()
@@ -82,11 +83,11 @@ class TopologyService:
 
     def saw(self, node_id: int, host: str, port: int) -> None:
         """A broker's answer told this address."""
-        self._seen[BrokerId(node_id)] = Address(host, port)
+        self.addresses[BrokerId(node_id)] = Address(host, port)
 
     def address_of(self, node_id: BrokerId) -> Address | None:
         """Where a broker is, or was last."""
-        return self._seen.get(node_id)
+        return self.addresses.get(node_id)
 
     async def run(self) -> None:
         """Refresh for ever."""

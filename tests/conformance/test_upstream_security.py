@@ -81,7 +81,7 @@ def check(bootstrap: str, *options: str) -> "subprocess.CompletedProcess[str]":
 def test_brokers_are_read_by_tls(secured: Secured, topic: tuple[str, list[Record]]) -> None:
     name, records = topic
     with Sidefetch(secured.kafka.bootstrap_of("TLS"), options=tls(secured)) as sidefetch:
-        assert sorted(read(sidefetch.bootstrap, name, RECORDS)) == known(records)
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
         assert "Traceback" not in sidefetch.log_text()
 
 
@@ -98,18 +98,18 @@ def test_a_broker_that_wants_a_certificate_gets_it_and_a_new_one_from_the_next_c
         *("--upstream-tls-key-password-file", password),
     ]
     with Sidefetch(secured.kafka.bootstrap_of("MUTUAL"), options=options) as sidefetch:
-        assert sorted(read(sidefetch.bootstrap, name, RECORDS)) == known(records)
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
 
         old_key = ours.key.read_bytes()
         authority.issue("sidefetch", file="ours", password=b"key's own")
         new_key = ours.key.read_bytes()
         ours.key.write_bytes(old_key)  # the pair is half written
         until(lambda: "credentials-kept" in sidefetch.log_text())
-        assert sorted(read(sidefetch.bootstrap, name, RECORDS)) == known(records)
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
 
         ours.key.write_bytes(new_key)
         until(lambda: "credentials-read" in sidefetch.log_text())
-        assert sorted(read(sidefetch.bootstrap, name, RECORDS)) == known(records)
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
         assert "key's own" not in sidefetch.log_text()
 
 
@@ -150,7 +150,7 @@ def test_brokers_are_told_who_we_are(
     name, records = topic
     options = [*tls(secured), *named(tmp_path, mechanism), "--verify", "1"]
     with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
-        assert sorted(read(sidefetch.bootstrap, name, RECORDS)) == known(records)
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
         assert PASSWORD not in sidefetch.log_text()
     done = check(secured.kafka.bootstrap_of("SASL"), *options)
     assert done.returncode == 0, done.stdout
@@ -164,9 +164,9 @@ def test_a_token_in_a_file_is_read_again_for_each_login(
     token = held(tmp_path, "token", unsecured_token(lifetime_s=-60))
     options = [*tls(secured), "--upstream-sasl", "OAUTHBEARER", "--upstream-sasl-token-file", token]
     with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
-        until(lambda: "refuses the token" in sidefetch.log_text())
+        until(lambda: "OAUTHBEARER is refused" in sidefetch.log_text())
         held(tmp_path, "token", unsecured_token())
-        assert sorted(read(sidefetch.bootstrap, name, RECORDS)) == known(records)
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
 
 
 def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
@@ -196,17 +196,90 @@ def test_a_login_that_ends_is_renewed_while_a_fetch_waits_at_the_broker(
     options = [*tls(secured), *named(tmp_path, REAUTHENTICATES), "--log-level", "debug"]
     with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
         with reading(sidefetch.bootstrap, name) as consumer:
-            assert sorted(taken(consumer, RECORDS)) == known(records)
+            assert sorted(taken(consumer, len(records))) == known(records)
             idle_until = time.monotonic() + 4 * REAUTH_MS / 1000
             while time.monotonic() < idle_until:
                 assert consumer.consume(1, 0.5) == []
-            more = Admin(secured.kafka).produce_known(name, 30, 3, first=RECORDS)
+            more = Admin(secured.kafka).produce_known(name, 30, 3, first=len(records))
             assert sorted(taken(consumer, 30)) == known(more)
         log = sidefetch.log_text()
     records += more
     assert "login-not-renewed" not in log
     assert "lane-closed" not in log
     assert "broker-unavailable" not in log
+
+
+# -------------------------------------------------------------------------- logins of clients, passed through
+
+LOGINS: dict[str, dict[str, object]] = {
+    "PLAIN": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "SCRAM-SHA-256": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "SCRAM-SHA-512": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "OAUTHBEARER": {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": f"principal={USER}"},
+}
+
+
+def as_client(mechanism: str) -> dict[str, object]:
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, **LOGINS[mechanism]}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_a_login_that_can_be_repeated_is_and_the_client_is_read_for(
+    secured: Secured, topic: tuple[str, list[Record]], mechanism: str
+) -> None:
+    name, records = topic
+    options = [*tls(secured), "--upstream-sasl", "client", "--verify", "1", "--rack", "b", "--log-level", "debug"]
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        assert sorted(read(sidefetch.bootstrap, name, len(records), **as_client(mechanism))) == known(records)
+        until(lambda: "client-identified" in sidefetch.log_text())
+    log = sidefetch.log_text()
+    (stopped,) = (line for line in log.splitlines() if " stopped " in line)
+    assert "preferred_fetches=" in stopped, "it was not read for, from a follower too"
+    assert "verify_differences" not in stopped
+    assert " verified=" in stopped
+    assert PASSWORD not in log
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", REAUTHENTICATES])
+def test_a_login_that_cannot_be_repeated_keeps_the_client_to_its_connection(
+    secured: Secured, topic: tuple[str, list[Record]], mechanism: str
+) -> None:
+    """Also when it has to log in again in the midst of reading."""
+    name, records = topic
+    options = [*tls(secured), "--upstream-sasl", "client"]
+    with (
+        Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch,
+        reading(sidefetch.bootstrap, name, **as_client(mechanism)) as consumer,
+    ):
+        assert sorted(taken(consumer, len(records))) == known(records)
+        idle_until = time.monotonic() + 2 * REAUTH_MS / 1000
+        while time.monotonic() < idle_until:
+            assert consumer.consume(1, 0.5) == []
+        more = Admin(secured.kafka).produce_known(name, 30, 3, first=len(records))
+        assert sorted(taken(consumer, 30)) == known(more)
+    records += more
+    log = sidefetch.log_text()
+    assert "client-kept-to-one-connection client=127.0.0.1" in log
+    assert f"mechanism={mechanism}" in log
+    (stopped,) = (line for line in log.splitlines() if " stopped " in line)
+    assert " clients_on_one_connection=" in stopped
+    assert "_fetches=" not in stopped, "something was read for it"
+
+
+def test_a_client_that_is_refused_by_the_broker_gets_the_brokers_own_word(secured: Secured) -> None:
+    options = [*tls(secured), "--upstream-sasl", "client"]
+    errors: list[str] = []
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        settings = {
+            **as_client("PLAIN"),
+            "sasl.password": "wrong",
+            "error_cb": lambda error: errors.append(str(error)),
+        }
+        with reading(sidefetch.bootstrap, "any", **settings) as consumer:
+            until(
+                lambda: consumer.poll(0.1) is not None or any("Invalid username or password" in e for e in errors)
+            )
+    assert any("Invalid username or password" in each for each in errors), errors
 
 
 @pytest.fixture(scope="module")
