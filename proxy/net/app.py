@@ -6,13 +6,16 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
 from proxy.config import Config, ConversionConfig
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.convert.versions.table import TARGETS
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
@@ -21,6 +24,7 @@ from proxy.fetch.topology import BrokerId
 from proxy.net.access import access_of
 from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
+from proxy.net.door import Refused, admit, watched_users
 from proxy.net.garbage import Garbage
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
@@ -36,7 +40,9 @@ from proxy.relay.client import Sasl
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
+from proxy.wire import api_versions
 from proxy.wire.addresses import Place
+from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
 __all__ = ["Observe", "Proxy", "serve"]
@@ -117,6 +123,36 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
+def _whose_logins(config: Config) -> Sasl:
+    if config.upstream_security.sasl == "client":
+        return Sasl.REQUIRED
+    asks_itself = config.upstream_security.sasl != "none" or config.downstream_security.sasl_file is not None
+    return Sasl.OURS if asks_itself else Sasl.PASSES
+
+
+@attrs.define
+class _AskedForVersions:
+    """A broker that is asked for its versions while its client is not known yet."""
+
+    reach: Callable[[], Awaitable[BrokerConnection]]
+    connection: BrokerConnection | None
+
+    async def versions(self, frame: memoryview) -> bytes:
+        """Its answer to a client's ApiVersions, with size, as that may have it."""
+        if self.connection is None:
+            self.connection = await self.reach()
+        answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
+        header, _ = read_request_header(frame)
+        try:
+            return api_versions.rewrite(header.api_version, answer, TARGETS)
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.frames.close()
+
+
 class Proxy:
     """One proxy in front of one cluster."""
 
@@ -126,11 +162,11 @@ class Proxy:
         self._log = log
         self._access = access_of(config.upstream_security, log)
         self._listen_tls = listen_tls(config.downstream_security, log)
+        self._users = watched_users(config.downstream_security.sasl_file, log)
         watch = RackWatch(rack, log)
         self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
         self._principals: Principals | None = None
-        sasl = config.upstream_security.sasl
-        if sasl == "client":
+        if config.upstream_security.sasl == "client":
             known = self._topology.addresses
             self._principals = Principals(
                 self._access, lambda access: TopologyService(config.upstream, log, watch.saw, access, known)
@@ -167,7 +203,7 @@ class Proxy:
             config.verify_rate,
             self.traffic,
             self._access,
-            Sasl.PASSES if sasl == "none" else Sasl.REQUIRED if sasl == "client" else Sasl.OURS,
+            _whose_logins(config),
             self._principals,
         )
 
@@ -180,8 +216,9 @@ class Proxy:
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             nursery.start_soon(self._access.run)
-            if self._listen_tls is not None:
-                nursery.start_soon(self._listen_tls.run)
+            for watched in (self._listen_tls, self._users):
+                if watched is not None:
+                    nursery.start_soon(watched.run)
             if self._principals is not None:
                 nursery.start_soon(self._principals.run)
             else:
@@ -234,6 +271,8 @@ class Proxy:
         with client:
             try:
                 await self._connected(node_id, client)
+            except* Refused as wrong:
+                self._ended("logins_refused", "login-refused", client, wrong)
             except* ClientProtocolError as wrong:
                 self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
             except* BrokerProtocolError as wrong:
@@ -273,8 +312,18 @@ class Proxy:
         ready: BrokerConnection | None = None
         if node_id is None:
             node_id, ready = await self._any_broker()
-        principal = client.certified or ""
-        connection = ClientConnection(client, node_id, self._place(client), self._services, ready, principal)
+        admitted = None
+        if self._users is not None:
+            asked = _AskedForVersions(partial(self._reached, node_id), ready)
+            try:
+                admitted = await admit(
+                    client, self._users.value, asked.versions, self._config.downstream.max_frame_bytes
+                )
+            except BaseException:
+                asked.close()
+                raise
+            ready = asked.connection
+        connection = ClientConnection(client, node_id, self._place(client), self._services, ready, admitted)
         self._clients.add(connection)
         if self._stopping.is_set():
             connection.drain()
@@ -289,13 +338,13 @@ class Proxy:
         """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
         timeout_s = self._config.upstream.connect_timeout_s
         if self._principals is not None:
-            return await self._first_reached(self._unnamed_brokers(), timeout_s)
+            return await self._first_reached(self._unnamed_brokers())
         with trio.move_on_after(timeout_s):
             await self._topology.known.wait()
         if not self._topology.known.is_set():
             # Nobody reads this client meanwhile, to notice that it has given up and come again.
             raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
-        return await self._first_reached(self._topology.topology.brokers, timeout_s)
+        return await self._first_reached(self._topology.topology.brokers)
 
     def _unnamed_brokers(self) -> list[BrokerId]:
         """Ids for the bootstrap servers, where nobody but a client may ask for the real ones."""
@@ -305,20 +354,22 @@ class Proxy:
             self._topology.saw(node_ids[-1], address.host, address.port)
         return node_ids
 
-    async def _first_reached(
-        self, candidates: Iterable[BrokerId], timeout_s: float
-    ) -> tuple[BrokerId, BrokerConnection]:
+    async def _reached(self, node_id: BrokerId) -> BrokerConnection:
+        """A bare connection to this broker."""
+        address = self._topology.address_of(node_id)
+        if address is None:
+            raise BrokerUnavailable(f"broker {node_id} has no known address")
+        timeout_s = self._config.upstream.connect_timeout_s
+        budget = self._services.budget
+        return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=self._access)
+
+    async def _first_reached(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
         node_ids = list(candidates)
         random.shuffle(node_ids)
         failures = []
         for node_id in node_ids:
-            address = self._topology.address_of(node_id)
-            if address is None:
-                continue
             try:
-                ready = await reach(
-                    address, connect_timeout_s=timeout_s, budget=self._services.budget, access=self._access
-                )
+                ready = await self._reached(node_id)
             except (BrokerUnavailable, BrokerProtocolError) as wrong:
                 failures.append(str(wrong))
             else:

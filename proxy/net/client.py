@@ -21,6 +21,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.access import OPEN, Access
 from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
+from proxy.net.door import Admitted
 from proxy.net.errands import Errands
 from proxy.net.live import Live
 from proxy.net.logs import Log
@@ -107,7 +108,7 @@ class ClientConnection:
     """One client, its relay, and its links to broker *node_id*.
 
     *ready* is a bare connection to that broker that is open already, if there is one; it is taken over.
-    *principal*: who the client is, as far as it had to tell us.
+    *admitted*: who the client is, where it had to tell us.
     """
 
     def __init__(
@@ -117,12 +118,14 @@ class ClientConnection:
         place: Place,
         services: Services,
         ready: BrokerConnection | None = None,
-        principal: str = "",
+        admitted: Admitted | None = None,
     ) -> None:
         self._client = client
         self._node_id = node_id
         self._services = services
         self._ready = ready
+        principal = client.certified or "" if admitted is None else admitted.principal
+        self._early = [] if admitted is None else admitted.early
         self._relay = ClientRelay(node_id, place, random.random(), services.reading.of(principal), services.sasl)
         self._verifier = Verifier(
             node_id,
@@ -190,7 +193,8 @@ class ClientConnection:
 
     async def _receive_from_client(self) -> None:
         try:
-            while frames := await self._client.receive():
+            while frames := self._early or await self._client.receive():
+                self._early = []
                 for frame in frames:
                     services = self._services
                     self._handle(ClientFrame(frame, self._topology.topology, services.live.bypass))

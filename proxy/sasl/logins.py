@@ -4,8 +4,6 @@ A conversation is a generator: it yields what to say, is sent what the broker sa
 broker has nothing to add.
 """
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Generator
@@ -23,7 +21,6 @@ __all__ = [
     "PlainLogin",
     "ScramLogin",
     "bearer_token",
-    "expires_s",
     "plain_user",
 ]
 
@@ -125,14 +122,3 @@ def bearer_token(message: bytes) -> tuple[str, BearerLogin]:
     except UnicodeDecodeError:
         raise MalformedFrame("a token that is not ASCII") from None
     return hashlib.sha256(token.encode()).hexdigest(), BearerLogin(token)
-
-
-def expires_s(token: str) -> float | None:
-    """When a JSON web token expires, in seconds since 1970; None if it does not say, or is something else."""
-    payload = token.split(".")[1:2]
-    try:
-        padded = payload[0] + "=" * (-len(payload[0]) % 4)
-        expires = json.loads(base64.urlsafe_b64decode(padded))["exp"]
-    except (ValueError, LookupError, TypeError, binascii.Error):
-        return None
-    return float(expires) if isinstance(expires, int | float) and not isinstance(expires, bool) else None
