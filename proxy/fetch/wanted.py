@@ -165,9 +165,6 @@ class Wanted:
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
         self.checked.add(key)
 
-    def is_checked(self, key: Key) -> bool:
-        return key in self.checked
-
     def uncheck(self, key: Key) -> bool:
         """Ask for it without looking back; False if it is asked for like that already."""
         if key not in self.checked:

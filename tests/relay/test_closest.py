@@ -257,6 +257,20 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
     assert parts_of(answer) == {0: (0, 100)}
 
 
+def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> None:
+    play = following(0, patience_s=10)
+    play.answer({0: Part(high_watermark=100)}, link=FOLLOWER)
+    play.wait(0.5)
+    play.tell(topology(epoch=6, in_sync=(1, 3)))
+    play.fetch({0: 50})
+    play.answer({0: Part(high_watermark=50)})
+
+    play.answer({0: Part(high_watermark=120)}, link=FOLLOWER)
+
+    (answer,) = told(play.wait(0.5))
+    assert parts_of(answer) == {0: (0, 50)}
+
+
 def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
     play = in_rack_b()
     play.fetch({0: 0, 1: 0})
@@ -438,21 +452,6 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
 
     assert told(play.answer({0: Part(high_watermark=200, diverging=(4, 100))}), version=4) == []
     assert (dict(play.asked[-1].offsets), dict(play.asked[-1].looks_back)) == ({0: 100}, {})
-
-
-def test_a_truncation_that_is_heard_of_between_two_fetches_is_told_to_the_next() -> None:
-    play = Play(patience_s=10)
-    read_to(play, 100)
-    play.tell(topology(epoch=7))
-    play.fetch({0: 100}, version=4)
-    assert len(told(play.wait(0.5), version=4)) == 1
-    diverging = {0: Part(high_watermark=200, diverging=(5, 90))}
-    assert told(play.answer(diverging), version=4) == []
-
-    play.fetch({0: 100}, version=4)
-    (answer,) = told(play.answer(diverging), version=4)
-
-    assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
 
 
 def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:

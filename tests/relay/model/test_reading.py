@@ -122,6 +122,7 @@ class Reading(RuleBasedStateMachine):
         versions=some_versions,
         isolation=st.integers(0, 1),
         knows_epochs=st.booleans(),
+        has_sessions=st.booleans(),
         slots=st.sampled_from([10, 10, 1, 0]),
         assigned=st.lists(some_name, min_size=1, unique=True),
         filled=st.lists(some_name, unique=True),
@@ -134,6 +135,7 @@ class Reading(RuleBasedStateMachine):
         versions: tuple[int, int],
         isolation: int,
         knows_epochs: bool,
+        has_sessions: bool,
         slots: int,
         assigned: list[Name],
         filled: list[Name],
@@ -149,7 +151,9 @@ class Reading(RuleBasedStateMachine):
         self.follower = ModelFollower(followers_version or versions[1], self.broker, slots)
         for replica in self.broker.replicas.values():
             replica.follow()
-        self.client = ModelClient(versions[0], isolation, knows_epochs=knows_epochs, broker=self.broker)
+        self.client = ModelClient(
+            versions[0], isolation, knows_epochs=knows_epochs, has_sessions=has_sessions, broker=self.broker
+        )
         self.world = World(self.broker, self.follower, self.client, racks)
         for name in filled:
             self.produce(name, 2, True)
@@ -158,7 +162,7 @@ class Reading(RuleBasedStateMachine):
 
     # -------------------------------------------------------------------------------------- the client
 
-    @precondition(lambda self: self.client.positions and len(self.client.waiting) < 2)
+    @precondition(lambda self: self.client.positions and self.client.may_ask)
     @rule(
         wait_ms=some_waits_ms,
         min_bytes=some_min_bytes,

@@ -4,12 +4,15 @@ Nothing takes time unless a test makes it: links open, answers arrive and topolo
 are held up.
 """
 
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Final
 
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import LaneId
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
@@ -98,6 +101,7 @@ def build_relay(racks: Racks) -> tuple[ClientRelay, Limits]:
         rack=racks.ours,
         selector=racks.selector,
         preferred_max_age_s=_MAX_AGE_S,
+        sessions=ClientSessions(10, partial(next, count(1))),
     )
     return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)
 
