@@ -4,6 +4,7 @@ OpenSSL works on the socket itself, and decrypts into the frame's own buffer: no
 record under way, at most 16 KiB each way, and back-pressure is the socket's.
 """
 
+import hashlib
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
@@ -39,8 +40,11 @@ class TlsSocket:
 
     @property
     def principal(self) -> str | None:
-        """Whom the peer's certificate is for; None if it has shown none."""
-        return _principal(self._socket.getpeercert() or {})
+        """Whom the peer's certificate is for, or its digest if it does not say; None if it has shown none."""
+        shown = self._socket.getpeercert(binary_form=True)
+        if shown is None or self._socket.context.verify_mode != ssl.CERT_REQUIRED:
+            return None
+        return _principal(self._socket.getpeercert()) or hashlib.sha256(shown).hexdigest()
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -253,12 +257,9 @@ def reason(error: OSError) -> str:
     return str(error)
 
 
-def _principal(certificate: Any) -> str | None:
+def _principal(certificate: Any) -> str:
     """The subject of a certificate as ``SSLSocket.getpeercert`` tells it, most specific first: ``CN=a,O=b``."""
     pairs = [pair for part in reversed(certificate.get("subject", ())) for pair in part]
-    if not pairs:
-        names = certificate.get("subjectAltName", ())
-        return ",".join(f"{kind}:{name}" for kind, name in names) or None
     return ",".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in pairs)
 
 
