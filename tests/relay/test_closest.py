@@ -234,6 +234,23 @@ def test_the_same_replica_named_again_is_kept_no_longer() -> None:
     assert play.asked[-1].link == PATIENT
 
 
+@pytest.mark.parametrize(("broker_fetch", "waits_ms"), [(13, 500), (15, 10_000)])
+def test_leaders_that_redirect_late_wait_no_longer_than_the_client(broker_fetch: int, waits_ms: int) -> None:
+    play = in_rack_b(patience_s=10, broker_fetch=broker_fetch)
+    play.fetch({0: 0})
+    play.open(PATIENT)
+    play.wait(0.5)
+    play.answer({0: Part(high_watermark=0)})
+    play.fetch({0: 0})
+    play.answer({0: Part(high_watermark=0)}, session_id=7)
+
+    assert play.asked[-1].max_wait_ms == 10_000
+    play.answer({0: Part(high_watermark=1, records=b"one")})
+    play.fetch({0: 1})
+
+    assert play.asked[-1].max_wait_ms == waits_ms
+
+
 def test_a_follower_that_leaves_the_in_sync_set_is_left() -> None:
     play = following(0)
     play.wait(0.5)

@@ -56,6 +56,10 @@ def _check_rack(world: "World", flight: Flight) -> None:
         assert not rack, "a rack is told"
     elif flight.request.version >= FOLLOWERS_VERSION:
         assert rack == RACK, "no rack is told"
+    exchange = world.client.waiting[0] if world.client.waiting else None
+    if source.node_id == FOLLOWER and exchange is not None and exchange.known is world.known:
+        for key in flight.covers:
+            assert _may_be_read_there(world, key), f"{key} is read from a follower that is not in sync"
     if source.node_id == FOLLOWER:
         assert world.racks.reads_followers, "a follower is read for who has no rack, or goes there by itself"
         asks = flight.covers.values()
@@ -129,6 +133,16 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
         for info in (exchange.known.topic(name[0]), world.known.topic(name[0]))
     )
     return is_out and not world.broker.would_redirect(log, ask.offset)
+
+
+def _may_be_read_there(world: "World", key: Key) -> bool:
+    """Whether the follower is in sync as far as is known, or the leader has said so since that was known."""
+    name = world.broker.name_of(key[0], world.known)
+    info = None if name is None else world.known.topic(name)
+    if name is None or info is None or key[1] not in info.replicas:
+        return True
+    is_in_sync = FOLLOWER in info.replicas[key[1]].in_sync
+    return is_in_sync or world.named_at.get((name, key[1]), 0) > world.told_at.get((name, key[1]), 0)
 
 
 # -------------------------------------------------------------------------------------- when it is answered

@@ -139,6 +139,10 @@ class World:
         self.brokers: dict[int, ModelBroker] = {LEADER: broker, FOLLOWER: follower}
         self.racks = racks
         self.relay, self.limits = build_relay(racks)
+        self.told_at: dict[tuple[str, int], int] = {}
+        """When the relay last heard something new of a partition's topic, on the count of all events."""
+        self.named_at: dict[tuple[str, int], int] = {}
+        """When it was last sent to the follower, by the same count."""
         self.gone: set[int] = set()
         """Brokers to which no connection can be made."""
         self.sent_at_once = 0
@@ -228,8 +232,7 @@ class World:
     def tell(self) -> None:
         """Another connection has had the topology refreshed."""
         self.refreshed = self._cluster(self.refreshed)
-        self.known = self.refreshed
-        self.handle(Told(self.known))
+        self._tell(self.refreshed)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:
@@ -288,8 +291,7 @@ class World:
             self.learning -= 1
             if not self.is_metadata_stale:
                 self.refreshed = self._cluster(self.refreshed)
-            self.known = self.refreshed
-            self.handle(Told(self.known))
+            self._tell(self.refreshed)
             return True
         for link in LANES:
             wire = self.wires[link]
@@ -330,9 +332,23 @@ class World:
                 self.handle(LinkAnswering(flight.link))
                 return True
             return False
+        self._note_redirects(flight)
         broker.delivered(flight, self.at, self.now_s, self.known)
         self.handle(LinkFrame(flight.link, memoryview(flight.answer)))
         return True
+
+    def _note_redirects(self, flight: Flight) -> None:
+        for key, look in flight.looks.items():
+            name = self.broker.name_of(key[0], flight.meant)
+            if name is not None and look.preferred_replica == FOLLOWER:
+                self.named_at[name, key[1]] = self.at + 1
+
+    def _tell(self, known: Topology) -> None:
+        for log in self.broker.logs():
+            if known.topic(log.topic) is not self.known.topic(log.topic):
+                self.told_at[log.key] = self.at + 1
+        self.known = known
+        self.handle(Told(known))
 
     def under_way(self) -> list[Flight]:
         return [flight for flight in self.broker.flights if flight.is_under_way]
