@@ -48,8 +48,12 @@ class FrameSocket:
             stream.socket.getpeername()  # fails where it was reset, before it is taken over
             self._socket = socket.socket(fileno=stream.socket.detach())
             self._socket.setblocking(False)
-        self.local_host: str = self._socket.getsockname()[0]
-        self.peer: str = _text(self._socket.getpeername())
+        try:
+            self.local_host: str = self._socket.getsockname()[0]
+            self.peer: str = _text(self._socket.getpeername())
+        except OSError:
+            self._socket.close()
+            raise
         self.certified: str | None = stream.principal if isinstance(stream, TlsSocket) else None
         """Whom the peer's certificate is for; None if it has shown none."""
         _keep_alive(self._socket)

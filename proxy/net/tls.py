@@ -128,6 +128,9 @@ async def shake_hands(stream: trio.SocketStream, context: ssl.SSLContext, *, hos
             server_hostname=host.removesuffix(".") if host is not None else None,
             do_handshake_on_connect=False,
         )
+    except ValueError as wrong:
+        connected.close()
+        raise OSError(f"{host!r} is no name that a certificate could be for: {wrong}") from wrong
     except BaseException:
         connected.close()
         raise

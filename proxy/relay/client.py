@@ -242,10 +242,15 @@ class ClientRelay:
         yield from self._ready()
 
     def _identify(self, told: Identified) -> None:
-        """Read for this principal from here on; where nobody can, have everything pass."""
+        """Read for this principal from here on; where nobody can, have everything pass.
+
+        Raises: ClientProtocolError: it is read for already, as somebody else.
+        """
         if told.login is None:
             self._way_out.is_only = True
-        elif not self._is_identified and not self._reads:
+        elif not self._is_identified:
+            if self._reads:
+                raise ClientProtocolError("it has fetched before it logged in")
             reading = self._reading.of(told.principal)
             self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
             self._reader = self._new_reader()

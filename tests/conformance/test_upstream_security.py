@@ -1,7 +1,10 @@
 """Brokers that speak TLS and ask who is there, read by clients that know nothing of that."""
 
+import json
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +15,16 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.certificates import Authority
 from tests.kafka.admin import Admin, unique
 from tests.kafka.records import Record
-from tests.kafka.secured import PASSWORD, REAUTH_MS, REAUTHENTICATES, USER, Secured, unsecured_token
+from tests.kafka.secured import (
+    PASSWORD,
+    REAUTH_MS,
+    REAUTHENTICATES,
+    USER,
+    Secured,
+    secured_cluster,
+    unsecured_token,
+)
+from tests.net.test_tokens import Server as TokenServer
 from tests.prerequisites import require
 from tests.sidefetch import Sidefetch
 
@@ -169,6 +181,36 @@ def test_a_token_in_a_file_is_read_again_for_each_login(
         assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
 
 
+def test_a_token_is_asked_for_by_client_credentials(
+    secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
+) -> None:
+    name, records = topic
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours = secured.authority.issue("127.0.0.1", file="tokens")
+    context.load_cert_chain(ours.cert, ours.key)
+    with TokenServer(context) as server:
+        token = unsecured_token()
+        server.refused = (200, json.dumps({"access_token": token, "expires_in": 3600}).encode(), {})
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        options = [
+            *tls(secured),
+            *("--upstream-sasl", "OAUTHBEARER", "--upstream-sasl-token-url", server.url),
+            *("--upstream-sasl-token-ca", str(secured.authority.path)),
+            *("--upstream-sasl-client-id-file", held(tmp_path, "client-id", "sidefetch")),
+            *("--upstream-sasl-client-secret-file", held(tmp_path, "client-secret", "client's own")),
+        ]
+        try:
+            with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+                assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert len(server.asked) == 1
+    assert token not in sidefetch.log_text()
+    assert "client's own" not in sidefetch.log_text()
+
+
 def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
     bootstrap = secured.kafka.bootstrap_of("SASL")
     told = {
@@ -284,8 +326,6 @@ def test_a_client_that_is_refused_by_the_broker_gets_the_brokers_own_word(secure
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Secured]:
-    from tests.kafka.secured import secured_cluster
-
     require("java", "maven")
     with secured_cluster() as cluster:
         yield cluster

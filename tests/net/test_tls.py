@@ -129,6 +129,14 @@ async def test_who_does_not_read_is_not_sent_more_than_its_socket_holds(authorit
             assert await receive(ends.client, 1) == [payload]
 
 
+async def test_a_name_that_no_certificate_could_be_for_is_no_bug(authority: Authority) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
+        with pytest.raises(OSError, match="is no name"):
+            await shake_hands(stream, trusting(authority), host=f"{'x' * 70}.example")
+
+
 async def test_the_end_is_told(authority: Authority, ours: Files) -> None:
     async with connected(authority, ours) as ends:
         ends.server.close()

@@ -137,6 +137,17 @@ def test_a_mechanism_that_the_broker_does_not_have_makes_nobody() -> None:
     assert of_type(Identified, told) == []
 
 
+def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:
+    play = Play()
+    play.fetch({0: 5})
+    from_client(play, HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    play.open(PASS)
+    answered(play, HANDSHAKE, 1, error_code=ErrorCode.none, mechanisms=("PLAIN",))
+
+    with pytest.raises(ClientProtocolError, match="before it logged in"):
+        said(play, PLAIN)
+
+
 def playing(kind: Sasl) -> Play:
     play = Play()
     relay = play.relay
