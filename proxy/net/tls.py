@@ -122,6 +122,8 @@ async def shake_hands(stream: trio.SocketStream, context: ssl.SSLContext, *, hos
     connected = socket.socket(fileno=stream.socket.detach())
     try:
         connected.setblocking(False)
+        if host is not None:
+            host.encode("idna")  # it would be found out too late to close the socket
         wrapped = context.wrap_socket(
             connected,
             server_side=host is None,
