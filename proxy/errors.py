@@ -10,6 +10,7 @@ __all__ = [
     "ConfigError",
     "ErrorCode",
     "LocalProtocolError",
+    "LoginRefused",
     "MalformedFrame",
     "ProtocolError",
     "ProxyError",
@@ -26,6 +27,10 @@ class ConfigError(ProxyError):
 
 class BrokerUnavailable(ProxyError):
     """A broker could not be reached, or went away; the client is told to retry."""
+
+
+class LoginRefused(BrokerUnavailable):
+    """A broker does not believe who we are, or we not who it is; says what to do. Trying again as is won't help."""
 
 
 class MalformedFrame(ProxyError):

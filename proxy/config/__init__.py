@@ -5,7 +5,7 @@ table. ``cli.settings`` fills the model in.
 """
 
 from proxy.config.checks import problems_between
-from proxy.config.kinds import ON, Address, PortRange, RackPlace, TopicSwitch
+from proxy.config.kinds import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
 from proxy.config.model import (
     SECTIONS,
     Config,
@@ -16,9 +16,11 @@ from proxy.config.model import (
     UpstreamConfig,
 )
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option
+from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = [
     "ENV_PREFIX",
+    "FILE",
     "ON",
     "OPTIONS",
     "SECTIONS",
@@ -26,6 +28,7 @@ __all__ = [
     "Config",
     "ConversionConfig",
     "DownstreamConfig",
+    "DownstreamSecurity",
     "LogConfig",
     "Option",
     "PortRange",
@@ -33,5 +36,6 @@ __all__ = [
     "RoutingConfig",
     "TopicSwitch",
     "UpstreamConfig",
+    "UpstreamSecurity",
     "problems_between",
 ]

@@ -16,7 +16,6 @@ from proxy.config.kinds import (
     SHARE,
     TOPIC_SWITCH,
     Address,
-    Kind,
     PortRange,
     RackPlace,
     TopicSwitch,
@@ -25,6 +24,8 @@ from proxy.config.kinds import (
     size,
     whole,
 )
+from proxy.config.kinds import option as _option
+from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = [
     "SECTIONS",
@@ -35,10 +36,6 @@ __all__ = [
     "RoutingConfig",
     "UpstreamConfig",
 ]
-
-
-def _option(name: str, kind: Kind, meaning: str, reason: str) -> dict[str, object]:
-    return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
 
 
 @attrs.frozen
@@ -277,6 +274,8 @@ class Config:
 
     upstream: UpstreamConfig
     downstream: DownstreamConfig = DownstreamConfig()
+    upstream_security: UpstreamSecurity = attrs.field(factory=UpstreamSecurity)
+    downstream_security: DownstreamSecurity = attrs.field(factory=DownstreamSecurity)
     routing: RoutingConfig = RoutingConfig()
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
@@ -312,6 +311,8 @@ class Config:
 SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "upstream": UpstreamConfig,
     "downstream": DownstreamConfig,
+    "upstream_security": UpstreamSecurity,
+    "downstream_security": DownstreamSecurity,
     "routing": RoutingConfig,
     "conversion": ConversionConfig,
     "log": LogConfig,

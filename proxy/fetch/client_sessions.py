@@ -17,7 +17,8 @@ A fetch may wait for long between the two steps. If the same session is used mea
 asked again), the first one's answer is 71.
 
 One set of slots is shared by all connections and all listeners, as a broker shares its own. A session belongs to
-the broker whose listener it was made at, and is found there only: ids are a broker's own.
+the broker whose listener it was made at, and to the principal who made it, and is found there and by that one only:
+ids are a broker's own.
 
 ``proxy.session.downstream`` plays the same half for the embedded cluster, with an object per partition; the one
 rule that differs is that a fetch of nothing is granted no session here.
@@ -25,10 +26,11 @@ rule that differs is that a fetch of nothing is granted no session here.
 Source: Kafka's ``FetchManager``, ``FetchContext`` and ``FetchSession``.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import attrs
 
@@ -137,6 +139,13 @@ class ClientSessions:
     def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
         self._slots: Slots[ClientSession] = Slots(slots, id_factory, self._evicted)
         self._records: list[SessionRecord] = []
+        self._owner = ""
+
+    def of(self, owner: str) -> Self:
+        """The same, as the principal *owner* sees them: nobody finds another's session, whatever id is guessed."""
+        seen = copy.copy(self)
+        seen._owner = owner
+        return seen
 
     def __len__(self) -> int:
         """Sessions held: Kafka's ``NumIncrementalFetchSessions``."""
@@ -164,7 +173,7 @@ class ClientSessions:
         self.close(request.session_id, node_id)
         if request.session_epoch == FINAL_EPOCH or not request.sections or not self._slots.slots:
             return Sessionless(request)
-        session = ClientSession(node_id, request.version, request.sections)
+        session = ClientSession(node_id, request.version, request.sections, self._owner)
         if len(session.sections) == len(request.sections):
             # From now on the reader's table and the session keep the same bytes.
             same = zip(session.sections, request.sections, strict=True)
@@ -193,7 +202,8 @@ class ClientSessions:
 
     def _find(self, session_id: int, node_id: int) -> ClientSession | None:
         session = self._slots.get(SessionId(session_id))
-        return session if session is not None and session.node_id == node_id else None
+        is_ours = session is not None and session.node_id == node_id and session.owner == self._owner
+        return session if is_ours else None
 
     def _continue(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
         session_id = SessionId(request.session_id)

@@ -15,6 +15,7 @@ from typing import Final, Self
 import trio
 
 from proxy.net.memory import Budget
+from proxy.net.tls import TlsSocket
 from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece
 
 __all__ = ["FrameSocket", "Outbox"]
@@ -36,12 +37,25 @@ class FrameSocket:
     Raises: OSError: the connection broke; MalformedFrame: a frame's size is impossible.
     """
 
-    def __init__(self, stream: trio.SocketStream, max_frame_bytes: int, budget: Budget | None = None) -> None:
+    def __init__(
+        self, stream: trio.SocketStream | TlsSocket, max_frame_bytes: int, budget: Budget | None = None
+    ) -> None:
         """Takes over *stream*'s socket; the stream must not be used again."""
-        self.local_host: str = stream.socket.getsockname()[0]
-        self.peer: str = _text(stream.socket.getpeername())
-        self._socket = socket.socket(fileno=stream.socket.detach())
-        self._socket.setblocking(False)
+        self._socket: socket.socket | TlsSocket
+        if isinstance(stream, TlsSocket):
+            self._socket = stream
+        else:
+            stream.socket.getpeername()  # fails where it was reset, before it is taken over
+            self._socket = socket.socket(fileno=stream.socket.detach())
+            self._socket.setblocking(False)
+        try:
+            self.local_host: str = self._socket.getsockname()[0]
+            self.peer: str = _text(self._socket.getpeername())
+        except OSError:
+            self._socket.close()
+            raise
+        self.certified: str | None = stream.principal if isinstance(stream, TlsSocket) else None
+        """Whom the peer's certificate is for; None if it has shown none."""
         _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget
@@ -222,7 +236,7 @@ def _do_nothing() -> None:
     pass
 
 
-def _keep_alive(connected: socket.socket) -> None:
+def _keep_alive(connected: socket.socket | TlsSocket) -> None:
     """Have a silent peer looked for: a host that vanished while it owes an answer says nothing any more."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():

@@ -17,6 +17,7 @@ from kio.static.protocol import RequestPayload
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
 from proxy.fetch.topology import NO_TOPIC_ID, BrokerId, Topology
+from proxy.net.access import OPEN, Access
 from proxy.net.brokers import BrokerConnection, open_broker
 from proxy.net.logs import Log
 from proxy.wire.apis import ApiKey
@@ -53,15 +54,23 @@ class TopologyService:
     Topics are learned when a client first asks for them, so that a large cluster costs what is read of it.
     """
 
-    def __init__(self, config: UpstreamConfig, log: Log, refreshed: ToldFunction = lambda _: None) -> None:
-        """*refreshed* is told the topology after each refresh."""
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        log: Log,
+        refreshed: ToldFunction = lambda _: None,
+        access: Access = OPEN,
+        addresses: dict[BrokerId, Address] | None = None,
+    ) -> None:
+        """*refreshed* is told the topology after each refresh; *addresses* of brokers may be shared with others."""
         self._config = config
         self._log = log
         self._refreshed = refreshed
+        self._access = access
         self._waiting: list[_Waiting] = []
         self._wake = trio.Event()
         self._fresh: TTLCache[Topic, None] = TTLCache(_TOPICS, _FRESH_S, timer=trio.current_time)
-        self._seen: dict[BrokerId, Address] = {}
+        self.addresses: dict[BrokerId, Address] = {} if addresses is None else addresses
         self._connection: BrokerConnection | None = None
         self.topology = Topology()
         self.known = trio.Event()
@@ -74,11 +83,11 @@ class TopologyService:
 
     def saw(self, node_id: int, host: str, port: int) -> None:
         """A broker's answer told this address."""
-        self._seen[BrokerId(node_id)] = Address(host, port)
+        self.addresses[BrokerId(node_id)] = Address(host, port)
 
     def address_of(self, node_id: BrokerId) -> Address | None:
         """Where a broker is, or was last."""
-        return self._seen.get(node_id)
+        return self.addresses.get(node_id)
 
     async def run(self) -> None:
         """Refresh for ever."""
@@ -153,11 +162,12 @@ class TopologyService:
         raise wrong
 
     async def _open(self, address: Address) -> BrokerConnection:
-        with trio.move_on_after(self._config.connect_timeout_s):
+        timeout_s = self._config.connect_timeout_s
+        with trio.move_on_after(timeout_s):
             return await open_broker(
-                address, client_id=_CLIENT_ID, connect_timeout_s=self._config.connect_timeout_s
+                address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s, access=self._access
             )
-        raise BrokerProtocolError(f"{address}: no handshake within {self._config.connect_timeout_s:g} s")
+        raise BrokerProtocolError(f"{address}: no handshake within {timeout_s:g} s")
 
     async def _metadata(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
         served = connection.versions.get(ApiKey.METADATA)

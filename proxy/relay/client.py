@@ -1,5 +1,6 @@
 """One client connection, from its first frame to its last."""
 
+import enum
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ from proxy.relay.commands import (
     Draining,
     ErrandDone,
     Event,
+    Identified,
     Learn,
     Leave,
     LinkAnswering,
@@ -50,7 +52,7 @@ from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey, passes
 from proxy.wire.headers import RequestHeader, read_request_header
 
-__all__ = ["ClientRelay"]
+__all__ = ["ClientRelay", "Sasl"]
 
 _SIZE: Final = struct.Struct(">i")
 _SERVED_BY_ALL: Final = 4
@@ -59,14 +61,30 @@ _IN_FLIGHT: Final = 64
 """Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
 
 
+class Sasl(enum.Enum):
+    """Whose business it is how brokers are logged in to."""
+
+    PASSES = enum.auto()
+    """The client's, if it does."""
+    REQUIRED = enum.auto()
+    """The client's, which nobody reads for before it has."""
+    OURS = enum.auto()
+    """Sidefetch's; clients' logins are refused."""
+
+
 class ClientRelay:
     """Decides for one client connection, which came to the listener of broker *node_id*.
 
     Use: give ``handle`` what happened, carry out what it returns. ``deadline_s`` is when it wants a ``Tick``.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, jitter: float, reading: Reading) -> None:
+    def __init__(
+        self, node_id: BrokerId, place: Place, jitter: float, reading: Reading, sasl: Sasl = Sasl.PASSES
+    ) -> None:
         self._topology = Topology()
+        self._node_id = node_id
+        self._reading = reading
+        self._sasl = sasl
         self._new_reader = partial(Reader, node_id, place, jitter, reading)
         self._reader = self._new_reader()
         self._reads = False
@@ -74,7 +92,10 @@ class ClientRelay:
         self._draining = False
         self._way_out = WayOut(node_id, reading.sessions)
         self._pipeline = Pipeline()
-        self._pass = PassThrough(self._pipeline, place)
+        self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
+        self._place = place
+        self._jitter = jitter
+        self._is_identified = False
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
         """The one that the reader answers."""
@@ -158,14 +179,17 @@ class ClientRelay:
 
     def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
         if self._pass.takes_token(frame):
-            yield from self._pass.token(frame)
+            yield from self._passed(self._pass.token(frame))
             return
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
             if key == ApiKey.FETCH and passes(key, version):
+                if self._sasl is Sasl.REQUIRED and not self._pass.identity.is_known:
+                    raise ClientProtocolError("it fetches without having logged in")
                 request = fetch.read_request(header, cursor)
-                if version >= _SERVED_BY_ALL and self._way_out.takes(request, bypass, self._topology):
+                passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
+                if passes_all and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)
                     yield from self._passed(self._pass.request(header, frame, now_s))
                     yield from self._leave_reader(now_s)
@@ -211,8 +235,27 @@ class ClientRelay:
     # -------------------------------------------------------------------------------------------- answers
 
     def _passed(self, commands: Iterable[Command]) -> Iterator[Command]:
-        yield from commands
+        for command in commands:
+            if isinstance(command, Identified):
+                self._identify(command)
+            yield command
         yield from self._ready()
+
+    def _identify(self, told: Identified) -> None:
+        """Read for this principal from here on; where nobody can, have everything pass.
+
+        Raises: ClientProtocolError: it is read for already, as somebody else.
+        """
+        if told.login is None:
+            self._way_out.is_only = True
+        elif not self._is_identified:
+            if self._reads:
+                raise ClientProtocolError("it has fetched before it logged in")
+            reading = self._reading.of(told.principal)
+            self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
+            self._reader = self._new_reader()
+            self._way_out = WayOut(self._node_id, reading.sessions)
+        self._is_identified = True
 
     def _lane_answer(self, link: LaneId, frame: memoryview, now_s: float) -> Iterator[Command]:
         try:

@@ -18,6 +18,7 @@ async def test_a_host_that_vanishes_while_it_owes_an_answer_is_noticed_within_a_
     with socket.create_server(("127.0.0.1", 0)) as listening:
         frames = await connect(Address("127.0.0.1", listening.getsockname()[1]), connect_timeout_s=1)
         with frames:
+            assert isinstance(frames._socket, socket.socket)
             idle_s, between_s, probes = (frames._socket.getsockopt(socket.IPPROTO_TCP, each) for each in options)
             assert frames._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert idle_s + between_s * probes < 60
