@@ -103,7 +103,8 @@ async def connect(address: Address, *, connect_timeout_s: float, budget: Budget 
         except OSError:
             stream.socket.close()  # it was reset before anybody looked
             raise
-    except (OSError, trio.TooSlowError) as wrong:
+    except (OSError, trio.TooSlowError, ValueError) as wrong:
+        # ValueError: brokers may tell a host that no name can be, such as one of a single dot.
         raise BrokerUnavailable(f"{address}: {_reason(wrong)}") from wrong
 
 
