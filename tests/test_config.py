@@ -247,6 +247,9 @@ def test_the_places_of_the_rack_keep_their_order() -> None:
         RackPlace("env", "ZONE"),
     )
     assert parse("rack-from", "none") == ()
+    assert parse("rack-from", "kubernetes:topology.k8s.aws/zone-id") == (
+        RackPlace("kubernetes", "topology.k8s.aws/zone-id"),
+    )
 
 
 def test_places_read_back_as_they_are_shown() -> None:
@@ -267,7 +270,9 @@ def test_places_read_back_as_they_are_shown() -> None:
         "env:1",
         "file:",
         "zone",
-        "kubernetes:x",
+        "kubernetes:",
+        "kubernetes:a b",
+        "kubernetes:/x",
         "none,kubernetes",
         "env:A,",
         "env:A,env:A",

@@ -31,7 +31,7 @@ def add_to(commands: Commands) -> None:
         metavar="N",
         help=f"how long to read, both ways together [default: {_SECONDS:g}]",
     )
-    add_flags(parser, ["upstream"])
+    add_flags(parser, ["upstream", "routing"])
     parser.set_defaults(run=_run)
 
 

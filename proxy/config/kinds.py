@@ -32,7 +32,11 @@ __all__ = [
 
 _UNITS_S: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS_BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLACES: Final = {
+    "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+    "file": re.compile(r".+"),
+    "kubernetes": re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?"),
+}
 _LONGEST_RACK: Final = 255
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 
@@ -122,15 +126,15 @@ class RackPlace:
 
     kind: Literal["env", "file", "kubernetes"]
     name: str = ""
-    """The variable, or the file's path; the node's label in Kubernetes needs none."""
+    """The variable, the file's path, or the label of the node in Kubernetes where it is not the usual one."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``env:NAME``, ``file:PATH`` or ``kubernetes``; raises ValueError for anything else."""
+        """``env:NAME``, ``file:PATH`` or ``kubernetes[:LABEL]``; raises ValueError for anything else."""
         kind, _, name = text.partition(":")
-        if text == "kubernetes" or (kind == "file" and name) or (kind == "env" and _VARIABLE.fullmatch(name)):
+        if text == "kubernetes" or (kind in _PLACES and _PLACES[kind].fullmatch(name)):
             return cls(cast(Any, kind), name)
-        raise ValueError(f"{text!r} is neither env:NAME nor file:PATH nor kubernetes")
+        raise ValueError(f"{text!r} is neither env:NAME nor file:PATH nor kubernetes[:LABEL]")
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.name else self.kind
@@ -251,7 +255,7 @@ RACK: Final = Kind(
 )
 RACK_PLACES: Final = Kind(
     _rack_places,
-    "env:NAME, file:PATH or kubernetes, several with commas and each once, or none alone",
+    "env:NAME, file:PATH, kubernetes or kubernetes:LABEL, several with commas and each once, or none alone",
     lambda v: ",".join(map(str, v)) or "none",
 )
 TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")

@@ -80,13 +80,13 @@ def zone_of_file(text: str) -> str:
     return rack_name("".join(lines))
 
 
-def zone_of_node(body: bytes) -> str:
+def zone_of_node(body: bytes, label: str = ZONE_LABEL) -> str:
     """The rack in what the Kubernetes API tells of a node; raises ValueError: says why there is none."""
     try:
         labels: Any = json.loads(body)["metadata"].get("labels") or {}
-        zone = labels.get(ZONE_LABEL)
+        zone = labels.get(label)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError("what it answers is no node") from None
     if not isinstance(zone, str):
-        raise ValueError(f"the node has no label {ZONE_LABEL}")
+        raise ValueError(f"the node has no label {label}")
     return rack_name(zone)

@@ -73,7 +73,7 @@ def _introduction(stage: Stage, each_s: float) -> str:
         f" the others none.\n"
         f"The reader is {CLIENT}, which names every partition in every fetch. It reads for"
         f" {each_s:.0f} s each way.\n"
-        f"Each broker is in a rack of its own, with a replica of everything; the reader knows of no racks.\n"
+        f"Each broker is in a rack of its own, and has all records; the reader knows of no racks.\n"
         f"Counted {stage.counted}, fetches only:\n"
     )
 

@@ -1,7 +1,7 @@
 """The demo's stage on real brokers: Apache Kafka from Maven Central, three brokers on loopback, behind a tap.
 
-Small heaps, a replica of each partition in each of three racks, nothing kept: what the brokers write goes into a
-folder that is removed at the end. The jars stay, in the user's cache folder.
+Small heaps, a replica of each busy partition in each rack, nothing kept: what the brokers write goes into a folder
+that is removed at the end. The jars stay, in the user's cache folder.
 """
 
 import os
@@ -20,6 +20,7 @@ import trio
 from proxy.demo.batches import encode_batch
 from proxy.demo.client import Connection, connect
 from proxy.demo.costs import Cost
+from proxy.demo.messages import encode_request, read_response
 from proxy.demo.processes import DemoFailed, free_ports, serves, started
 from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, record
 from proxy.demo.tap import Tap, tap
@@ -29,6 +30,8 @@ __all__ = ["VERSIONS", "kafka_stage"]
 VERSIONS: Final[Mapping[str, str]] = {"3": "3.9.2", "4": "4.3.1"}
 _JAVA: Final = 17
 _RACKS: Final = "abc"
+_REASSIGN: Final = (45, 0)
+"""AlterPartitionReassignments: its API key, and the version that is spoken."""
 _CLUSTER_ID: Final = "c2lkZWZldGNoLWRlbW8hIQ"
 _START_S: Final = 60.0
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx320m")
@@ -200,7 +203,10 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
             (created,) = (await connection.call("create_topics", 7, request)).topics
             if created.error_code:
                 raise DemoFailed(f"Kafka did not create the topic: {created.error_message}")
-            while (leaders := await _leaders(connection)) is None:
+            while await _leaders(connection) is None:
+                await trio.sleep(0.2)
+            await _replicate(connection)
+            while (leaders := await _leaders(connection, replicas=len(_RACKS))) is None:
                 await trio.sleep(0.2)
             return leaders
     logs = [line for log in sorted(home.glob("*/log")) for line in log.read_text(errors="replace").splitlines()]
@@ -208,19 +214,36 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
 
 
 def _assignments() -> list[dict[str, Any]]:
-    """Each broker leads a third of the partitions, busy ones among them, and follows in all others."""
-    nodes = range(len(_RACKS))
-    return [
-        {"partition_index": index, "broker_ids": [(index + each) % len(nodes) + 1 for each in nodes]}
-        for index in range(PARTITIONS)
-    ]
+    """Each broker has a third of the partitions, busy ones among them."""
+    return [{"partition_index": index, "broker_ids": _replicas(index)[:1]} for index in range(PARTITIONS)]
 
 
-async def _leaders(connection: Connection) -> dict[int, tuple[str, list[int]]] | None:
-    """None while a partition has no leader."""
+def _replicas(index: int) -> list[int]:
+    nodes = len(_RACKS)
+    return [(index + each) % nodes + 1 for each in range(nodes)]
+
+
+async def _replicate(connection: Connection) -> None:
+    """Give busy partitions a replica in each rack; thousands of them would take Kafka a while to make."""
+    partitions = [{"partition_index": index, "replicas": _replicas(index)} for index in busy()]
+    request = {"timeout": 30_000, "topics": [{"name": TOPIC, "partitions": partitions}]}
+    await connection.send_frame(encode_request(*_REASSIGN, 0, "sidefetch-demo", request))
+    answer = await connection.receive_frame()
+    if answer is None:
+        raise DemoFailed("Kafka hung up when asked to replicate the topic")
+    _, told = read_response(*_REASSIGN, answer)
+    if told.error_code or any(each.error_code for topic in told.responses for each in topic.partitions):
+        raise DemoFailed(f"Kafka did not replicate the topic: {told}")
+
+
+async def _leaders(connection: Connection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
+    """None while a partition has no leader, or a busy one too few *replicas* in sync."""
     told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
     (topic,) = told.topics
     if len(topic.partitions) < PARTITIONS or any(partition.error_code for partition in topic.partitions):
+        return None
+    at_work = [partition for partition in topic.partitions if partition.partition_index in busy()]
+    if any(len(partition.isr_nodes) < replicas for partition in at_work):
         return None
     leader_of = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     return {

@@ -21,7 +21,7 @@ BUSY: Final = 10
 EVERY_S: Final = 0.2
 """Between two records of a busy partition."""
 OWN_RACK: Final = "b"
-"""Where the reader and Sidefetch are; the brokers are in racks a, b and c, with a replica of everything in each."""
+"""Where the reader and Sidefetch are; the brokers are in racks a, b and c, and each has all records."""
 _VALUE_BYTES: Final = 100
 
 

@@ -1,6 +1,7 @@
 """``sidefetch try``: the user's own topic, read both ways. Nothing is written, and no group is joined."""
 
 import io
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ import attrs
 import trio
 
 from proxy.config import Address, Config, LogConfig, PortRange
+from proxy.config.rack import RackFound
 from proxy.demo.client import connect
 from proxy.demo.costs import Cost, Table, count, verdict
 from proxy.demo.demo import CLIENT, until_ended, watch
@@ -17,6 +19,8 @@ from proxy.demo.processes import DemoFailed, free_ports, reader, serves
 from proxy.errors import ErrorCode
 from proxy.net.app import Proxy
 from proxy.net.logs import Log
+from proxy.net.rack import find_rack
+from proxy.relay.traffic import Traffic
 from proxy.trace import FetchRecord, Record
 
 __all__ = ["trial"]
@@ -48,14 +52,30 @@ async def _trial(config: Config, topic: str, seconds: float) -> int:
     table.head()
     async with reader(bootstrap, topic, partitions) as heard:
         direct = await watch("directly", heard, lambda: heard.cost, seconds / 2, table)
-    bill = _Bill()
-    async with _sidefetch(config, bill) as address, reader(address, topic, partitions) as heard:
+    bill, rack = _Bill(), await find_rack(config.routing, os.environ)
+    async with (
+        _sidefetch(config, bill, rack.rack) as (address, traffic),
+        reader(address, topic, partitions) as heard,
+    ):
         through = await watch("through Sidefetch", heard, lambda: bill.cost, seconds / 2, table)
     table.say("")
     table.say(verdict(direct, through))
+    if through.records:
+        table.say(_closest(rack, traffic))
     if not (direct.records or through.records):
         table.say("No records came in either time: what is compared is the cost of waiting for some.")
     return 0
+
+
+def _closest(found: RackFound, traffic: Traffic) -> str:
+    """Where the records came from that were read through Sidefetch."""
+    if found.rack is None:
+        why = (
+            f"the rack was {found.how}" if found.how else "which rack this is in is not known; see sidefetch check"
+        )
+        return f"Leaders were read both ways ({why})."
+    share = 100 * traffic.total(lambda source: source.crossed is False) // max(1, traffic.total())
+    return f"{share} % of the bytes of records came from rack {found.rack}, where this is (by {found.how})."
 
 
 async def _look(bootstrap: str, topic: str, timeout_s: float) -> int:
@@ -97,8 +117,11 @@ class _Bill:
 
 
 @asynccontextmanager
-async def _sidefetch(config: Config, bill: _Bill) -> AsyncIterator[str]:
-    """Run Sidefetch in this process, on ports of its own, with its log kept back unless it fails."""
+async def _sidefetch(config: Config, bill: _Bill, rack: str | None) -> AsyncIterator[tuple[str, Traffic]]:
+    """Run Sidefetch in this process, on ports of its own, with its log kept back unless it fails.
+
+    Gives the address to read through, and what Sidefetch counts of it.
+    """
     port = free_ports(1 + _BROKER_PORTS)
     address = f"127.0.0.1:{port}"
     downstream = attrs.evolve(
@@ -109,7 +132,7 @@ async def _sidefetch(config: Config, bill: _Bill) -> AsyncIterator[str]:
     )
     said = io.StringIO()
     ours = attrs.evolve(config, downstream=downstream, log=LogConfig(), grace_s=1.0)
-    proxy = Proxy(ours, Log(ours.log.format, ours.log.level, said), bill.observe)
+    proxy = Proxy(ours, Log(ours.log.format, ours.log.level, said), bill.observe, rack=rack)
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)
         with trio.move_on_after(_START_S):
@@ -118,5 +141,5 @@ async def _sidefetch(config: Config, bill: _Bill) -> AsyncIterator[str]:
         if not await serves(address):
             sys.stderr.write(said.getvalue())
             raise DemoFailed("Sidefetch does not serve")
-        yield address
+        yield address, proxy.traffic
         nursery.cancel_scope.cancel()  # its sessions with the brokers are closed all the same

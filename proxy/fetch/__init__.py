@@ -15,6 +15,9 @@
 and whose silence may be taken for its word. Records that a client cannot read are converted on their way out
 (``converting``); what it would never see, such as the end of a transaction, ``Wanted`` skips on its behalf.
 
+A client with a session names only what has changed in its requests. ``ClientSessions`` gives the reader the whole,
+and shapes the answer: what the client was not told yet.
+
 ``Wanted`` and ``Sheet`` keep one table each for a client connection. A fetch that repeats the last one but for a
 few offsets costs a comparison of bytes and those few partitions.
 """

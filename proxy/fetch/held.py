@@ -1,6 +1,6 @@
 """What readers have brought and the client has not been given yet."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
@@ -32,6 +32,9 @@ class Held:
 
     def __len__(self) -> int:
         return len(self._spans)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._spans)
 
     @property
     def oldest_s(self) -> float:

@@ -8,6 +8,7 @@ from proxy.fetch.heat import Heat, Parks
 from proxy.fetch.held import Held
 from proxy.fetch.lane import Lane
 from proxy.fetch.routes import Source
+from proxy.fetch.topology import Topology
 from proxy.wire.fetch import Ask, Key, PartitionReply
 
 __all__ = ["Lanes", "Pair"]
@@ -90,6 +91,16 @@ class Lanes:
     def made_anew(self, keys: Iterable[Key]) -> None:
         """The topics of these are others, though they may be called the same: what was brought is not theirs."""
         self.held.forget(keys)
+
+    def outdated(self, before: Topology, now: Topology) -> bool:
+        """Forget what was brought of partitions that have another leader since; whether that is anything.
+
+        Answers wait here for those of other brokers. Meanwhile an election may have cut off what they tell.
+        """
+        outdated = [key for key in self.held if before.led(key) != now.led(key)]
+        self.held.forget(outdated)
+        self.changed(outdated)
+        return bool(outdated)
 
     def brought(self, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
         """A broker has answered *ask* with records."""

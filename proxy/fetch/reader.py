@@ -82,7 +82,7 @@ class Reader:
         self._topology = topology
         context = self._reading.sessions.open(self._reading.policy.read_as(request), self._node_id, now_s)
         longest_s = _DRAINING_WAIT_S if self._waits.is_draining else float("inf")
-        rack = request.options.rack_id or self._reading.rack
+        rack = request.options.rack_id or self._reading.told_rack
         exchange = Exchange(context.request, now_s, longest_s, rack, context=context)
         self._exchange = exchange
         if not context.request.sections:
@@ -114,8 +114,8 @@ class Reader:
 
     def told(self, topology: Topology, now_s: float) -> list[Command]:
         """The topology was refreshed."""
-        self._topology = topology
-        return self._moved(self._resolved(now_s), now_s)
+        before, self._topology = self._topology, topology
+        return self._moved(self._told(before, now_s), now_s)
 
     def converted(self, now_s: float) -> list[Command]:
         """What was to be converted has been begun."""
@@ -262,6 +262,12 @@ class Reader:
             elif lane.id.source != self._routes.home:
                 yield CloseLane(lane.id, "nothing is read there any more", is_fault=False)
                 lane.lost()
+
+    def _told(self, before: Topology, now_s: float) -> Iterator[Command]:
+        outdated = self._lanes.outdated(before, self._topology)
+        if outdated and self._exchange is not None and isinstance(self._stage, Asking):
+            yield from self._find_homes(now_s)
+        yield from self._resolved(now_s)
 
     def _resolved(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange

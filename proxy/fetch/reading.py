@@ -30,3 +30,8 @@ class Reading:
     seen: Seen = attrs.field(factory=Seen)
     sessions: ClientSessions = attrs.field(factory=lambda: ClientSessions(0, int))
     """Those that clients have with Sidefetch."""
+
+    @property
+    def told_rack(self) -> str:
+        """What brokers are told of where we are: nothing where leaders are to be read."""
+        return "" if self.selector is Selector.LEADER else self.rack

@@ -7,7 +7,7 @@ from uuid import UUID
 import attrs
 
 from proxy.errors import ErrorCode
-from proxy.wire.fetch import UNKNOWN, Topic, TopicId
+from proxy.wire.fetch import UNKNOWN, Key, Topic, TopicId
 
 __all__ = ["NO_LEADER", "NO_TOPIC_ID", "Broker", "BrokerId", "Leader", "Replicas", "TopicInfo", "Topology"]
 
@@ -75,6 +75,11 @@ class Topology:
 
     def topic(self, topic: Topic) -> TopicInfo | None:
         return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
+
+    def led(self, key: Key) -> tuple[TopicId | None, Leader | None] | None:
+        """Which topic it is of, and who leads it; None if the topic is not known."""
+        info = self.topic(key.topic)
+        return None if info is None else (info.topic_id, info.leaders.get(key.partition))
 
     def name_of(self, topic: Topic) -> str:
         """For people: what a topic is called, or its id where that is not known."""

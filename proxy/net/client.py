@@ -343,7 +343,7 @@ class ClientConnection:
         with trio.CancelScope() as scope:
             opened = _OpenLink(frames, Outbox(frames), scope)
             self._links[link] = opened
-            frames.on_large_frame = partial(self._handle, LinkAnswering(link))
+            frames.on_large_frame = partial(self._link_answering, link, opened)
             self._handle(LinkOpened(link, ranges))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._pump_link, opened)
@@ -374,9 +374,11 @@ class ClientConnection:
         try:
             while frames := await opened.frames.receive():
                 for frame in frames:
-                    self._handle(LinkFrame(link, frame))
                     if self._links.get(link) is not opened:
-                        return  # closed for what it said; the rest of it is not for the link that follows
+                        # Closed for what it said, or while this was on its way to us: a cancelled task that was
+                        # woken before goes on to its next checkpoint. It is not for the link that follows.
+                        return
+                    self._handle(LinkFrame(link, frame))
                 # What they are views of counts until nobody holds them.
                 frames.clear()
                 del frame
@@ -384,6 +386,10 @@ class ClientConnection:
                 await self._outbox.drained()
         except (OSError, MalformedFrame):
             pass  # it is lost, and the relay is told so
+
+    def _link_answering(self, link: Link, opened: _OpenLink) -> None:
+        if self._links.get(link) is opened:
+            self._handle(LinkAnswering(link))
 
     async def _pump_link(self, opened: _OpenLink) -> None:
         try:

@@ -28,7 +28,7 @@ _OR_GIVE: Final = "give --rack, or another place by --rack-from"
 
 
 def zone_of_this_node(
-    environ: Mapping[str, str], timeout_s: float, account: Path = SERVICE_ACCOUNT
+    environ: Mapping[str, str], timeout_s: float, account: Path = SERVICE_ACCOUNT, label: str = ZONE_LABEL
 ) -> tuple[str, str]:
     """The zone of the node, and the node's name.
 
@@ -48,7 +48,7 @@ def zone_of_this_node(
     )
     request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        return zone_of_node(_body(request, tls, timeout_s)), node
+        return zone_of_node(_body(request, tls, timeout_s), label), node
     except HTTPError as refused:
         refused.close()
         raise NotTold(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
@@ -57,7 +57,7 @@ def zone_of_this_node(
     except (OSError, http.client.HTTPException) as broken:
         raise NotTold(f"the API at {authority} broke off: {type(broken).__name__}", _OR_GIVE) from None
     except ValueError as wrong:
-        raise NotTold(f"node {node}: {wrong}", f"label the node with {ZONE_LABEL}, or {_OR_GIVE}") from None
+        raise NotTold(f"node {node}: {wrong}", f"label the node with {label}, or {_OR_GIVE}") from None
 
 
 def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:

@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from proxy.config import RackPlace, RoutingConfig
-from proxy.config.rack import Miss, NotTold, RackFound, rack_name, zone_of_file
+from proxy.config.rack import ZONE_LABEL, Miss, NotTold, RackFound, rack_name, zone_of_file
 from proxy.fetch.topology import Topology
 from proxy.net.logs import Log
 
@@ -64,7 +64,7 @@ def _asked(place: RackPlace, environ: Mapping[str, str], account: Path | None) -
     """What one place tells, in a thread; raises NotTold."""
     if place.kind == "env":
         return _from_variable(place, environ)
-    return _from_file(place) if place.kind == "file" else _from_kubernetes(environ, account)
+    return _from_file(place) if place.kind == "file" else _from_kubernetes(place, environ, account)
 
 
 def _from_variable(place: RackPlace, environ: Mapping[str, str]) -> Told:
@@ -95,11 +95,12 @@ def _from_file(place: RackPlace) -> Told:
         raise NotTold(str(wrong), remedy) from None
 
 
-def _from_kubernetes(environ: Mapping[str, str], account: Path | None) -> Told:
+def _from_kubernetes(place: RackPlace, environ: Mapping[str, str], account: Path | None) -> Told:
     from proxy.net import kubernetes  # its libraries take memory, and few need them
 
-    zone, node = kubernetes.zone_of_this_node(environ, _STEP_S, account or kubernetes.SERVICE_ACCOUNT)
-    return zone, f"kubernetes: node {node}"
+    account = account or kubernetes.SERVICE_ACCOUNT
+    zone, node = kubernetes.zone_of_this_node(environ, _STEP_S, account, place.name or ZONE_LABEL)
+    return zone, f"{place}: node {node}"
 
 
 def tell_rack(found: RackFound, log: Log) -> None:

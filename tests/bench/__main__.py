@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import (
+    client_sessions,
+    closest,
     conversion,
     convert,
     idle,
@@ -31,10 +33,12 @@ _CASES: Final = {
     "patience-moving": patience_moving.run,
     "patience-wake": patience_wake.run,
     "patience-memory": patience_memory.run,
+    "closest-wake": closest.run_wake,
+    "closest-idle": closest.run_idle,
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
-_WITHOUT_BROKERS: Final = {"convert": convert.run}
+_WITHOUT_BROKERS: Final = {"client-sessions": client_sessions.run, "convert": convert.run}
 _NAMES: Final = (*_WITHOUT_BROKERS, *_CASES)
 _ROOT: Final = Path(__file__).parents[2]
 

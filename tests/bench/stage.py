@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ __all__ = [
     "NODE",
     "address_of",
     "brokers",
+    "create_missing_topics",
     "create_topics",
     "fill",
     "haproxy",
@@ -58,8 +59,8 @@ def brokers() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-def create_topics(cluster: KafkaCluster, topics: Mapping[str, int]) -> None:
-    """Topics and how many partitions each, led by ``NODE``; returns when that answers for all of them."""
+def create_topics(cluster: KafkaCluster, topics: Mapping[str, int], *, replicas: Sequence[int] = (NODE,)) -> None:
+    """Topics and how many partitions each, led by the first of *replicas*; returns when that answers for all."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     config = {
         # 10,000 partitions would otherwise map 200 GB.
@@ -68,14 +69,14 @@ def create_topics(cluster: KafkaCluster, topics: Mapping[str, int]) -> None:
         "message.timestamp.after.max.ms": str((1 << 63) - 1),
     }
     new = [
-        NewTopic(name, num_partitions=count, replica_assignment=[[NODE]] * count, config=config)
+        NewTopic(name, num_partitions=count, replica_assignment=[list(replicas)] * count, config=config)
         for name, count in topics.items()
     ]
     for first in range(0, len(new), _TOPICS_AT_ONCE):
         for done in client.create_topics(new[first : first + _TOPICS_AT_ONCE], request_timeout=60).values():
             done.result()
     # Metadata tells of a leader before that has made all of its logs, so it is asked for each.
-    job = Job(cluster.brokers[NODE].address, topics, max_wait_ms=0)
+    job = Job(cluster.brokers[replicas[0]].address, topics, max_wait_ms=0)
     deadline = time.monotonic() + 120
     while not _all_led(job):
         assert time.monotonic() < deadline, "topics are not led in time"
@@ -87,12 +88,19 @@ def idle_topics(cluster: KafkaCluster, partitions: int) -> dict[str, int]:
 
     They are empty until a case writes to them, so cases that read from the beginning come first.
     """
-    client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     wanted = dict.fromkeys((f"idle-{number:03}" for number in range(partitions // _PER_TOPIC)), _PER_TOPIC)
-    known = client.list_topics(timeout=30).topics
-    if missing := {name: count for name, count in wanted.items() if name not in known}:
-        create_topics(cluster, missing)
+    create_missing_topics(cluster, wanted)
     return wanted
+
+
+def create_missing_topics(
+    cluster: KafkaCluster, topics: Mapping[str, int], *, replicas: Sequence[int] = (NODE,)
+) -> None:
+    """As ``create_topics``, of those that are not there yet."""
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    known = client.list_topics(timeout=30).topics
+    if missing := {name: count for name, count in topics.items() if name not in known}:
+        create_topics(cluster, missing, replicas=replicas)
 
 
 def _all_led(job: Job) -> bool:

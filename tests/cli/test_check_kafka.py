@@ -66,3 +66,17 @@ def test_a_rack_that_no_broker_has_is_warned_of(kafka4: KafkaCluster) -> None:
     assert done.returncode == 0
     (warned,) = [line for line in findings(done, "warning") if "loopback" not in line and "among" not in line]
     assert warned.startswith("NO BROKER IS IN RACK eu-1a, where this is: their racks are a, b, c.")
+
+
+def test_brokers_that_choose_no_replica_are_told_with_the_remedy() -> None:
+    with KafkaCluster("4.3.1", settings={"replica.selector.class": None}) as cluster:
+        theirs = check(cluster.bootstrap, "--rack", "b")
+        ours = check(cluster.bootstrap, "--rack", "b", "--replica-selector", "rack-aware")
+
+    (warned,) = [line for line in findings(theirs, "warning") if "replica.selector.class" in line]
+    assert warned.startswith("no closest replica is chosen by nodes 1, 2, 3 (no replica.selector.class)")
+    assert "Remedy: --replica-selector rack-aware" in warned
+    assert not [line for line in findings(ours, "warning") if "replica" in line]
+    assert "reads go to replicas in rack b where one is in sync, whatever brokers say (rack-aware)" in findings(
+        ours, "ok"
+    )

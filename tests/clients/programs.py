@@ -81,14 +81,19 @@ def _librdkafka() -> list[str]:
     return _python("old_librdkafka", str(libraries / "confluent_kafka" / ".libs"))
 
 
-def _sarama(version: str) -> list[str]:
+def _go(program: str, *arguments: str) -> list[str]:
     require("go")
-    sources = _HERE / "go"
+    module = _HERE / "go"
+    sources = [
+        *sorted(module.glob("go.*")),
+        *sorted(module.glob("talk/*.go")),
+        *sorted(module.glob(f"{program}/*.go")),
+    ]
 
     def build(folder: Path) -> None:
-        run(["go", "build", "-o", str(folder / "sarama"), "."], timeout_s=300, cwd=sources)
+        run(["go", "build", "-o", str(folder / program), f"./{program}"], timeout_s=300, cwd=module)
 
-    return [str(kept("sarama-1.19.0", sorted(sources.iterdir()), build) / "sarama"), version]
+    return [str(kept(program, sources, build) / program), *arguments]
 
 
 CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
@@ -97,6 +102,7 @@ CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "librdkafka": lambda: _python("librdkafka"),
     "kafkajs": cache(_node),
     "java": cache(_java),
+    "franz-go": cache(partial(_go, "franz")),
 }
 """Those that Kafka 4 serves, by name."""
 
@@ -108,9 +114,9 @@ OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "kafka-python-1.4.7-as-0.8.2": cache(partial(_kafka_python, "0.8.2")),
     "kafka-python-1.4.7-as-0.9": cache(partial(_kafka_python, "0.9")),
     "kafka-python-1.4.7-as-0.10": cache(partial(_kafka_python, "0.10")),
-    "sarama-1.19.0-as-0.8.2": cache(partial(_sarama, "0.8.2.0")),
-    "sarama-1.19.0-as-0.9": cache(partial(_sarama, "0.9.0.0")),
-    "sarama-1.19.0-as-0.10.2": cache(partial(_sarama, "0.10.2.0")),
+    "sarama-1.19.0-as-0.8.2": cache(partial(_go, "sarama", "0.8.2.0")),
+    "sarama-1.19.0-as-0.9": cache(partial(_go, "sarama", "0.9.0.0")),
+    "sarama-1.19.0-as-0.10.2": cache(partial(_go, "sarama", "0.10.2.0")),
     "librdkafka-0.11.6": cache(_librdkafka),
 }
 """Those that were made for brokers before 1.0."""

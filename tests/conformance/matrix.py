@@ -51,6 +51,7 @@ MATRIX: Final = (
     Entry("Java 0.9.0.1", "java-0.9.0.1", 0),
     Entry("Java 0.10.2.2", "java-0.10.2.2", 1),
     Entry("Java 0.11.0.3", "java-0.11.0.3", 2),
+    Entry("Java 2.0.1", "java-2.0.1", 2),
     Entry(
         "kafka-python 1.4.7 as 0.8.1",
         "kafka-python-1.4.7-as-0.8.1",
@@ -68,5 +69,6 @@ MATRIX: Final = (
     Entry("librdkafka 0.11.6", "librdkafka-0.11.6", 2),
     # It brings no other codecs; whoever wants them adds them.
     Entry("KafkaJS 2.2.4", "kafkajs", 2, reads=_PLAIN, reads_on_39=_PLAIN, writes=_PLAIN, makes_topics=True),
+    Entry("franz-go 1.16.1", "franz-go", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
     Entry("confluent-kafka, newest", "librdkafka", 2, reads_on_39=CODECS, writes=CODECS, makes_topics=True),
 )

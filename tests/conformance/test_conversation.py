@@ -23,7 +23,7 @@ from tests.sidefetch import Sidefetch
 pytestmark = pytest.mark.kafka
 
 ALLOWED: Final = {
-    "session_id": "a session is a broker's to grant or refuse; Sidefetch grants none",
+    "session_id": "a number of the side's own; test_client_sessions looks at what is told in sessions",
     "throttle_time": "tells what happened, not what was asked",
     "node_endpoints": "brokers are elsewhere through Sidefetch; test_addresses looks at these",
 }

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trio
 
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from tests.commands import started
@@ -16,6 +17,13 @@ WAYS = ("directly", "through Sidefetch")
 def table(lines: list[str], way: str) -> list[str]:
     """The last row of a way to read."""
     return [line for line in lines if line.strip().startswith(way)][-1].split()
+
+
+def own_rack_percent(lines: list[str]) -> list[int]:
+    """How much came from the reader's rack, in either way."""
+    start = lines.index("Bytes of records, by the rack that they came from (the reader is in rack b):") + 2
+    assert re.split(" {2,}", lines[start].strip()) == ["rack a", "rack b", "rack c", "from rack b"]
+    return [int(table(lines[start:], way)[-2]) for way in WAYS]
 
 
 async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
@@ -35,10 +43,9 @@ async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
     direct, through = (table(shown_rows, way) for way in WAYS)
     assert int(direct[-1]) > 10  # records
     assert int(through[-1]) > 10
-    by_rack = demo.lines.index("Bytes of records, by the rack that they came from (the reader is in rack b):") + 2
-    assert re.split(" {2,}", demo.lines[by_rack].strip()) == ["rack a", "rack b", "rack c", "from rack b"]
-    shares = [int(table(demo.lines[by_rack:], way)[-2]) for way in WAYS]
-    assert 10 <= shares[0] <= 60
+    directly, through_sidefetch = own_rack_percent(demo.lines)
+    assert 10 <= directly <= 60
+    assert through_sidefetch == 100
     assert await demo.left_running() == []
 
 
@@ -65,6 +72,9 @@ async def test_the_demo_shows_the_same_on_real_brokers(version: str) -> None:
     assert code == 0, demo.output
     assert f"Apache Kafka {version}." in demo.output
     assert "times fewer bytes" in demo.output
+    directly, through = own_rack_percent(demo.lines)
+    assert directly <= 60
+    assert through >= 90
     assert re.fullmatch(r"  reading through Sidefetch +reads \d+ messages", demo.lines[-1])
     assert await demo.left_running() == []
 
@@ -102,6 +112,33 @@ async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: 
     assert not cluster.groups.groups
     assert not {key for key, _ in counted.requests} & {0, 8, 11, 19, 20}
     assert await trial.left_running() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--rack", "b"], "100 % of the bytes of records came from rack b, where this is (by --rack)."),
+        (["--rack", "b", "--replica-selector", "leader"], "0 % of the bytes of records came from rack b,"),
+        ([], "Leaders were read both ways (which rack this is in is not known; see sidefetch check)."),
+    ],
+)
+async def test_try_says_which_rack_the_records_came_from(options: list[str], told: str) -> None:
+    async with embedded_cluster(is_rack_aware=True) as cluster, trio.open_nursery() as nursery:
+        cluster.create_topic("busy", assignment=[[1, 2, 3]])
+
+        async def feed() -> None:
+            while True:
+                cluster.append("busy", 0, [b"record"])
+                await trio.sleep(0.05)
+
+        nursery.start_soon(feed)
+        arguments = ["--bootstrap-servers", cluster.bootstrap, "--topic", "busy", "--seconds", "3"]
+        async with started("try", *arguments, *options) as trial:
+            code = await trial.end()
+        nursery.cancel_scope.cancel()
+
+    assert code == 0, trial.output
+    assert trial.lines[-1].startswith(told)
 
 
 async def test_try_refuses_an_unknown_topic_in_a_sentence(cluster: EmbeddedCluster) -> None:

@@ -28,7 +28,7 @@ from proxy.wire.fetch import (
 from proxy.wire.headers import RequestHeader, read_request_header
 from tests.pieces import joined
 
-__all__ = ["Connection", "Desk", "fetch_of", "wanted_of"]
+__all__ = ["Connection", "Desk", "asked_by", "fetch_of", "read", "wanted_of"]
 
 _SIZE_BYTES = 4
 _OPTIONS = FetchOptions(500, 1)
@@ -62,7 +62,7 @@ class Connection:
         offsets: Mapping[Key, tuple[int, int, int]],
         news: Sequence[tuple[Topic, PartitionReply]],
     ) -> FetchResponse:
-        """*offsets* of all that the client may be told of, as brokers know them now."""
+        """*offsets* as brokers tell them now; of the others they tell none."""
         request = context.request
         layout = request_layout(request.version)
         asker = Asker(BrokerId(1), layout.by_id, may_read_followers=False)
@@ -72,12 +72,11 @@ class Connection:
             self.sheet = Sheet(response_layout(request.version), committed=committed)
             reshaped = frozenset(range(len(request.sections)))
         self.sheet.reshape(layout, request.sections, reshaped)
-        for section in request.sections:
-            rows = self.sheet.rows(section.topic)
+        for (topic, _), rows in self.sheet._rows.items():
             for partition, index in rows.index_of.items():
-                known = offsets[Key(section.topic, partition)]
-                if self.sheet.layout.quiet_offsets(rows.quiet, index) != known:
-                    self.sheet.learn(section.topic, PartitionReply(partition, 0, *known))
+                known = offsets.get(Key(topic, partition))
+                if known is not None and self.sheet.layout.quiet_offsets(rows.quiet, index) != known:
+                    self.sheet.learn(topic, PartitionReply(partition, 0, *known))
         exchange = Exchange(request, 0.0, context=context)
         for topic, reply in news:
             exchange.add(topic, reply)
@@ -131,9 +130,14 @@ class Desk:
 
 def wanted_of(context: Context) -> dict[Key, Ask]:
     """What is read for a fetch, in order."""
-    layout = request_layout(context.request.version)
+    return asked_by(context.request)
+
+
+def asked_by(request: FetchRequest) -> dict[Key, Ask]:
+    """What a fetch names, in order."""
+    layout = request_layout(request.version)
     return {
         Key(section.topic, fields[0]): layout.ask(fields)
-        for section in context.request.sections
+        for section in request.sections
         for fields in layout.entry.iter_unpack(section.entries)
     }

@@ -4,8 +4,10 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+import attrs
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -15,18 +17,28 @@ from kio.schema.alter_partition_reassignments.v0.request import (
     ReassignableTopic,
 )
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32
+from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from tests.kafka.ask import ask
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record, known_records
 
-__all__ = ["Admin", "eventually", "unique"]
+__all__ = ["Admin", "Log", "eventually", "unique"]
 
 _numbers = itertools.count(1)
+_TOPIC, _BROKER = 2, 4
+"""Kinds of what can be configured."""
+_THROTTLED_RATE = "follower.replication.throttled.rate"
+_THROTTLED_REPLICAS = "follower.replication.throttled.replicas"
 
 
 def unique(prefix: str) -> str:
@@ -41,6 +53,14 @@ def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30.0
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         time.sleep(0.1)
+
+
+@attrs.frozen
+class Log:
+    """One replica's."""
+
+    start: int
+    high_watermark: int
 
 
 class Admin:
@@ -94,20 +114,72 @@ class Admin:
         """Node id of the leader of each partition that has one, as the first running broker knows them."""
         return self._leaders_seen(topic)[0]
 
+    def wait_led(self, topic: str, node_id: int) -> None:
+        """Return when *node_id* leads all partitions of *topic*."""
+        eventually(lambda: set(self.leaders(topic).values()) == {node_id}, f"{topic} led by {node_id}")
+
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make *node_id*, one of the partition's replicas and in sync, its leader."""
         (found,) = (each for each in self._metadata(self._running()[0], topic) if each.partition_index == partition)
         assert node_id in found.replica_nodes, f"{topic}-{partition} has replicas {found.replica_nodes}"
-        order = (BrokerId(node_id), *(BrokerId(node) for node in found.replica_nodes if node != node_id))
-        replicas = ReassignablePartition(partition_index=i32(partition), replicas=order)
-        topics = (ReassignableTopic(name=TopicName(topic), partitions=(replicas,)),)
-        self._expect_ok(ask(self._running()[0], AlterPartitionReassignmentsRequest(topics=topics)))
+        others = [node for node in found.replica_nodes if node != node_id]
+        self._order_replicas(topic, {partition: [node_id, *others]})
         these = (TopicPartitions(topic=TopicName(topic), partitions=(i32(partition),)),)
         self._expect_ok(ask(self._running()[0], ElectLeadersRequest(election_type=i8(0), topic_partitions=these)))
         eventually(
             lambda: all(found.get(partition) == node_id for found in self._leaders_seen(topic)),
             f"{topic}-{partition} led by {node_id}",
         )
+
+    def reassign(self, topic: str, assignment: Sequence[Sequence[int]]) -> None:
+        """Give each partition these replicas; return when they hold all and every broker knows them, in sync."""
+        self._order_replicas(topic, dict(enumerate(assignment)))
+        wanted = [set(nodes) for nodes in assignment]
+
+        def done(address: str) -> bool:
+            found = {each.partition_index: each for each in self._metadata(address, topic)}
+            return all(
+                set(found[partition].replica_nodes) == set(found[partition].isr_nodes) == nodes
+                for partition, nodes in enumerate(wanted)
+            )
+
+        eventually(lambda: all(map(done, self._running())), f"{topic} kept by {assignment}", timeout_s=60)
+
+    def _order_replicas(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
+        partitions = tuple(
+            ReassignablePartition(partition_index=i32(partition), replicas=tuple(map(BrokerId, nodes)))
+            for partition, nodes in assignment.items()
+        )
+        topics = (ReassignableTopic(name=TopicName(topic), partitions=partitions),)
+        self._expect_ok(ask(self._running()[0], AlterPartitionReassignmentsRequest(topics=topics)))
+
+    def configure_topic(self, topic: str, config: Mapping[str, str | None]) -> None:
+        """Set what is given, and take away what is None; brokers hear of it within a second."""
+        self._configure(_TOPIC, topic, config)
+
+    def throttle_replication(self, topic: str, node_id: int) -> None:
+        """Let *node_id* replicate next to nothing of *topic* while it is behind.
+
+        A replica in sync is not throttled, by Kafka's rules: it has to be put behind, once it has heard of this.
+        """
+        replicas = ",".join(f"{partition}:{node_id}" for partition in self.leaders(topic))
+        self._configure(_BROKER, str(node_id), {_THROTTLED_RATE: "1"})
+        self.configure_topic(topic, {_THROTTLED_REPLICAS: replicas})
+
+    def release_replication(self, topic: str, node_id: int) -> None:
+        """End what ``throttle_replication`` began."""
+        self._configure(_BROKER, str(node_id), {_THROTTLED_RATE: None})
+        self.configure_topic(topic, {_THROTTLED_REPLICAS: None})
+
+    def _configure(self, kind: int, name: str, config: Mapping[str, str | None]) -> None:
+        entries = tuple(
+            AlterableConfig(name=key, config_operation=i8(0 if value is not None else 1), value=value)
+            for key, value in config.items()
+        )
+        resource = AlterConfigsResource(resource_type=i8(kind), resource_name=name, configs=entries)
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        (answered,) = ask(self._running()[0], request).responses
+        self._expect_ok(answered)
 
     def restore_leaders(self) -> None:
         """Give every partition back to the first of its replicas, where that is in sync."""
@@ -122,6 +194,31 @@ class Admin:
 
         eventually(lambda: found() >= 0, f"a coordinator of {group}")
         return found()
+
+    def in_sync(self, topic: str) -> dict[int, set[int]]:
+        """Node ids of each partition's replicas in sync, as the first running broker knows them."""
+        partitions = self._metadata(self._running()[0], topic)
+        return {each.partition_index: set(each.isr_nodes) for each in partitions}
+
+    def wait_out_of_sync(self, topic: str, node_id: int) -> None:
+        """Return when *node_id* is in sync with no partition of *topic*."""
+        eventually(
+            lambda: not any(node_id in nodes for nodes in self.in_sync(topic).values()),
+            f"{node_id} out of sync with {topic}",
+        )
+
+    def log_at(self, topic: str, partition: int, node_id: int, offset: int) -> Log:
+        """What the replica at *node_id* knows of its log; *offset* must be in it or at its end: it is fetched."""
+        asked = FetchPartition(partition=i32(partition), fetch_offset=i64(offset), partition_max_bytes=i32(1))
+        request = FetchRequest(
+            max_wait=i32Timedelta.parse(timedelta(0)),
+            min_bytes=i32(0),
+            topics=(FetchTopic(topic=TopicName(topic), partitions=(asked,)),),
+            forgotten_topics_data=(),
+        )
+        (found,) = ask(self._cluster.brokers[node_id].address, request).responses[0].partitions
+        self._expect_ok(found)
+        return Log(int(found.log_start_offset), int(found.high_watermark))
 
     def wait_in_sync(self, topic: str, timeout_s: float = 60.0) -> None:
         """Return when every replica of every partition is in sync."""

@@ -75,6 +75,7 @@ class Broker:
     port: int
     """Of the listener that advertises itself."""
     rack: str
+    """Where it begins; see ``KafkaCluster.racks``."""
     tap_port: int
     """What the second listener advertises: where ``KafkaCluster.tap`` stands, for whoever comes in by it."""
     behind_tap_port: int
@@ -92,7 +93,8 @@ class KafkaCluster:
     """Apache Kafka *version*, running while in context.
 
     Args:
-        settings: server properties over those above, equal on all brokers.
+        settings: server properties over those above, equal on all brokers; None leaves one of those above out.
+        of_broker: more of them by node id, for that broker alone.
         heap_mib: of each broker; some 220 MiB are used with few partitions.
         quick:    JVM flags for a quick start; False for benchmarks.
     Raises: RuntimeError, with the brokers' logs, when they are not up in time.
@@ -103,19 +105,24 @@ class KafkaCluster:
         version: str,
         *,
         settings: Mapping[str, object] | None = None,
+        of_broker: Mapping[int, Mapping[str, object]] | None = None,
         heap_mib: int = 320,
         quick: bool = True,
     ) -> None:
         self.version = version
         self._settings = {**_SETTINGS, **(settings or {})}
+        self._of_broker = of_broker or {}
         self._jvm = (*((*QUICK_JVM, "-Xms96m") if quick else _FULL_JVM), f"-Xmx{heap_mib}m")
         ports = free_ports(18)
         self.brokers = {
             node_id: Broker(node_id, HOST, ports[i], rack, *ports[i + 1 : i + 6])
             for i, node_id, rack in ((0, 1, "a"), (6, 2, "b"), (12, 3, "c"))
         }
+        self.racks: dict[int, str | None] = {node_id: broker.rack for node_id, broker in self.brokers.items()}
+        """By node id; what is changed here counts from that broker's next start."""
         self._home: Path | None = None
         self._processes: dict[int, Process] = {}
+        self._stalled: set[int] = set()
 
     @property
     def bootstrap(self) -> str:
@@ -124,8 +131,8 @@ class KafkaCluster:
 
     @property
     def running(self) -> list[int]:
-        """Node ids of the brokers that have not been killed or stopped."""
-        return sorted(self._processes)
+        """Node ids of the brokers that have not been killed or stopped, and do not stall."""
+        return sorted(self._processes.keys() - self._stalled)
 
     def __enter__(self) -> Self:
         self._home = Path(tempfile.mkdtemp(prefix=f"sidefetch-kafka-{self.version}-"))
@@ -169,8 +176,12 @@ class KafkaCluster:
     @contextlib.contextmanager
     def stalled(self, node_id: int) -> Iterator[None]:
         """Let a broker do nothing at all, while in context, its connections up; then wait until it serves again."""
-        with self._processes[node_id].stopped():
-            yield
+        self._stalled.add(node_id)
+        try:
+            with self._processes[node_id].stopped():
+                yield
+        finally:
+            self._stalled.remove(node_id)
         self.wait_for(set(self._processes))
 
     def pid(self, node_id: int) -> int:
@@ -216,8 +227,9 @@ class KafkaCluster:
         advertised = {**listeners, "TAPPED": broker.tap_port}
         properties = {
             **self._settings,
+            **self._of_broker.get(node_id, {}),
             "node.id": node_id,
-            "broker.rack": broker.rack,
+            "broker.rack": self.racks[node_id],
             "controller.quorum.voters": ",".join(
                 f"{b.node_id}@{HOST}:{b.controller_port}" for b in self.brokers.values()
             ),
@@ -225,7 +237,8 @@ class KafkaCluster:
             "advertised.listeners": _listener_list(advertised),
             "log.dirs": folder / "data",
         }
-        (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        lines = [f"{key}={value}\n" for key, value in properties.items() if value is not None]
+        (folder / "server.properties").write_text("".join(lines))
         self._processes[node_id] = Process(
             [
                 *("java", *self._jvm),

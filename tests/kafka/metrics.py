@@ -9,7 +9,7 @@ import attrs
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.java import java_command
 
-__all__ = ["BrokerCounts", "broker_counts"]
+__all__ = ["BrokerCounts", "broker_counts", "record_bytes_out"]
 
 _PROGRAM = Path(__file__).parent / "Metrics.java"
 
@@ -17,6 +17,7 @@ _FETCHES = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=FetchC
 _SESSIONS = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions,*"
 _PARTITIONS = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached,*"
 _EVICTIONS = "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec,*"
+_RECORD_BYTES = "kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec"
 _SOCKETS = "kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=*"
 
 
@@ -52,6 +53,16 @@ def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[i
             cluster, node_ids or cluster.running, asked
         ).items()
     }
+
+
+def record_bytes_out(cluster: KafkaCluster, *topics: str) -> dict[int, int]:
+    """By node id, the record bytes of *topics* that each running broker has sent to consumers since it started.
+
+    Other brokers that replicate from it are no consumers: they are counted elsewhere.
+    Source: BrokerTopicMetrics, BytesOutPerSec; a broker that has sent nothing of a topic has no such bean.
+    """
+    asked = [f"{_RECORD_BYTES},topic={topic}|Count" for topic in topics]
+    return {node: sum(counts) for node, counts in _ask(cluster, cluster.running, asked).items()}
 
 
 def _ask(cluster: KafkaCluster, nodes: Sequence[int], asked: Sequence[str]) -> dict[int, list[int]]:

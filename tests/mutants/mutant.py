@@ -14,7 +14,7 @@ import attrs
 
 __all__ = ["Mutant", "TestRun", "Verdict", "copy_tree", "judge", "read_all", "run_tests"]
 
-_COPIED: Final = ("proxy", "tests", "pyproject.toml")
+_COPIED: Final = (".ci", "proxy", "tests", "pyproject.toml")
 _LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".*", "*.patch", "*.so")
 """What is compiled stays behind: a copy runs its own sources."""
 _KILLED_BY: Final = re.compile(r"^Killed-by: +(\S+)$", re.MULTILINE)
@@ -98,7 +98,7 @@ def copy_tree(root: Path, copy: Path) -> None:
     for name in _COPIED:
         if (root / name).is_dir():
             shutil.copytree(root / name, copy / name, ignore=_LEFT_OUT)
-        else:
+        elif (root / name).exists():
             shutil.copy(root / name, copy / name)
 
 

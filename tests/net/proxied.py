@@ -74,14 +74,14 @@ class Proxied:
 
 @asynccontextmanager
 async def running(
-    cluster: EmbeddedCluster, config: Config | None = None, *, patience_s: float = 10.0
+    cluster: EmbeddedCluster, config: Config | None = None, *, patience_s: float = 10.0, rack: str | None = None
 ) -> AsyncIterator[Proxied]:
-    """A proxy in front of *cluster*; at the end it must have met no bug, and nothing of it may be left."""
+    """A proxy in *rack*, in front of *cluster*; it must have met no bug in the end, and leave nothing."""
     config = config or configured(cluster.bootstrap)
     config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, patience_s=patience_s))
     stream = io.StringIO()
     records: list[Record] = []
-    proxy = Proxy(config, Log(LogConfig().format, "debug", stream), records.append)
+    proxy = Proxy(config, Log(LogConfig().format, "debug", stream), records.append, rack=rack)
     it = Proxied(cluster, config, proxy, stream, records)
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)

@@ -127,6 +127,15 @@ async def test_the_nodes_zone_is_asked_for_with_the_pods_token(pod: Pod) -> None
     assert headers["Accept"].startswith("application/json;as=PartialObjectMetadata")
 
 
+async def test_another_label_may_be_the_rack(pod: Pod) -> None:
+    pod.api.answer = lambda asked: asked.node({ZONE_LABEL: "us-east-1a", "topology.k8s.aws/zone-id": "use1-az4"})
+    place = RackPlace("kubernetes", "topology.k8s.aws/zone-id")
+
+    found = await find_rack(RoutingConfig(rack_from=(place,)), pod.environ, service_account=pod.account)
+
+    assert found == RackFound("use1-az4", "kubernetes:topology.k8s.aws/zone-id: node node-7.internal")
+
+
 async def test_proxies_are_for_what_is_outside_of_the_cluster(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
 

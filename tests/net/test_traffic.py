@@ -1,14 +1,19 @@
 """What reading costs is told while it goes on, and at the end."""
 
 import io
+from typing import Literal
 
+import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
+from proxy.config import RoutingConfig
+from proxy.demo.cluster import embedded_cluster
 from proxy.net.logs import Log
 from proxy.net.traffic import tell_traffic
 from proxy.relay.traffic import Traffic
-from tests.net.proxied import proxied
+from tests.net.proxied import ask, configured, proxied, running
 
 
 async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojump_clock: MockClock) -> None:  # noqa: ARG001
@@ -36,3 +41,37 @@ async def test_it_is_told_when_sidefetch_stops() -> None:
                 await trio.sleep(0.01)
 
     assert "crossed_bytes=10" in it.told("stopped")[0]
+
+
+@pytest.mark.parametrize("is_rack_aware", [True, False], ids=["brokers choose", "brokers don't"])
+@pytest.mark.parametrize("rack", ["b", "a", "nowhere", None])
+@pytest.mark.parametrize("selector", ["broker", "rack-aware", "leader"])
+async def test_sidefetch_and_the_brokers_agree_on_where_the_records_came_from(
+    selector: Literal["broker", "rack-aware", "leader"], rack: str | None, is_rack_aware: bool
+) -> None:
+    async with embedded_cluster(is_rack_aware=is_rack_aware) as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        config = attrs.evolve(configured(cluster.bootstrap), routing=RoutingConfig(replica_selector=selector))
+        async with running(cluster, config, rack=rack) as it, it.client(1) as client:
+            for offset in range(3):
+                for partition in range(3):
+                    cluster.append("t", partition, [b"record"])
+                missing = set(range(3))
+                with trio.fail_after(5):
+                    while missing:
+                        response = await client.call("fetch", 11, ask(dict.fromkeys(missing, offset)))
+                        told = [each for topic in response.responses for each in topic.partitions]
+                        missing -= {each.partition_index for each in told if each.records}
+            counted = it.proxy.traffic
+
+    by_rack = cluster.record_bytes
+    assert {source.rack: size for source, size in counted.record_bytes.items()} == {
+        name: size for name, size in by_rack.items() if size
+    }
+    closest = rack == "b" and (selector == "rack-aware" or (selector == "broker" and is_rack_aware))
+    assert {name for name, size in by_rack.items() if size} == {"b" if closest else "a"}
+    (crossed,) = {source.crossed for source in counted.record_bytes}
+    assert crossed is (None if rack is None else not closest and rack != "a")
+    share = counted.closest_share
+    assert share is not None
+    assert (share > 0) is closest

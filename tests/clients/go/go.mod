@@ -1,8 +1,12 @@
 module sidefetch/tests/clients
 
-go 1.17
+go 1.19
 
-require github.com/Shopify/sarama v1.19.0
+require (
+	github.com/Shopify/sarama v1.19.0
+	github.com/twmb/franz-go v1.16.1
+	github.com/twmb/franz-go/pkg/kmsg v1.7.0
+)
 
 require (
 	github.com/Shopify/toxiproxy v2.1.4+incompatible // indirect
@@ -12,6 +16,8 @@ require (
 	github.com/eapache/queue v1.1.0 // indirect
 	github.com/frankban/quicktest v1.14.6 // indirect
 	github.com/golang/snappy v0.0.4 // indirect
+	github.com/klauspost/compress v1.17.4 // indirect
 	github.com/pierrec/lz4 v2.6.1+incompatible // indirect
+	github.com/pierrec/lz4/v4 v4.1.19 // indirect
 	github.com/rcrowley/go-metrics v0.0.0-20250401214520-65e299d6c5c9 // indirect
 )

@@ -69,6 +69,10 @@ final class Talk {
         properties.put("fetch.max.wait.ms", request.path("wait_ms").asInt(500));
         properties.put("session.timeout.ms", 6000);
         properties.put("heartbeat.interval.ms", 500);
+        if (request.has("rack")) {
+            properties.put("client.rack", request.get("rack").asText());
+            properties.put("metadata.max.age.ms", request.get("rack_age_ms").asInt());
+        }
         if (request.has("group")) {
             properties.put("group.id", request.get("group").asText());
         }

@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 
 from proxy.errors import ErrorCode
+from proxy.fetch.commands import LaneId
 from proxy.fetch.topology import Topology
 from proxy.relay.commands import Link
 from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
@@ -21,9 +22,15 @@ from proxy.wire.fetch import FetchRequest, PartitionReply, TopicId, read_request
 from proxy.wire.fetch import Topic as WireTopic
 from proxy.wire.fetch.requests import request_layout
 from proxy.wire.headers import read_request_header
-from tests.relay.model.logs import Kind, Log, Stored, Topic
+from tests.relay.model.logs import Kind, Log, Replica, Stored, Topic
 
-__all__ = ["Flight", "Look", "ModelBroker"]
+__all__ = ["FOLLOWER", "LEADER", "RACK", "Flight", "Look", "ModelBroker", "ModelFollower"]
+
+LEADER: Final = 1
+FOLLOWER: Final = 2
+RACK: Final = "b"
+"""That of the follower, and ours where we have one."""
+_REDIRECTS_VERSION: Final = 11
 
 _REFUSALS: Final = (
     ErrorCode.fetch_session_id_not_found,
@@ -43,7 +50,13 @@ class Look(State):
     found_nothing: bool = False
     """Whether there was nothing to read, as against nothing that had room."""
     is_followers: bool = False
-    """Whether it is no leader's word: asked without an epoch, a follower answers all the same (KIP-392)."""
+    """Whether the leader was meant, and it is no leader's word.
+
+    Asked without an epoch, a follower answers all the same (KIP-392).
+    """
+    diverging_epoch: tuple[int, int] | None = None
+    missed_bytes: int = 0
+    """What there would have been to read, but for a redirect."""
 
 
 @attrs.define(eq=False)
@@ -58,6 +71,9 @@ class Flight:
     meant: Topology
     """What was known of the cluster on our side when it was sent."""
     due_s: float = 0.0
+    redirected: frozenset[Key] = frozenset()
+    """What was to be read elsewhere when the broker first looked."""
+    is_looked_at: bool = False
     context: Context | None = None
     """None as long as the broker has not looked at it."""
     covers: Mapping[Key, Ask] = attrs.field(factory=dict)
@@ -78,15 +94,30 @@ class Flight:
     """The same when the answer came."""
 
     @property
+    def node_id(self) -> int:
+        assert isinstance(self.link, LaneId)
+        return self.link.source.node_id
+
+    @property
     def is_under_way(self) -> bool:
         return not self.is_lost and self.delivered_at is None
 
 
 class ModelBroker:
-    """Node 1 of a cluster of two; serves Fetch up to *version*."""
+    """Node 1, which leads everything, or is thought to; serves Fetch up to *version*."""
+
+    node_id = LEADER
 
     def __init__(self, version: int, partitions: Mapping[str, int], slots: int) -> None:
         ids = count(1)
+        self.replicas: dict[Log, Replica] = {}
+        """The follower's."""
+        self.selects = True
+        """Whether it sends readers to the follower, if that is in their rack."""
+        self.is_slow_to_redirect = False
+        """Whether it does so only when their time is up, as old brokers did."""
+        self.is_mistaken = False
+        """Whether it sends them to a follower that has left the in-sync set, or cannot have what they ask for."""
         self.version = version
         self.sessions = SessionCache(slots, lambda: next(ids))
         self.topics: dict[str, Topic] = {}
@@ -122,6 +153,7 @@ class ModelBroker:
         self.topics[name] = Topic(name, topic_id, [Log(name, topic_id, index) for index in range(partitions)])
         for log in self.topics[name].logs:
             self.past.setdefault(log.key, []).append(log)
+            self.replicas[log] = Replica(name, topic_id, log.index, leaders=log)
 
     def log(self, key: tuple[str, int]) -> Log:
         return self.topics[key[0]].logs[key[1]]
@@ -133,6 +165,16 @@ class ModelBroker:
         """A batch of so many records, no two of which are alike."""
         stored = log.append(kind, [b"%06d" % next(self._values) for _ in range(records)], producer)
         self.by_bytes[stored.data] = stored
+
+    def replicate(self, log: Log, *, hears: bool = True) -> None:
+        """All that are in sync have all of it; the follower may not have heard that they do."""
+        replica = self.replicas[log]
+        replica.is_in_sync &= replica.is_assigned and not replica.error
+        if replica.is_in_sync:
+            replica.follow(hears=False)
+        log.replicate()
+        if replica.is_in_sync and hears:
+            replica.follow()
 
     def evict(self) -> None:
         """All sessions, for others' sake."""
@@ -169,10 +211,19 @@ class ModelBroker:
         if context.error:
             self._answer(flight, context.answer({}, now_s), {})
             return True
+        is_first, flight.is_looked_at = not flight.is_looked_at, True
         looks = self._read(flight, context)
-        size = sum(len(look.records) for look in looks.values())
-        failed = any(look.error for look in looks.values())
-        if size < options.min_bytes and looks and not failed and now_s < flight.due_s:
+        redirected = frozenset(key for key, look in looks.items() if look.preferred_replica != -1)
+        if is_first:
+            flight.redirected = redirected
+        size = sum(
+            len(look.records) or (look.missed_bytes if key not in flight.redirected else 0)
+            for key, look in looks.items()
+        )
+        failed = any(look.error or look.diverging for look in looks.values())
+        is_sent_off = is_first and redirected and not self.is_slow_to_redirect
+        waits = size < options.min_bytes and looks and not failed and not is_sent_off
+        if waits and now_s < flight.due_s:
             return False
         if self.throttle_ms:
             flight.is_throttled = True
@@ -211,12 +262,21 @@ class ModelBroker:
             if not isinstance(log, Log):
                 missing[key] = Look(-1, -1, error=log)
                 continue
-            refusal = self._refusal(log, key, ask)
-            if refusal:
+            log = self.own(log)
+            refusal = self.refusal(log, key, ask)
+            preferred = self._preferred(log, ask, flight.request)
+            if refusal and not (refusal == ErrorCode.offset_out_of_range and preferred != -1):
                 found[key] = Look(-1, -1, error=refusal)
                 continue
             bound = log.bound(options.isolation)
             records = log.read(ask.offset, bound, min(ask.max_bytes, room), at_least_one=is_first)
+            missed_bytes = 0
+            diverging = None
+            if preferred != -1:
+                missed_bytes, records = len(records), b""
+            elif ask.last_fetched_epoch != -1:
+                diverging = log.diverges(ask.last_fetched_epoch, ask.offset)
+                records = records if diverging is None else b""
             is_first &= not records
             room = max(room - len(records), 0)
             found[key] = Look(
@@ -227,10 +287,29 @@ class ModelBroker:
                 aborted=log.aborted(ask.offset, bound) if options.isolation else None,
                 records=records,
                 log=log,
-                found_nothing=ask.offset >= bound,
-                is_followers=not log.is_led_here,
+                found_nothing=ask.offset >= bound and preferred == -1 and diverging is None,
+                is_followers=self.node_id == LEADER and not log.is_led_here,
+                preferred_replica=preferred,
+                diverging=diverging is not None,
+                diverging_epoch=diverging,
+                missed_bytes=missed_bytes,
             )
         return found | missing
+
+    def own(self, log: Log) -> Log:
+        """What this broker has of it."""
+        return log
+
+    def would_redirect(self, log: Log, offset: int) -> bool:
+        """Whether it would send on who asks for *offset* and is in the follower's rack."""
+        replica = self.replicas[log]
+        if not (self.selects and log.is_led_here and replica.is_assigned):
+            return False
+        return self.is_mistaken or (replica.is_in_sync and replica.start <= offset <= replica.end)
+
+    def _preferred(self, log: Log, ask: Ask, request: FetchRequest) -> int:
+        is_near = request.version >= _REDIRECTS_VERSION and request.options.rack_id == RACK
+        return FOLLOWER if is_near and self.would_redirect(log, ask.offset) else -1
 
     def _locate(self, key: Key, names: dict[UUID, str]) -> Log | ErrorCode:
         topic, index = key
@@ -246,7 +325,8 @@ class ModelBroker:
             return ErrorCode.unknown_topic_or_partition
         return found.logs[index]
 
-    def _refusal(self, log: Log, key: Key, ask: Ask) -> int:
+    def refusal(self, log: Log, key: Key, ask: Ask) -> int:
+        """The error that this broker answers with; 0 if it reads. *log*: its own."""
         if isinstance(key[0], UUID) and key[0] != log.topic_id:
             return ErrorCode.inconsistent_topic_id
         if log.error:
@@ -257,7 +337,11 @@ class ModelBroker:
             return ErrorCode.unknown_leader_epoch
         if not log.is_led_here and self.version < 11:
             return ErrorCode.not_leader_or_follower
-        return ErrorCode.none if log.start <= ask.offset <= log.end else ErrorCode.offset_out_of_range
+        is_unknown = ask.last_fetched_epoch != -1 and log.diverges(ask.last_fetched_epoch, ask.offset) == (-1, -1)
+        is_there = log.start <= ask.offset <= log.end
+        if ask.last_fetched_epoch != -1:
+            is_there = log.start <= ask.offset and not is_unknown
+        return ErrorCode.none if is_there else ErrorCode.offset_out_of_range
 
     def _answer(self, flight: Flight, answer: Answer, looks: Mapping[Key, Look]) -> None:
         flight.looks = looks
@@ -270,6 +354,34 @@ class ModelBroker:
                 at += len(stored.data)
         throttle_ms = self.throttle_ms if flight.is_throttled else 0
         flight.answer = _written(flight.request, answer, looks, throttle_ms)
+
+
+class ModelFollower(ModelBroker):
+    """Node 2, which follows *leader* in everything; serves Fetch up to *version*."""
+
+    node_id = FOLLOWER
+
+    def __init__(self, version: int, leader: ModelBroker, slots: int) -> None:
+        super().__init__(version, {}, slots)
+        self.topics, self.names, self.past, self.replicas = leader.topics, leader.names, leader.past, leader.replicas
+        self.flights, self.sent, self.by_bytes = leader.flights, leader.sent, leader.by_bytes
+        self.sends_back = False
+        """Whether it names a replica itself, as old ones did (KAFKA-13778)."""
+
+    def own(self, log: Log) -> Log:
+        return self.replicas[log]
+
+    def refusal(self, log: Log, key: Key, ask: Ask) -> int:
+        assert isinstance(log, Replica)
+        if not log.is_assigned:
+            return ErrorCode.not_leader_or_follower
+        if not log.is_hosted:
+            by_id = isinstance(key[0], UUID)
+            return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        return super().refusal(log, key, ask)
+
+    def _preferred(self, log: Log, ask: Ask, request: FetchRequest) -> int:  # noqa: ARG002
+        return LEADER if self.sends_back and request.options.rack_id else -1
 
 
 def session_request(request: FetchRequest) -> SessionRequest:
@@ -311,7 +423,9 @@ def _written(request: FetchRequest, answer: Answer, looks: Mapping[Key, Look], t
                 look.last_stable,
                 look.log_start,
                 look.aborted,
-                records=look.records,
+                look.preferred_replica,
+                look.records,
+                look.diverging_epoch,
             )
         )
     front = layout.header(request.header.correlation_id, throttle_ms, answer.error, len(topics))

@@ -1,10 +1,12 @@
 """A client that fetches partitions in its own order and does with the answers what it likes."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
 from proxy.errors import ErrorCode
+from proxy.fetch.topology import Topology
 from proxy.wire.fetch import (
     FETCH,
     IDS_VERSION,
@@ -20,7 +22,7 @@ from proxy.wire.fetch import (
 )
 from proxy.wire.headers import RequestHeader
 from tests.relay.model.broker import ModelBroker
-from tests.relay.model.logs import whole_batches
+from tests.relay.model.logs import Log, whole_batches
 
 __all__ = ["Exchange", "ModelClient", "Position", "Said"]
 
@@ -58,6 +60,10 @@ class Exchange:
     """When it was sent, or the one before it was answered."""
     bounds: dict[Name, tuple[int, int]]
     """(generation, offset up to which there were records) of each partition when it was sent."""
+    follower_bounds: dict[Name, tuple[int, int]]
+    """The same of what the follower has."""
+    known: Topology = attrs.field(factory=Topology)
+    """What the relay knew when it was sent."""
     delays_s: float = 0.0
     """How long things had been held up by then."""
 
@@ -116,13 +122,19 @@ class ModelClient:
         self._correlation_id += 1
         asks = {name: Ask(each.offset, each.max_bytes, each.epoch) for name, each in self.positions.items()}
         logs = {name: self._broker.log(name) for name in asks}
-        bounds = {name: (log.generation, log.bound(self.isolation)) for name, log in logs.items()}
+        replicas = {name: self._broker.replicas[log] for name, log in logs.items()}
+        bounds, follower_bounds = self._bounds(logs), self._bounds(replicas)
         self.waiting.append(
-            Exchange(self._correlation_id, options, asks, dict(self._ids), heeds, at, now_s, bounds)
+            Exchange(
+                self._correlation_id, options, asks, dict(self._ids), heeds, at, now_s, bounds, follower_bounds
+            )
         )
         header = RequestHeader(FETCH, self.version, self._correlation_id, "the-client")
         keyed = {Key(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()}
         return write_request(header, options, 0, UNKNOWN, keyed, ())
+
+    def _bounds(self, logs: Mapping[Name, Log]) -> dict[Name, tuple[int, int]]:
+        return {name: (log.generation, log.bound(self.isolation)) for name, log in logs.items()}
 
     def hear(self, frame: bytes, now_s: float) -> tuple[Exchange, FetchResponse, list[Said]]:
         """Take an answer apart, and see that it is one to the oldest fetch, with every partition in its place."""

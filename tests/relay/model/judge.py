@@ -1,14 +1,17 @@
 """What must hold of every answer, and of every moment without one, whatever the broker and the client do."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from proxy.errors import ErrorCode
 from proxy.fetch.topology import Topology
+from proxy.session import downstream
 from proxy.session.downstream import Key
 from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
 from tests.relay.model import filters
-from tests.relay.model.broker import Flight
+from tests.relay.model.broker import FOLLOWER, LEADER, RACK, Flight, Look
 from tests.relay.model.client import Exchange, Name, Said
 from tests.relay.model.logs import Stored, whole_batches
 
@@ -24,6 +27,9 @@ _SLACK_S: Final = 0.05
 _AGE_SLACK_S: Final = 0.5
 _HOLD_S: Final = 0.25
 """How long a client is held whose broker is gone."""
+_RACKS_VERSION: Final = 11
+_LOSSES: Final = 3
+"""How many sources may be waited for in vain, one after the other: the leader, its follower, the leader again."""
 _BACK_OFF_S: Final = 10.0
 """How long a partition that had an error may have to wait to be asked for again."""
 
@@ -37,6 +43,21 @@ def was_sent(world: "World", flight: Flight) -> None:
     asks = flight.request.session_epoch != UNKNOWN or flight.request.sections
     if asks and not world.client.waiting and world.limits.patience_s:
         assert silent_s <= 2 * world.limits.patience_s + _SLACK_S, "read for a client that is silent"
+    _check_rack(world, flight)
+
+
+def _check_rack(world: "World", flight: Flight) -> None:
+    """Only who may read followers is sent to one, and always with an epoch: nobody else knows what it lacks."""
+    source, rack = flight.link.source, flight.request.options.rack_id
+    if not flight.covers:
+        return
+    if source.is_rackless or not (world.racks.ours or world.racks.clients):
+        assert not rack, "a rack is told"
+    elif flight.request.version >= _RACKS_VERSION:
+        assert rack == RACK, "no rack is told"
+    if source.node_id == FOLLOWER:
+        assert world.racks.reads_followers, "a follower is read for who has no rack, or goes there by itself"
+        assert all(ask.leader_epoch != UNKNOWN for ask in flight.covers.values()), "asked without an epoch"
 
 
 def nothing_stalls(world: "World") -> None:
@@ -53,7 +74,9 @@ def nothing_stalls(world: "World") -> None:
         assert waited_s <= max_wait_s + _SLACK_S, "a client waits longer than it said"
     if limits.ask_timeout_s is not None:
         delays_s = world.delays_s - exchange.delays_s
-        longest_s = max_wait_s + limits.patience_s + _PARK_GRACE_S + limits.ask_timeout_s + _HOLD_S + delays_s
+        losses = _LOSSES if world.racks.reads_followers else 1
+        longest_s = max_wait_s + limits.patience_s + _PARK_GRACE_S + losses * limits.ask_timeout_s
+        longest_s += _HOLD_S + delays_s
         assert waited_s <= longest_s + _SLACK_S, "a client waits for ever"
 
 
@@ -73,26 +96,114 @@ def _could_be_had(world: "World", exchange: Exchange, name: Name) -> bool:
         and (exchange.ids[name[0]] == topic_id or not world.client.by_id)
         and ask.epoch in (UNKNOWN, log.epoch)
     )
-    return is_same and is_known and not log.error and world.now_s - failed_s > _BACK_OFF_S
+    is_there = is_same and is_known and not log.error and world.now_s - failed_s > _BACK_OFF_S
+    return is_there and (not world.racks.reads_followers or _is_not_withheld_by_the_follower(world, exchange, name))
+
+
+def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: Name) -> bool:
+    """Whether the follower has what the leader has, or answers that it cannot tell, or is not to be asked."""
+    ask, log = exchange.asks[name], world.broker.log(name)
+    replica = world.broker.replicas[log]
+    if world.racks.is_slow and world.broker.would_redirect(log, ask.offset):
+        return False
+    if world.follower.version < _RACKS_VERSION or (world.follower.version < 13) != (world.broker.version < 13):
+        return True
+    key: Key = (log.topic_id, log.index) if world.follower.version >= 13 else name
+    if world.follower.refusal(replica, key, downstream.Ask(ask.offset, ask.max_bytes, log.epoch)):
+        return True
+    generation, bound = exchange.follower_bounds[name]
+    if generation == replica.generation and replica.start <= ask.offset < bound:
+        return True
+    is_out = all(
+        info is not None and FOLLOWER not in info.replicas[name[1]].in_sync
+        for info in (exchange.known.topic(name[0]), world.known.topic(name[0]))
+    )
+    return is_out and not world.broker.would_redirect(log, ask.offset)
 
 
 # -------------------------------------------------------------------------------------- when it is answered
 
 
 def was_answered(world: "World", exchange: Exchange, response: FetchResponse, said: list[Said]) -> None:
+    is_empty = not any(each.reply.error or len(each.reply.records) or _is_redirect(each) for each in said)
     for each in said:
+        _check_redirect(world, exchange, each)
         if each.reply.error:
             assert not len(each.reply.records)
+            _check_error(world, exchange, each)
             continue
         _check_watermark(world, each)
         if len(each.reply.records):
             _check_records(world, exchange, each)
-        elif not response.throttle_ms:
-            _check_nothing_new(world, exchange, each)
-    is_empty = not any(each.reply.error or len(each.reply.records) for each in said)
+        elif not (response.throttle_ms or _is_redirect(each)):
+            _check_nothing_new(world, exchange, each, is_empty=is_empty)
     if is_empty and not response.throttle_ms and world.was_well_since(exchange.sent_at):
         withheld = [each.name for each in said if _could_be_had(world, exchange, each.name)]
         assert not withheld, f"an empty answer, though there are records in {withheld}"
+
+
+def _is_redirect(each: Said) -> bool:
+    return each.reply.preferred_read_replica != UNKNOWN
+
+
+def _check_redirect(world: "World", exchange: Exchange, each: Said) -> None:
+    """It is the leader's, for a client that follows it."""
+    if _is_redirect(each):
+        assert world.racks.clients, "a redirect is shown to a client without a rack"
+        looks = _leaders_looks(world, exchange, each)
+        assert any(look.preferred_replica == each.reply.preferred_read_replica for _, look in looks)
+
+
+def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
+    """Nobody but the leader has told it, since the exchange began; or it is that there is no leader to ask."""
+    error = each.reply.error
+    looks = list(_leaders_looks(world, exchange, each))
+    if error == ErrorCode.offset_out_of_range:
+        assert any(
+            _is_out_of_range(each, ask, look) for ask, look in looks
+        ), f"{each.name} is not out of range at {each.ask.offset}:{_seen(world, exchange)}"
+        return
+    is_misfit = any(
+        _is_misfit(world, exchange, known, each.name) for known in (exchange.known, world.known)
+    )
+    is_of_epochs = error in (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
+    assert not is_of_epochs or each.ask.epoch != UNKNOWN, "an error about an epoch that nobody has told"
+    is_cut_off = any(
+        max(world.wires[link].lost_at, world.wires[link].closed_at) > exchange.sent_at
+        for link in world.links_to(LEADER)
+    )
+    of_leader = [look for _, look in looks if look.error]
+    is_certain = is_of_epochs or error == ErrorCode.kafka_storage_error
+    is_told = any(look.error == error or not is_certain for look in of_leader)
+    assert is_told or (not is_certain and (is_misfit or is_cut_off)), (
+        f"the leader has told no error {error} of {each.name}:{_seen(world, exchange)}"
+    )
+
+
+def _is_out_of_range(each: Said, ask: downstream.Ask, look: Look) -> bool:
+    if ask.offset != each.ask.offset:
+        return False
+    if look.diverging_epoch is not None:
+        return each.ask.epoch == UNKNOWN and look.diverging_epoch[1] < each.ask.offset
+    return look.error == ErrorCode.offset_out_of_range and ask.last_fetched_epoch == UNKNOWN
+
+
+def _leaders_looks(world: "World", exchange: Exchange, each: Said) -> Iterator[tuple[downstream.Ask, Look]]:
+    """What the leader was asked and has said of a partition since the exchange began."""
+    for flight in world.broker.flights:
+        if flight.node_id == LEADER and (flight.delivered_at or 0) > exchange.sent_at:
+            for key, look in flight.looks.items():
+                if (world.broker.name_of(key[0], flight.meant), key[1]) == each.name:
+                    yield flight.covers[key], look
+
+
+def _is_misfit(world: "World", exchange: Exchange, known: Topology, name: Name) -> bool:
+    """Whether nobody need be asked, as far as is known."""
+    info = known.topic(name[0])
+    if info is None or info.error or (world.client.by_id and info.topic_id != exchange.ids[name[0]]):
+        return True
+    leader = info.leaders.get(name[1])
+    return leader is None or leader.node_id != LEADER
 
 
 def _check_watermark(world: "World", each: Said) -> None:
@@ -145,7 +256,7 @@ def _is_current(world: "World", exchange: Exchange, ask: Ask, batch: Stored) -> 
     readings = [
         (flight, key)
         for flight, key in world.broker.sent.get(batch, [])
-        if flight.delivered_at is not None and not _is_mistaken(flight, key, ask)
+        if flight.delivered_at is not None and not _is_mistaken(world, flight, key, ask)
     ]
     if not world.limits.patience_s:
         return any(flight.sent_at > exchange.sent_at for flight, _ in readings)
@@ -167,15 +278,16 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     )
 
 
-def _is_mistaken(flight: Flight, key: Key, ask: Ask) -> bool:
+def _is_mistaken(world: "World", flight: Flight, key: Key, ask: Ask) -> bool:
     """Whether it is a follower's word, though the client did not say that it knows the epoch.
 
-    Where a topic was made anew under the same name, and with the same epoch, nobody could know.
+    Where a topic was made anew under the same name, and with the same epoch, nobody could know. Who tells a rack
+    may have been sent to a follower, and means it.
     """
     look = flight.looks[key]
     info = flight.meant.topic(key[0]) if isinstance(key[0], str) else None
     is_namesake = info is not None and look.log is not None and info.topic_id != look.log.topic_id.bytes
-    return look.is_followers and ask.epoch == UNKNOWN and not is_namesake
+    return look.is_followers and ask.epoch == UNKNOWN and not (is_namesake or world.racks.clients)
 
 
 def _identity(known: Topology, topic: str, partition: int) -> object:
@@ -183,14 +295,18 @@ def _identity(known: Topology, topic: str, partition: int) -> object:
     return None if info is None else (info.topic_id, info.leaders.get(partition))
 
 
-def _check_nothing_new(world: "World", exchange: Exchange, each: Said) -> None:
-    """The broker says so: in an answer since, or by being silent about exactly this."""
+def _check_nothing_new(world: "World", exchange: Exchange, each: Said, *, is_empty: bool) -> None:
+    """The broker says so: in an answer since, or by being silent about exactly this.
+
+    Beside other brokers' news, one that waits for more than the first byte is taken to have too little.
+    """
     reply = each.reply
     bound = reply.last_stable_offset if exchange.options.isolation else reply.high_watermark
     if each.ask.offset < bound:
         return
     assert any(
-        _says_nothing_new(world, exchange, each, flight) for flight in world.broker.flights if not flight.is_lost
+        _says_nothing_new(world, exchange, each, flight) or (not is_empty and _waits(world, each, flight))
+        for flight in world.broker.flights if not flight.is_lost
     ), f"nobody says that there is nothing new in {each.name} at {each.ask.offset}:{_seen(world, exchange)}"
 
 
@@ -204,6 +320,14 @@ def _seen(world: "World", exchange: Exchange) -> str:
         }
         lines.append(f"{flight.link} of {flight.sent_at}, {flight.sent_s:g} s, {asks}, {state}")
     return "\n".join(["", *lines])
+
+
+def _waits(world: "World", each: Said, flight: Flight) -> bool:
+    """Whether a fetch waits for more, of several brokers' partitions together."""
+    options = flight.request.options
+    is_share = options.max_wait_ms > 0 and options.min_bytes > 1 and world.racks.reads_followers
+    is_waiting = is_share and flight.is_under_way
+    return is_waiting and _covering(world.known, each, flight, options.isolation) is not None
 
 
 def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Flight) -> bool:
@@ -222,7 +346,7 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     heard_at = flight.delivered_at if flight.begun_at is None else flight.begun_at
     is_since = flight.sent_at > exchange.sent_at or (was_parked and heard_at > exchange.sent_at)
     look = flight.looks.get(key)
-    if not is_since or look is None or _is_mistaken(flight, key, each.ask):
+    if not is_since or look is None or _is_mistaken(world, flight, key, each.ask):
         return False
     return not look.error and look.found_nothing
 

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from proxy.demo.batches import Record, encode_batch, split
 
-__all__ = ["Kind", "Log", "Stored", "Topic", "Transaction", "whole_batches"]
+__all__ = ["Kind", "Log", "Replica", "Stored", "Topic", "Transaction", "whole_batches"]
 
 Kind = Literal["plain", "transactional", "commit", "abort"]
 
@@ -31,6 +31,7 @@ class Stored:
     kind: Kind
     producer: int
     log: "Log"
+    """The leader's, wherever it is read."""
 
 
 @attrs.frozen
@@ -66,7 +67,9 @@ class Log:
     added: dict[Stored, int] = attrs.field(factory=dict)
     """Batches: the first generation with them."""
     watermarks: list[tuple[int, int]] = attrs.field(factory=list)
-    """Every (generation, high watermark) that there has been."""
+    """Every (generation, high watermark) that there has been, on any replica."""
+    epoch_starts: dict[int, int] = attrs.field(factory=lambda: {0: 0})
+    """Where each leader epoch began."""
 
     def __attrs_post_init__(self) -> None:
         self._mark()
@@ -97,15 +100,35 @@ class Log:
         self.high_watermark = self.end
         self._mark()
 
+    def begin_epoch(self) -> None:
+        """There is another leader, or the same one again."""
+        self.epoch += 1
+        self.epoch_starts = {epoch: start for epoch, start in self.epoch_starts.items() if start < self.end}
+        self.epoch_starts[self.epoch] = self.end
+
     def truncate(self, offset: int) -> None:
         """An unclean election: what stands behind the batch before *offset* is gone, in a new epoch."""
-        self.epoch += 1
         self.generation = next(_lifetimes)
         while self.batches and self.batches[-1].last >= max(offset, self.start):
             self.removed[self.batches.pop()] = self.generation
         self.end = self.batches[-1].last + 1 if self.batches else self.start
         self.high_watermark = min(self.high_watermark, self.end)
+        self.begin_epoch()
         self._mark()
+
+    def diverges(self, epoch: int, offset: int) -> tuple[int, int] | None:
+        """(epoch, end offset) up to which a log is the same that was read under *epoch* as far as *offset*.
+
+        None if it is all the same; an epoch of -1 if none is known that is so late.
+        Source: Kafka's ``LeaderEpochFileCache.endOffsetFor`` and ``Partition.readRecords``.
+        """
+        known = sorted(self.epoch_starts.items())
+        later = [start for each, start in known if each > epoch]
+        if not known or (not later and epoch != known[-1][0]):
+            return -1, -1
+        nearest = max((each for each, _ in known if each <= epoch), default=epoch)
+        end = later[0] if later else self.end
+        return (nearest, end) if nearest < epoch or end < offset else None
 
     def delete_before(self, offset: int) -> None:
         """Retention: whole batches are deleted."""
@@ -169,6 +192,37 @@ class Log:
 
     def _mark(self) -> None:
         self.watermarks.append((self.generation, self.high_watermark))
+
+
+@attrs.define(eq=False, kw_only=True)
+class Replica(Log):
+    """What a follower has of a partition: as much as it has fetched, of the epoch that it has heard of."""
+
+    leaders: Log
+    is_led_here: bool = False
+    is_hosted: bool = False
+    """Whether the follower has heard of it."""
+    is_assigned: bool = True
+    is_in_sync: bool = True
+
+    def follow(self, most: int | None = None, *, hears: bool = True) -> None:
+        """Fetch from the leader: at most so many batches, and the high watermark if it *hears* of that."""
+        leaders = self.leaders
+        self.is_hosted = True
+        if self.epoch != leaders.epoch or self.generation != leaders.generation:
+            while self.batches and self.batches[-1] in leaders.removed:
+                self.batches.pop()
+            self.end = self.batches[-1].last + 1 if self.batches else self.start
+            self.epoch, self.generation = leaders.epoch, leaders.generation
+        if not leaders.start <= self.end <= leaders.end:
+            self.batches.clear()
+            self.start = self.end = leaders.start
+        self.batches += [each for each in leaders.batches if each.base >= self.end][:most]
+        self.end = self.batches[-1].last + 1 if self.batches else self.end
+        self.epoch_starts = {epoch: start for epoch, start in leaders.epoch_starts.items() if start < self.end}
+        heard = leaders.high_watermark if hears else self.high_watermark
+        self.high_watermark = min(max(heard, self.start), self.end)
+        leaders.watermarks.append((self.generation, self.high_watermark))
 
 
 @attrs.define(eq=False)

@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from proxy.errors import ErrorCode
-from proxy.relay.commands import Link
+from proxy.fetch.commands import LaneId
 from proxy.wire.fetch import FetchOptions
 from tests.relay.model import judge
-from tests.relay.model.broker import ModelBroker
+from proxy.fetch.routes import Selector
+from tests.relay.model.broker import RACK, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient, Name
 from tests.relay.model.logs import Kind
-from tests.relay.model.world import LANES, World
+from tests.relay.model.world import LANES, NO_RACK, Racks, World
 from tests.strategies import steps
 
 TOPICS: Final = {"a": 3, "b": 2}
 NAMES: Final = [(topic, index) for topic, number in TOPICS.items() for index in range(number)]
 ALL: Final = 0xFFFF
 PRODUCERS: Final = (7, 8)
+RACKS_VERSION: Final = 11
 
 Whim = Literal["ask no more", "ask later", "refresh metadata"]
 Fate = Literal[
@@ -33,6 +35,18 @@ Fate = Literal[
     "truncated",
     "led by another",
     "created anew",
+]
+FollowersFate = Literal[
+    "catches up",
+    "fetches a batch",
+    "falls behind",
+    "leaves the in-sync set",
+    "rejoins",
+    "deletes records",
+    "broken",
+    "mended",
+    "reassigned",
+    "assigned again",
 ]
 Accident = Literal[
     "answers are late",
@@ -50,6 +64,9 @@ Accident = Literal[
     "held data is needed elsewhere",
     "memory is used up",
     "drained",
+    "a broker is gone",
+    "the leader names followers that have left",
+    "the follower names replicas itself",
 ]
 Polls = tuple[int, ...]
 ERRORS: Final = [
@@ -79,6 +96,22 @@ some_transactions: st.SearchStrategy[tuple[Kind, ...]] = st.sampled_from(
 )
 some_heeds = st.one_of(st.just(ALL), st.integers(0, ALL))
 some_versions = st.sampled_from([(4, 18), (4, 11), (11, 18), (11, 12), (12, 18), (12, 13), (13, 18), (17, 18)])
+some_followers_versions = st.sampled_from([None, None, None, None, None, 10, 12, 18])
+"""None for the leader's."""
+some_racks = st.sampled_from(
+    [
+        NO_RACK,
+        Racks(ours=RACK),
+        Racks(ours=RACK),
+        Racks(ours=RACK),
+        Racks(ours=RACK, is_slow=True),
+        Racks(ours=RACK, selector=Selector.RACK_AWARE, leader_selects=False),
+        Racks(ours=RACK, selector=Selector.RACK_AWARE, leader_selects=False),
+        Racks(ours=RACK, selector=Selector.RACK_AWARE),
+        Racks(clients=RACK),
+        Racks(ours=RACK, clients=RACK),
+    ]
+)
 some_waits_ms = st.sampled_from([0, 20, 500, 30_000])
 some_min_bytes = st.sampled_from([1, 1, 1, 1 << 20])
 some_max_bytes = st.sampled_from([1 << 20, 150])
@@ -94,6 +127,8 @@ class Reading(RuleBasedStateMachine):
         assigned=st.lists(some_name, min_size=1, unique=True),
         filled=st.lists(some_name, unique=True),
         may_drain=st.sampled_from([False] * 7 + [True]),
+        racks=some_racks,
+        followers_version=some_followers_versions,
     )
     def begin(
         self,
@@ -104,11 +139,19 @@ class Reading(RuleBasedStateMachine):
         assigned: list[Name],
         filled: list[Name],
         may_drain: bool,
+        racks: Racks,
+        followers_version: int | None,
     ) -> None:
+        if racks.clients and versions[0] < RACKS_VERSION:
+            racks = NO_RACK
         self.may_drain = may_drain
         self.broker = ModelBroker(versions[1], TOPICS, slots)
+        self.broker.selects, self.broker.is_slow_to_redirect = racks.leader_selects, racks.is_slow
+        self.follower = ModelFollower(followers_version or versions[1], self.broker, slots)
+        for replica in self.broker.replicas.values():
+            replica.follow()
         self.client = ModelClient(versions[0], isolation, knows_epochs=knows_epochs, broker=self.broker)
-        self.world = World(self.broker, self.client)
+        self.world = World(self.broker, self.follower, self.client, racks)
         for name in filled:
             self.produce(name, 2, True)
         for name in assigned:
@@ -142,7 +185,8 @@ class Reading(RuleBasedStateMachine):
             self.world.pass_time(idle_s)
 
     def fetch(self, wait_ms: int, min_bytes: int, max_bytes: int, heeds: int) -> None:
-        self.world.fetch(FetchOptions(wait_ms, min_bytes, max_bytes, self.client.isolation), heeds)
+        rack, isolation = self.world.racks.clients, self.client.isolation
+        self.world.fetch(FetchOptions(wait_ms, min_bytes, max_bytes, isolation, rack), heeds)
 
     @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 1, 3, 11, 25]))
     def wait(self, seconds: float) -> None:
@@ -168,13 +212,15 @@ class Reading(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------------------------------- the logs
 
-    @rule(then=some_polls, name=some_name, batches=st.integers(1, 3), replicated=mostly)
-    def produce(self, name: Name, batches: int, replicated: bool, then: Polls = ()) -> None:
+    @rule(then=some_polls, name=some_name, batches=st.integers(1, 3), replicated=mostly, heard=mostly)
+    def produce(
+        self, name: Name, batches: int, replicated: bool, heard: bool = True, then: Polls = ()
+    ) -> None:
         log = self.broker.log(name)
         for number in range(batches):
             self.broker.append(log, "plain", number + 1)
         if replicated:
-            log.replicate()
+            self.broker.replicate(log, hears=heard)
         self.world.settle()
         for wait_ms in then:
             self.go_on(wait_ms)
@@ -185,15 +231,18 @@ class Reading(RuleBasedStateMachine):
         producer=st.sampled_from(PRODUCERS),
         what=some_transactions,
         replicated=mostly,
+        heard=mostly,
     )
-    def transact(self, name: Name, producer: int, what: tuple[Kind, ...], replicated: bool, then: Polls) -> None:
+    def transact(
+        self, name: Name, producer: int, what: tuple[Kind, ...], replicated: bool, heard: bool, then: Polls
+    ) -> None:
         log = self.broker.log(name)
         for kind in what:
             is_open = any(each.producer == producer and each.last is None for each in log.transactions())
             if kind in ("plain", "transactional") or is_open:
                 self.broker.append(log, kind, 1, -1 if kind == "plain" else producer)
         if replicated:
-            log.replicate()
+            self.broker.replicate(log, hears=heard)
         self.world.settle()
         for wait_ms in then:
             self.go_on(wait_ms)
@@ -204,7 +253,7 @@ class Reading(RuleBasedStateMachine):
         log = self.broker.log(name)
         match what:
             case "replicated":
-                log.replicate()
+                self.broker.replicate(log)
             case "records deleted":
                 log.delete_before(log.last_stable - number)
             case "broken":
@@ -213,13 +262,49 @@ class Reading(RuleBasedStateMachine):
                 log.error = 0
             case "truncated":
                 log.truncate(log.end - number)
+                self.broker.replicas[log].is_in_sync = False
             case "led by another":
                 log.is_led_here = not log.is_led_here
-                log.epoch += 1
+                log.begin_epoch()
             case "created anew":
                 self.broker.create(name[0], TOPICS[name[0]])
                 for index in range(TOPICS[name[0]] if number % 2 else 0):
                     self.produce((name[0], index), number, True)
+        self.world.settle()
+        for wait_ms in then:
+            self.go_on(wait_ms)
+
+    @rule(
+        then=some_polls, what=st.sampled_from(get_args(FollowersFate)), name=some_name, number=st.integers(0, 6)
+    )
+    def befall_follower(self, what: FollowersFate, name: Name, number: int, then: Polls) -> None:
+        """Something happens to what the follower has of a partition."""
+        log = self.broker.log(name)
+        replica = self.broker.replicas[log]
+        can_fetch = replica.is_assigned and not replica.error
+        match what:
+            case "catches up" | "rejoins" if can_fetch:
+                replica.follow()
+                replica.is_in_sync |= what == "rejoins"
+            case "fetches a batch" if can_fetch:
+                replica.follow(most=1)
+            case "falls behind":
+                replica.is_in_sync = False
+                self.produce(name, 1, True)
+            case "leaves the in-sync set":
+                replica.is_in_sync = False
+            case "deletes records":
+                replica.delete_before(replica.last_stable - number)
+            case "broken":
+                replica.error, replica.is_in_sync = ERRORS[number], False
+            case "mended":
+                replica.error = 0
+            case "reassigned":
+                replica.is_assigned = replica.is_in_sync = replica.is_hosted = False
+                replica.batches.clear()
+                replica.start = replica.end = replica.high_watermark = 0
+            case "assigned again":
+                replica.is_assigned = True
         self.world.settle()
         for wait_ms in then:
             self.go_on(wait_ms)
@@ -232,8 +317,9 @@ class Reading(RuleBasedStateMachine):
         link=some_link,
         lasts_s=st.sampled_from([0.05, 0.4, 3.0, 20.0]),
     )
-    def suffer(self, what: Accident, link: Link, lasts_s: float, then: Polls) -> None:
+    def suffer(self, what: Accident, link: LaneId, lasts_s: float, then: Polls) -> None:
         world, wire = self.world, self.world.wires[link]
+        broker = world.brokers[link.source.node_id]
         world.trouble(lasts_s)
         match what:
             case "answers are late":
@@ -253,11 +339,11 @@ class Reading(RuleBasedStateMachine):
             case "links open slowly":
                 world.is_opening_slow = True
             case "sessions are evicted":
-                self.broker.evict()
+                broker.evict()
             case "throttled for a moment":
-                self.broker.throttle_ms = 50
+                broker.throttle_ms = 50
             case "throttled for seconds":
-                self.broker.throttle_ms = 2000
+                broker.throttle_ms = 2000
             case "topology told to all":
                 world.tell()
             case "held data is needed elsewhere":
@@ -267,6 +353,12 @@ class Reading(RuleBasedStateMachine):
             case "drained":
                 if self.may_drain:
                     world.drain()
+            case "a broker is gone":
+                world.go_away(link.source.node_id)
+            case "the leader names followers that have left":
+                self.broker.is_mistaken = not self.broker.is_mistaken
+            case "the follower names replicas itself":
+                self.follower.sends_back = not self.follower.sends_back
         for wait_ms in then:
             self.go_on(wait_ms)
 
@@ -278,7 +370,8 @@ class Reading(RuleBasedStateMachine):
 
     @invariant()
     def an_accident_costs_one_refusal_at_most(self) -> None:
-        assert self.broker.refusals <= self.broker.accidents
+        for broker in self.world.brokers.values():
+            assert broker.refusals <= broker.accidents
 
     def teardown(self) -> None:
         """With the accidents over, everything is read, and then nothing is new."""
@@ -290,7 +383,12 @@ class Reading(RuleBasedStateMachine):
             for each in log.transactions():
                 if each.last is None:
                     self.broker.append(log, "abort", 1, each.producer)
-            log.replicate()
+            self.broker.replicate(log)
+            replica = self.broker.replicas[log]
+            replica.error, replica.is_assigned, replica.is_in_sync = 0, True, True
+            replica.follow()
+        self.broker.is_mistaken = self.broker.is_slow_to_redirect = self.follower.sends_back = False
+        self.broker.selects &= not world.racks.clients
         world.heal()
         world.tell()
         client.refresh()

@@ -10,7 +10,9 @@ from typing import Final
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.fetch.commands import LaneId
 from proxy.fetch.reading import Reading
+from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
@@ -37,17 +39,45 @@ from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import FETCH, FetchOptions
 from tests.pieces import joined
 from tests.relay.model import judge
-from tests.relay.model.broker import Flight, ModelBroker
+from tests.relay.model.broker import FOLLOWER, LEADER, RACK, Flight, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient
-from tests.relay.playbook import PATIENT, QUICK
+from tests.relay.model.logs import Log
+from tests.relay.playbook import lane
 
-__all__ = ["LANES", "Wire", "World"]
+__all__ = ["LANES", "NO_RACK", "Racks", "Wire", "World"]
 
-LANES: Final = [PATIENT, QUICK]
-_HERE: Final = BrokerId(1)
-_ELSEWHERE: Final = BrokerId(2)
+LANES: Final = [
+    lane(node_id, quick=quick, rackless=rackless)
+    for node_id, rackless in ((LEADER, False), (LEADER, True), (FOLLOWER, False))
+    for quick in (False, True)
+]
+_ELSEWHERE: Final = 3
+"""Who leads what node 1 does not."""
 _BURST: Final = 200
 """More events than this without any time passing are a loop."""
+_SENT_AT_ONCE: Final = 24
+"""More fetches than this without any time passing are a storm."""
+_MAX_AGE_S: Final = 300.0
+
+
+@attrs.frozen
+class Racks:
+    """Who goes by racks."""
+
+    ours: str = ""
+    clients: str = ""
+    selector: Selector = Selector.BROKER
+    leader_selects: bool = True
+    is_slow: bool = False
+    """Whether the leader takes its time to redirect."""
+
+    @property
+    def reads_followers(self) -> bool:
+        """Whether what a follower has is read for the client, without its knowledge."""
+        return self.selector is Selector.RACK_AWARE or bool(self.ours and not self.clients)
+
+
+NO_RACK: Final = Racks()
 
 
 @attrs.frozen
@@ -59,10 +89,17 @@ class Limits:
     """None where it waits for the broker whatever happens."""
 
 
-def build_relay() -> tuple[ClientRelay, Limits]:
+def build_relay(racks: Racks) -> tuple[ClientRelay, Limits]:
     """A relay with a patience of 10 s."""
-    reading = Reading(patience_s=10.0, fetch_buffer_bytes=8 * 1024 * 1024, ask_timeout_s=5.0)
-    return ClientRelay(_HERE, _place, 0.0, reading), Limits(10.0, 5.0)
+    reading = Reading(
+        patience_s=10.0,
+        fetch_buffer_bytes=8 * 1024 * 1024,
+        ask_timeout_s=5.0,
+        rack=racks.ours,
+        selector=racks.selector,
+        preferred_max_age_s=_MAX_AGE_S,
+    )
+    return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)
 
 
 def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG001
@@ -85,16 +122,25 @@ class Wire:
     """The broker looks at nothing before: it has throttled this connection."""
     lost_at: int = 0
     """When the last one was lost, on the count of all events."""
+    closed_at: int = 0
+    """The same of when the relay closed the last one."""
 
 
 class World:
-    def __init__(self, broker: ModelBroker, client: ModelClient) -> None:
+    def __init__(
+        self, broker: ModelBroker, follower: ModelFollower, client: ModelClient, racks: Racks
+    ) -> None:
         self.now_s = 1000.0
         self.at = 0
         """Counts events."""
-        self.broker, self.client = broker, client
-        self.relay, self.limits = build_relay()
-        self.wires: dict[Link, Wire] = {link: Wire() for link in LANES}
+        self.broker, self.follower, self.client = broker, follower, client
+        self.brokers: dict[int, ModelBroker] = {LEADER: broker, FOLLOWER: follower}
+        self.racks = racks
+        self.relay, self.limits = build_relay(racks)
+        self.gone: set[int] = set()
+        """Brokers to which no connection can be made."""
+        self.sent_at_once = 0
+        self.wires: dict[LaneId, Wire] = {link: Wire() for link in LANES}
         self.known = Topology()
         """What the relay was told last."""
         self.learning = 0
@@ -117,6 +163,7 @@ class World:
     def fetch(self, options: FetchOptions, heeds: int) -> None:
         frame = self.client.fetch(options, heeds, self.at, self.now_s)
         self.client.waiting[-1].delays_s = self.delays_s
+        self.client.waiting[-1].known = self.known
         self.handle(ClientFrame(memoryview(frame)[4:], self.known, Bypass()))
         self.settle()
 
@@ -136,12 +183,22 @@ class World:
         self.handle(LinkLost(link))
         self.settle()
 
+    def go_away(self, node_id: int) -> None:
+        """A broker is stopped: its connections are lost, and there are no others."""
+        self.gone.add(node_id)
+        for link in self.links_to(node_id):
+            self.lose(link, seen=False)
+
+    def links_to(self, node_id: int) -> list[LaneId]:
+        return [each for each in LANES if each.source.node_id == node_id]
+
     def haunt(self) -> None:
         """What was lost on its way arrives, and nobody waits for an answer."""
         for flight in self.ghosts:
-            self.broker.accidents += 1
-            self.broker.open(flight, self.now_s)
-            self.broker.look(flight, flight.due_s)
+            broker = self.brokers[flight.node_id]
+            broker.accidents += 1
+            broker.open(flight, self.now_s)
+            broker.look(flight, flight.due_s)
         self.ghosts.clear()
 
     def need_memory(self) -> None:
@@ -182,7 +239,9 @@ class World:
         for wire in self.wires.values():
             wire.is_late = wire.is_deaf = wire.is_starved = False
         self.is_metadata_late = self.is_metadata_stale = self.is_opening_slow = False
-        self.broker.throttle_ms = 0
+        for broker in self.brokers.values():
+            broker.throttle_ms = 0
+        self.gone.clear()
         self.trouble()
         self.settle()
 
@@ -194,7 +253,8 @@ class World:
             for wire in self.wires.values()
         )
         metadata = self.is_metadata_late or self.is_metadata_stale
-        return not (wires or metadata or self.is_opening_slow or self.broker.throttle_ms or self.is_draining)
+        is_throttled = any(broker.throttle_ms for broker in self.brokers.values())
+        return not (wires or metadata or self.is_opening_slow or is_throttled or self.is_draining or self.gone)
 
     def was_well_since(self, at: int) -> bool:
         return self.is_well and self.trouble_at < at
@@ -203,6 +263,7 @@ class World:
 
     def settle(self) -> None:
         """Let everything happen that can happen now."""
+        self.sent_at_once = 0
         for _ in range(_BURST):
             if not self._happens():
                 return
@@ -217,9 +278,14 @@ class World:
             self.handle(Told(self.known))
             return True
         for link, wire in self.wires.items():
+            node_id = link.source.node_id
+            if wire.is_opening and node_id in self.gone:
+                wire.is_opening, wire.lost_at = False, self.at + 1
+                self.handle(LinkLost(link))
+                return True
             if wire.is_opening and not self.is_opening_slow:
                 wire.is_opening, wire.is_open = False, True
-                self.handle(LinkOpened(link, {FETCH: VersionRange(0, self.broker.version)}))
+                self.handle(LinkOpened(link, {FETCH: VersionRange(0, self.brokers[node_id].version)}))
                 return True
         for flight in self.under_way():
             if self._moves(flight):
@@ -231,16 +297,16 @@ class World:
 
     def _moves(self, flight: Flight) -> bool:
         """Whether a request has come further, as far as its answer."""
-        wire = self.wires[flight.link]
+        wire, broker = self.wires[flight.link], self.brokers[flight.node_id]
         if flight.context is None:
             if wire.is_deaf or self.now_s < wire.muted_until_s:
                 return False
-            self.broker.open(flight, self.now_s)
-        if flight.answer is None and self.broker.look(flight, self.now_s) and flight.is_throttled:
+            broker.open(flight, self.now_s)
+        if flight.answer is None and broker.look(flight, self.now_s) and flight.is_throttled:
             self.trouble()
-            self.delays_s += self.broker.throttle_ms / 1000
-            wire.muted_until_s = self.now_s + self.broker.throttle_ms / 1000
-            self.broker.throttle_ms = 0
+            self.delays_s += broker.throttle_ms / 1000
+            wire.muted_until_s = self.now_s + broker.throttle_ms / 1000
+            broker.throttle_ms = 0
         if flight.answer is None or wire.is_late:
             return False
         if wire.is_starved:
@@ -249,7 +315,7 @@ class World:
                 self.handle(LinkAnswering(flight.link))
                 return True
             return False
-        self.broker.delivered(flight, self.at, self.now_s, self.known)
+        broker.delivered(flight, self.at, self.now_s, self.known)
         self.handle(LinkFrame(flight.link, memoryview(flight.answer)))
         return True
 
@@ -276,16 +342,19 @@ class World:
                 wire = self.wires[link]
                 assert not wire.is_open, "a link is opened that is open"
                 assert not wire.is_opening, "a link is opened twice"
-                self.wires[link] = Wire(is_opening=True, lost_at=wire.lost_at)
+                self.wires[link] = Wire(is_opening=True, lost_at=wire.lost_at, closed_at=wire.closed_at)
             case Send(link, pieces):
                 frame = b"".join(pieces)
                 assert self.wires[link].is_open
                 assert not any(flight.link == link for flight in self.under_way()), "two fetches on one lane"
                 assert int.from_bytes(frame[:4]) == len(frame) - 4, "a lane takes one fetch at a time"
-                judge.was_sent(self, self.broker.take(frame, link, self.at, self.now_s, self.known))
+                judge.was_sent(self, self._take(link, frame))
+                self.sent_at_once += 1
+                assert self.sent_at_once <= _SENT_AT_ONCE, "fetch upon fetch, and no time passes"
             case CloseLink(link):
                 assert self.limits.ask_timeout_s is not None, "this broker never breaks the protocol"
                 self._drop(link, seen=True)
+                self.wires[link].closed_at = self.at
             case Reply(pieces):
                 exchange, response, said = self.client.hear(joined(pieces), self.now_s)
                 judge.was_answered(self, exchange, response, said)
@@ -295,18 +364,25 @@ class World:
             case Note():
                 pass
 
+    def _take(self, link: Link, frame: bytes) -> Flight:
+        assert isinstance(link, LaneId)
+        broker = self.brokers[link.source.node_id]
+        return broker.take(frame, link, self.at, self.now_s, self.known)
+
     def _drop(self, link: Link, *, seen: bool) -> None:
         wire = self.wires[link]
         wire.is_open = wire.is_opening = False
+        assert isinstance(link, LaneId)
+        broker = self.brokers[link.source.node_id]
         for flight in self.under_way():
             if flight.link != link:
                 continue
             flight.is_lost = True
             if flight.context is not None or (seen and not wire.is_deaf):
                 if flight.context is None:
-                    self.broker.open(flight, self.now_s)
+                    broker.open(flight, self.now_s)
                 if flight.answer is None:
-                    self.broker.look(flight, flight.due_s + self.now_s)
+                    broker.look(flight, flight.due_s + self.now_s)
             else:
                 self.ghosts.append(flight)
 
@@ -314,31 +390,41 @@ class World:
         """The client goes, and every session that was heard of is closed."""
         for command in self.relay.farewell():
             if isinstance(command, Send):
-                flight = self.broker.take(b"".join(command.pieces), command.link, self.at, self.now_s, self.known)
-                self.broker.open(flight, self.now_s)
-                self.broker.look(flight, self.now_s)
-        left = set(self.broker.sessions._slots._held) & self.broker.heard
-        assert not left, f"sessions {left} were left at the broker"
+                flight = self._take(command.link, b"".join(command.pieces))
+                broker = self.brokers[flight.node_id]
+                broker.open(flight, self.now_s)
+                broker.look(flight, self.now_s)
+        for broker in self.brokers.values():
+            left = set(broker.sessions._slots._held) & broker.heard
+            assert not left, f"sessions {left} were left at broker {broker.node_id}"
 
     def _cluster(self, before: Topology) -> Topology:
         """The topology as the cluster tells it now."""
-        brokers = [SimpleNamespace(node_id=n, host="broker.internal", port=19000 + n, rack=None) for n in (1, 2)]
+        racks = {LEADER: "a", FOLLOWER: RACK, _ELSEWHERE: "c"}
+        brokers = [
+            SimpleNamespace(node_id=node_id, host="broker.internal", port=19000 + node_id, rack=rack)
+            for node_id, rack in racks.items()
+            if node_id != FOLLOWER or FOLLOWER not in self.gone
+        ]
         topics = [
             SimpleNamespace(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 error_code=0,
-                partitions=[
-                    SimpleNamespace(
-                        partition_index=log.index,
-                        leader_id=_HERE if log.is_led_here else _ELSEWHERE,
-                        leader_epoch=log.epoch,
-                        replica_nodes=(1, 2),
-                        isr_nodes=(1, 2),
-                    )
-                    for log in topic.logs
-                ],
+                partitions=[self._partition(log) for log in topic.logs],
             )
             for topic in self.broker.topics.values()
         ]
         return before.refreshed(SimpleNamespace(cluster_id="cluster", brokers=brokers, topics=topics))
+
+    def _partition(self, log: Log) -> SimpleNamespace:
+        replica = self.broker.replicas[log]
+        others = [LEADER, _ELSEWHERE]
+        return SimpleNamespace(
+            partition_index=log.index,
+            leader_id=LEADER if log.is_led_here else _ELSEWHERE,
+            leader_epoch=log.epoch,
+            replica_nodes=[*others, FOLLOWER] if replica.is_assigned else others,
+            isr_nodes=[*others, FOLLOWER] if replica.is_assigned and replica.is_in_sync else others,
+            offline_replicas=[FOLLOWER] if FOLLOWER in self.gone else [],
+        )

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/Shopify/sarama"
+
+	"sidefetch/tests/clients/talk"
 )
 
 var version sarama.KafkaVersion
@@ -22,16 +24,16 @@ func main() {
 		log.Fatal(err)
 	}
 	sarama.Logger = log.New(os.Stderr, "", log.Ltime|log.Lmicroseconds)
-	commands := map[string]func(request) (interface{}, error){
+	commands := map[string]func(talk.Request) (interface{}, error){
 		"read": read, "group": simpleGroup, "produce": produce, "offsets": offsets,
 	}
 	if version.IsAtLeast(sarama.V0_10_2_0) { // what Sarama asks for before it joins a group or makes a topic
 		commands["group"], commands["create"], commands["delete"] = group, create, remove
 	}
-	serve(commands)
+	talk.Serve("sarama", commands)
 }
 
-func config(asked request) *sarama.Config {
+func config(asked talk.Request) *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = version
 	config.ClientID = asked.ClientID
@@ -52,7 +54,7 @@ func config(asked request) *sarama.Config {
 	return config
 }
 
-func connect(asked request) (sarama.Client, error) {
+func connect(asked talk.Request) (sarama.Client, error) {
 	return sarama.NewClient(strings.Split(asked.Bootstrap, ","), config(asked))
 }
 
@@ -61,14 +63,14 @@ func tell(message *sarama.ConsumerMessage) {
 	if !message.Timestamp.IsZero() {
 		timestampMs = message.Timestamp.UnixNano() / int64(time.Millisecond)
 	}
-	say("record", []interface{}{
-		message.Partition, message.Offset, timestampMs, toText(message.Key), toText(message.Value), []string{},
-	})
+	talk.Tell(talk.Record{
+		Partition: message.Partition, TimestampMs: timestampMs, Key: message.Key, Value: message.Value,
+	}, message.Offset)
 }
 
 // consume tells of asked.Count messages or more from the offset that begin gives for each partition, and marks each.
 func consume(
-	client sarama.Client, asked request, partitions []int32, begin func(int32) int64, mark func(partition int32, next int64),
+	client sarama.Client, asked talk.Request, partitions []int32, begin func(int32) int64, mark func(partition int32, next int64),
 ) error {
 	consumer, err := sarama.NewConsumerFromClient(client)
 	if err != nil {
@@ -120,7 +122,7 @@ func consume(
 	return nil
 }
 
-func read(asked request) (interface{}, error) {
+func read(asked talk.Request) (interface{}, error) {
 	var partitions []int32
 	if err := json.Unmarshal(asked.Partitions, &partitions); err != nil {
 		return nil, err
@@ -135,7 +137,7 @@ func read(asked request) (interface{}, error) {
 }
 
 // simpleGroup keeps offsets with the brokers and takes all partitions: before 0.9 there was no group to join.
-func simpleGroup(asked request) (interface{}, error) {
+func simpleGroup(asked talk.Request) (interface{}, error) {
 	client, err := connect(asked)
 	if err != nil {
 		return nil, err
@@ -176,7 +178,7 @@ func simpleGroup(asked request) (interface{}, error) {
 		}
 	}
 	manager.Close()
-	say("committed", committed)
+	talk.Say("committed", committed)
 	return nil, err
 }
 
@@ -216,7 +218,7 @@ func (m *member) take(session sarama.ConsumerGroupSession, message *sarama.Consu
 	return true
 }
 
-func group(asked request) (interface{}, error) {
+func group(asked talk.Request) (interface{}, error) {
 	client, err := connect(asked)
 	if err != nil {
 		return nil, err
@@ -228,7 +230,7 @@ func group(asked request) (interface{}, error) {
 	}
 	go func() {
 		for err := range joined.Errors() {
-			say("heard", err.Error())
+			talk.Say("heard", err.Error())
 		}
 	}()
 	ctx, leave := context.WithCancel(context.Background())
@@ -243,7 +245,7 @@ func group(asked request) (interface{}, error) {
 	if err := joined.Close(); err != nil {
 		return nil, err
 	}
-	say("committed", reader.committed)
+	talk.Say("committed", reader.committed)
 	return nil, nil
 }
 
@@ -252,7 +254,7 @@ var codecs = map[string]sarama.CompressionCodec{
 	"snappy": sarama.CompressionSnappy, "lz4": sarama.CompressionLZ4,
 }
 
-func produce(asked request) (interface{}, error) {
+func produce(asked talk.Request) (interface{}, error) {
 	config := config(asked)
 	config.Producer.Compression = codecs[asked.Codec]
 	producer, err := sarama.NewSyncProducer(strings.Split(asked.Bootstrap, ","), config)
@@ -263,14 +265,14 @@ func produce(asked request) (interface{}, error) {
 	messages := []*sarama.ProducerMessage{}
 	for _, each := range asked.Records {
 		message := &sarama.ProducerMessage{
-			Topic: asked.Topic, Partition: each.partition,
-			Timestamp: time.Unix(each.timestampMs/1000, each.timestampMs%1000*int64(time.Millisecond)),
+			Topic: asked.Topic, Partition: each.Partition,
+			Timestamp: time.Unix(each.TimestampMs/1000, each.TimestampMs%1000*int64(time.Millisecond)),
 		}
-		if each.key != nil {
-			message.Key = sarama.ByteEncoder(each.key)
+		if each.Key != nil {
+			message.Key = sarama.ByteEncoder(each.Key)
 		}
-		if each.value != nil {
-			message.Value = sarama.ByteEncoder(each.value)
+		if each.Value != nil {
+			message.Value = sarama.ByteEncoder(each.Value)
 		}
 		messages = append(messages, message)
 	}
@@ -284,7 +286,7 @@ func produce(asked request) (interface{}, error) {
 	return places, nil
 }
 
-func create(asked request) (interface{}, error) {
+func create(asked talk.Request) (interface{}, error) {
 	detail := &sarama.TopicDetail{ReplicationFactor: 2}
 	if err := json.Unmarshal(asked.Partitions, &detail.NumPartitions); err != nil {
 		return nil, err
@@ -297,7 +299,7 @@ func create(asked request) (interface{}, error) {
 	return nil, admin.CreateTopic(asked.Topic, detail, false)
 }
 
-func remove(asked request) (interface{}, error) {
+func remove(asked talk.Request) (interface{}, error) {
 	admin, err := sarama.NewClusterAdmin(strings.Split(asked.Bootstrap, ","), config(asked))
 	if err != nil {
 		return nil, err
@@ -306,7 +308,7 @@ func remove(asked request) (interface{}, error) {
 	return nil, admin.DeleteTopic(asked.Topic)
 }
 
-func offsets(asked request) (interface{}, error) {
+func offsets(asked talk.Request) (interface{}, error) {
 	client, err := connect(asked)
 	if err != nil {
 		return nil, err

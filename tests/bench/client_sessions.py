@@ -1,0 +1,179 @@
+"""What a client's fetch costs here: named in full, and within a session; without any broker or socket.
+
+The client's partitions are at their end, and a fetch for them waits at the broker, so all that is measured is what
+Sidefetch does from the client's bytes to its answer's.
+"""
+
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
+from typing import Final
+
+from proxy.bypass import Bypass
+from proxy.fetch.client_sessions import ClientSessions
+from proxy.fetch.reading import Reading
+from proxy.fetch.topology import BrokerId, Leader, TopicInfo, Topology
+from proxy.relay.client import ClientRelay
+from proxy.relay.commands import ClientFrame, Command, Link, LinkFrame, LinkOpened, Reply, Send, Tick
+from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
+from proxy.wire.apis import VersionRange
+from proxy.wire.fetch import (
+    FETCH,
+    MAX_VERSION,
+    Ask,
+    FetchOptions,
+    Key,
+    PartitionReply,
+    Topic,
+    TopicId,
+    read_request,
+    read_response,
+    response_layout,
+    write_request,
+)
+from proxy.wire.headers import RequestHeader, read_request_header
+from tests.bench.frame import Expectation, Figure, Table, measure_all
+
+__all__ = ["run"]
+
+_CPU: Final = Figure("CPU of a fetch", "us")
+_BYTES: Final = Figure("both ways", "B")
+_HELD: Final = Figure("memory of a session", "B a partition")
+_VERSION: Final = 13
+_OPTIONS: Final = FetchOptions(500, 1)
+_PARTITIONS_A_TOPIC: Final = 100
+_SIZE_BYTES: Final = 4
+_MOST_US: Final = 1000
+"""Of an idle fetch of 10,000 partitions within a session."""
+
+
+def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+    """Of 1,000 and 10,000 idle partitions, in full and within a session."""
+    tables: list[Table] = []
+    for partitions in (1_000, 10_000):
+        fetches = 20 if quick else 100
+        ways = {
+            "full": partial(_fetches, partitions, fetches, within=False),
+            "within a session": partial(_fetches, partitions, fetches, within=True),
+        }
+        measured = measure_all(f"{partitions} partitions", ways, rounds=2 if quick else 5, tell=tell)
+        if partitions == 10_000:
+            cpu_us = measured[_CPU].median("within a session")
+            text = (
+                f"an idle fetch of {partitions} partitions within a session: {cpu_us:,.0f} us, at most {_MOST_US}"
+            )
+            measured[_CPU] = measured[_CPU].expecting(Expectation(text, is_met=cpu_us <= _MOST_US))
+        tables += measured.values()
+    held = measure_all("10000 partitions", {"within a session": partial(_held, 10_000)}, rounds=2, tell=tell)
+    return [*tables, *held.values()]
+
+
+class _Conversation:
+    """A client with *partitions* at offset 100, where they end, and a broker that has nothing new."""
+
+    def __init__(self, partitions: int) -> None:
+        self.now_s = 0.0
+        self.asks = {
+            Key(TopicId((1 + number // _PARTITIONS_A_TOPIC).to_bytes(16)), number): Ask(100, 1 << 20)
+            for number in range(partitions)
+        }
+        self.sessions = ClientSessions(1, partial(next, count(1)))
+        reading = Reading(1e6, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, sessions=self.sessions)
+        self._topology = _topology(self.asks)
+        self._relay = ClientRelay(BrokerId(1), lambda *_: None, 0.0, reading)
+        self._correlation_ids = count(1)
+
+    def fetch(self, session_id: int, epoch: int, asks: Mapping[Key, Ask]) -> bytes:
+        """The client's frame, without its size."""
+        header = RequestHeader(FETCH, _VERSION, next(self._correlation_ids), "client")
+        return write_request(header, _OPTIONS, session_id, epoch, asks, ())[_SIZE_BYTES:]
+
+    def answered(self, frame: bytes) -> bytes:
+        """The client's answer, after whatever wait, without its size."""
+        pending = self._relay.handle(ClientFrame(memoryview(frame), self._topology, Bypass()), self.now_s)
+        while True:
+            for command in pending:
+                if isinstance(command, Reply):
+                    self._carry_out(pending)
+                    return b"".join(map(bytes, command.pieces))[_SIZE_BYTES:]  # type: ignore[arg-type]
+            pending = self._carry_out(pending)
+            if not pending:
+                self.now_s = self._relay.deadline_s or self.now_s
+                pending = self._relay.handle(Tick(), self.now_s)
+
+    def _carry_out(self, commands: list[Command]) -> list[Command]:
+        done: list[Command] = []
+        for command in commands:
+            if isinstance(command, Send):
+                done += self._asked(command)
+            elif not isinstance(command, Reply) and hasattr(command, "link"):
+                done += self._relay.handle(
+                    LinkOpened(Link.PATIENT, {FETCH: VersionRange(0, MAX_VERSION)}), self.now_s
+                )
+        return done
+
+    def _asked(self, sent: Send) -> list[Command]:
+        """The broker tells the offsets of what a full fetch names, at once; it lets all others wait."""
+        frame = memoryview(b"".join(sent.pieces))[_SIZE_BYTES:]
+        header, cursor = read_request_header(frame)
+        request = read_request(header, cursor)
+        if request.session_epoch > 0:
+            return []
+        layout = response_layout(header.api_version)
+        body = [layout.header(header.correlation_id, 0, 0, len(request.sections), 7 + request.session_epoch)]
+        for section in request.sections:
+            partitions = len(section.entries) // 33
+            body.append(layout.topic(section.topic, partitions))
+            for at in range(partitions):
+                number = int.from_bytes(section.entries[at * 33 : at * 33 + 4])
+                body += layout.partition(PartitionReply(number, 0, 100, 100, 0), 0)
+            body.append(layout.topic_end)
+        body.append(layout.end(()))
+        return self._relay.handle(LinkFrame(sent.link, memoryview(b"".join(body))), self.now_s)
+
+
+def _topology(asks: Mapping[Key, Ask]) -> Topology:
+    led: dict[TopicId, dict[int, Leader]] = {}
+    for key in asks:
+        assert isinstance(key.topic, bytes)
+        led.setdefault(key.topic, {})[key.partition] = Leader(BrokerId(1), 5)
+    topics: dict[Topic, TopicInfo] = {}
+    for topic_id, leaders in led.items():
+        topics[topic_id] = topics[topic_id.hex()] = TopicInfo(topic_id.hex(), topic_id, 0, leaders)
+    return Topology("cluster", {}, topics)
+
+
+def _fetches(partitions: int, fetches: int, *, within: bool) -> Mapping[Figure, float]:
+    client = _Conversation(partitions)
+    session_id, size = NO_SESSION, 0
+    for _ in range(3):
+        answer = client.answered(client.fetch(session_id, INITIAL_EPOCH if within else FINAL_EPOCH, client.asks))
+        session_id = SessionId(read_response(_VERSION, answer).session_id)
+    cpu_s = 0.0
+    for number in range(fetches):
+        epoch, asks = (1 + number, {}) if within else (FINAL_EPOCH, client.asks)
+        frame = client.fetch(session_id, epoch, asks)
+        started_s = time.process_time()
+        answer = client.answered(frame)
+        cpu_s += time.process_time() - started_s
+        size += len(frame) + len(answer) + 2 * _SIZE_BYTES
+    assert read_response(_VERSION, answer).session_id == session_id
+    return {_CPU: cpu_s / fetches * 1e6, _BYTES: size / fetches}
+
+
+def _held(partitions: int) -> Mapping[Figure, float]:
+    """What a session takes that its connection does not share with it any more."""
+    client = _Conversation(partitions)
+    frame = client.fetch(NO_SESSION, INITIAL_EPOCH, client.asks)
+    tracemalloc.start()
+    try:
+        session_id = read_response(_VERSION, client.answered(frame)).session_id
+        sessions = client.sessions
+        del client, frame
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert sessions.close(session_id, 1)
+    return {_HELD: held / partitions}

@@ -1,0 +1,187 @@
+"""Reading from the closest replica, with followers and leaders on three brokers: how soon, and how often it asks.
+
+Some partitions have a replica in the rack of ``NODE`` and some have none there, so that a fetch of both is read
+from two brokers. What a client of three is sent comes from each as a leader, and from ``NODE`` as a follower.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from tests.bench.frame import Expectation, Figure, Table, measure_all
+from tests.bench.load import P50, Crowd, Side, Writer, followers, librdkafka
+from tests.bench.reader import Job
+from tests.bench.stage import NODE, address_of, create_missing_topics
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.metrics import broker_counts, record_bytes_out
+from tests.sidefetch import Sidefetch
+
+__all__ = ["run_idle", "run_wake"]
+
+_LEADER: Final = 2
+"""Of what the scripted client reads."""
+_NEAR: Final = {"closest-near-1": (1, 2, 3), "closest-near-2": (2, 1, 3), "closest-near-3": (3, 1, 2)}
+"""Topics kept in the rack, and their replicas, the leader first."""
+_FAR: Final = {"closest-far-2": (2, 3), "closest-far-3": (3, 2)}
+"""Topics that are not."""
+_PARTITIONS: Final = 50
+"""Of each topic."""
+_PATIENCE_S: Final = 5.0
+_SETTLE_S: Final = 2.0
+_WARM_UP_SAMPLES: Final = 10
+_GAPS_S: Final = (0.1, 0.4)
+"""Between records, evenly distributed, so that they meet every moment of a client's wait."""
+_MOST_LATER_MS: Final = 10.0
+"""Than from the leader itself: a follower replicates first, and then learns that the record is committed."""
+
+
+def run_wake(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+    """From writing a record to its arrival, where only one of the brokers that are read from has something."""
+    samples, rounds = (20, 1) if quick else (50, 3)
+    with _sides(cluster) as both:
+        cases = [
+            _Case("data at a follower", _scripted, _of(_LEADER, _NEAR), NODE),
+            _Case("data at the leader, followers beside it", _scripted, _of(_LEADER, _FAR), _LEADER),
+            _Case("librdkafka, data at followers", _librdkafka, dict.fromkeys(_NEAR, _PARTITIONS), NODE),
+        ]
+        writer = Writer(cluster)
+        writer.warm_up(_all())
+        tell("warming up")  # the brokers' JVMs compile what they use
+        for case in cases:
+            case.once(cluster, both[0], writer, _WARM_UP_SAMPLES)
+        return [table for case in cases for table in _wake(case, cluster, both, writer, samples, rounds, tell)]
+
+
+def run_idle(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+    """What an idle consumer asks of each broker, in the time that a fetch may wait there."""
+    windows = 3 if quick else 8
+    with _sides(cluster) as both:
+        readers: Mapping[str, tuple[Callable[[Side], Crowd], int]] = {
+            "a connection to one broker": (_scripted, 1),
+            "librdkafka, connections to three": (_librdkafka, len(cluster.brokers)),
+        }
+        return [
+            table
+            for name, (reader, connections) in readers.items()
+            for table in _idle(name, reader, connections, cluster, both, windows, tell)
+        ]
+
+
+@contextlib.contextmanager
+def _sides(cluster: KafkaCluster) -> Iterator[list[Side]]:
+    """Direct, and through a Sidefetch in the rack of ``NODE``; the topics are there."""
+    for topics in (_NEAR, _FAR):
+        for topic, replicas in topics.items():
+            create_missing_topics(cluster, {topic: _PARTITIONS}, replicas=replicas)
+    options = ("--rack", cluster.brokers[NODE].rack, "--patience", f"{_PATIENCE_S:g}s")
+    with Sidefetch(cluster.bootstrap, options=options) as sidefetch:
+        yield [
+            Side("direct", cluster.bootstrap, cluster.brokers[_LEADER].address),
+            Side("Sidefetch", sidefetch.bootstrap, address_of(_LEADER, sidefetch.bootstrap), sidefetch.process.pid),
+        ]
+
+
+def _of(leader: int, topics: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    return {topic: _PARTITIONS for topic, replicas in topics.items() if replicas[0] == leader}
+
+
+def _all() -> dict[str, int]:
+    return dict.fromkeys((*_NEAR, *_FAR), _PARTITIONS)
+
+
+def _scripted(side: Side) -> Crowd:
+    """One connection to one leader, for partitions of both kinds."""
+    return followers([Job(side.address, _of(_LEADER, {**_NEAR, **_FAR}))])
+
+
+def _librdkafka(side: Side) -> Crowd:
+    """A connection to each broker, for all partitions."""
+    return librdkafka(side, _all())
+
+
+@attrs.frozen
+class _Case:
+    name: str
+    reader: Callable[[Side], Crowd]
+    topics: Mapping[str, int]
+    """Where records are written, and how many partitions they have."""
+    source: int
+    """The broker that these are read from through Sidefetch, and no other."""
+
+    def once(self, cluster: KafkaCluster, side: Side, writer: Writer, samples: int) -> Mapping[Figure, float]:
+        chance = random.Random(samples)
+        places = [(topic, each) for topic, count in self.topics.items() for each in range(count)]
+        with self.reader(side) as consumer:
+            time.sleep(_SETTLE_S)
+            before = record_bytes_out(cluster, *self.topics)
+            for place in chance.sample(places, samples):
+                writer.write(*place)
+                time.sleep(chance.uniform(*_GAPS_S))
+            writer.flush()
+            time.sleep(_SETTLE_S)
+            after = record_bytes_out(cluster, *self.topics)
+            heard = consumer.finish()
+        assert heard.records == samples, f"{heard.records} of {samples} records have arrived by {side.name}"
+        if side.sidefetch_pid is not None:
+            sources = {node for node in after if after[node] > before[node]}
+            assert sources == {self.source}, f"{self.name}: read from {sources}"
+        return heard.delivery()
+
+
+def _wake(
+    case: _Case,
+    cluster: KafkaCluster,
+    both: Sequence[Side],
+    writer: Writer,
+    samples: int,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> list[Table]:
+    def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
+        return lambda: case.once(cluster, side, writer, samples)
+
+    title = f"closest wake, {case.name}"
+    tables = measure_all(title, {side.name: way(side) for side in both}, rounds=rounds, tell=tell)
+    direct, through = (tables[P50].median(side.name) for side in both)
+    text = f"{title}: p50 {through:.3g} ms, {direct:.3g} ms directly, at most {_MOST_LATER_MS:g} ms later"
+    tables[P50] = tables[P50].expecting(Expectation(text, is_met=through - direct <= _MOST_LATER_MS))
+    return list(tables.values())
+
+
+def _idle(
+    name: str,
+    reader: Callable[[Side], Crowd],
+    connections: int,
+    cluster: KafkaCluster,
+    both: Sequence[Side],
+    windows: int,
+    tell: Callable[[str], None],
+) -> Iterator[Table]:
+    def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
+        def once() -> Mapping[Figure, float]:
+            with reader(side) as consumer:
+                time.sleep(_SETTLE_S + _PATIENCE_S)  # sessions are made
+                before, began = broker_counts(cluster), time.monotonic()
+                time.sleep(windows * _PATIENCE_S)
+                after, seconds = broker_counts(cluster), time.monotonic() - began
+                consumer.finish()
+            return {
+                Figure(f"fetches a patience at {node}", ""): (
+                    (after[node].consumer_fetches - before[node].consumer_fetches) * _PATIENCE_S / seconds
+                )
+                for node in after
+            }
+
+        return once
+
+    case = f"closest idle, {name}"
+    tables = measure_all(case, {side.name: way(side) for side in both}, rounds=1, tell=tell)
+    most = connections * (windows + 1) / windows  # one more may end within the time that is counted
+    for figure, table in tables.items():
+        seen = max(table.values["Sidefetch"])
+        text = f"{case}: {seen:.3g} {figure.name}, at most {most:.3g}: one a connection of the client"
+        yield table.expecting(Expectation(text, is_met=seen <= most))

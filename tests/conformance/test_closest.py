@@ -1,0 +1,278 @@
+"""Record bytes come from the reader's own rack while they can, by the brokers' own count, and every record once.
+
+Three ways, through the same disturbances of the broker in the rack that is read from:
+
+- ``reference``: Apache's Java client of today, which is told its rack, directly. It shows that the stage is one on
+  which reading from the closest replica works, and that the measure would tell if it did not; once without a
+  disturbance and once with.
+- ``broker``:    clients that know nothing of racks, through Sidefetch, which goes by the leaders' word.
+- ``selector``:  the same on brokers without a ``replica.selector.class``, so that Sidefetch chooses by itself.
+
+All clients of a way read at the same time, each on its own, so that every client without sessions meets every
+disturbance: the broker of the rack is killed, comes back without a rack, is stopped in good order and comes back
+with it; leaves the in-sync set and lags behind (it stalls, and then its replication is throttled); loses its
+replicas and gets them back; and, which Sidefetch's own choice has no part in, the leaders elsewhere move. Clients
+that have fetch sessions with Sidefetch read undisturbed.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+import pytest
+
+from tests.clients.conversation import Client, Task
+from tests.kafka.admin import Admin, eventually, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.metrics import record_bytes_out
+from tests.kafka.records import Record, by_partition, known_records
+from tests.sidefetch import Sidefetch
+
+pytestmark = pytest.mark.kafka
+
+Programs = Callable[[str], Client]
+
+WAYS: Final = ("reference", "broker", "selector")
+
+LOCAL: Final = 1
+"""The broker in the readers' rack."""
+RACK: Final = "a"
+ELSEWHERE: Final = [[2, 1, 3], [3, 1, 2], [2, 3, 1]]
+"""Three partitions, all kept in the rack and led in others."""
+WITHOUT_LOCAL: Final = [[2, 3], [3, 2], [2, 3]]
+REFERENCE: Final = "java"
+OLD_READERS: Final = ("java-0.10.2.2", "kafka-python", "kafkajs", "librdkafka")
+READERS_IN_SESSIONS: Final = ("java-2.0.1", "java", "franz-go")
+"""Of today's two, each would read from the closest replica by itself, were it told its rack."""
+HEADLESS: Final = ("java-0.10.2.2",)
+"""Their records have no headers."""
+IN_GROUPS: Final = ("kafkajs",)
+"""They cannot read otherwise."""
+AGE_S: Final = 1
+"""How long anybody keeps a preferred replica: the shortest that Sidefetch takes."""
+IN_SYNC_S: Final = 2
+"""A replica that has not caught up for so long leaves the in-sync set."""
+BEHIND: Final = 900
+"""Records that a replica has missed: more than it fetches before the throttle holds it back."""
+ENDLESS: Final = 1_000_000
+"""More records than there are: a program that is still at it is started anew for the next test."""
+FIRST: Final = 1_500
+MORE: Final = 60
+HOMING_S: Final = 30.0
+
+_SETTINGS: Final = {
+    "replica.lag.time.max.ms": IN_SYNC_S * 1000,
+    # A broker that stalls until it is out of sync does not count as gone.
+    "broker.session.timeout.ms": 6_000,
+    # A batch at a time: a throttle holds back what comes next.
+    "replica.fetch.max.bytes": 1_024,
+}
+
+
+@attrs.frozen
+class Way:
+    """Brokers, and how clients come to them."""
+
+    cluster: KafkaCluster
+    operator: Admin
+    bootstrap: str
+    readers: tuple[str, ...]
+    readers_in_sessions: tuple[str, ...] = ()
+    """Clients that have fetch sessions with whom they fetch from."""
+    more: Mapping[str, object] = {}
+    """What the readers are told besides."""
+
+
+@pytest.fixture(scope="module")
+def selecting() -> Iterator[KafkaCluster]:
+    """A cluster of this module alone, whose leaders name the replica to read from; each test leaves it whole."""
+    with KafkaCluster("4.3.1", settings=_SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def unselecting() -> Iterator[KafkaCluster]:
+    """The same, but its leaders name none."""
+    with KafkaCluster("4.3.1", settings={**_SETTINGS, "replica.selector.class": None}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=["broker", "selector"])
+def way(request: pytest.FixtureRequest, programs: Programs) -> Iterator[Way]:
+    cluster: KafkaCluster = request.getfixturevalue("unselecting" if request.param == "selector" else "selecting")
+    if request.param == "reference":
+        told = {"rack": RACK, "rack_age_ms": AGE_S * 1000}
+        yield Way(cluster, Admin(cluster), cluster.bootstrap, (REFERENCE,), more=told)
+        programs(REFERENCE).kill()  # it would go on
+        return
+    options = ["--rack", RACK, "--metadata-max-age", f"{AGE_S}s", "--patience", "2s"]
+    if request.param == "selector":
+        options += ["--replica-selector", "rack-aware"]
+    with Sidefetch(cluster.bootstrap, options=options) as sidefetch:
+        yield Way(cluster, Admin(cluster), sidefetch.bootstrap, OLD_READERS, READERS_IN_SESSIONS)
+        for name in (*OLD_READERS, *READERS_IN_SESSIONS):
+            programs(name).kill()
+
+
+@pytest.fixture(autouse=True)
+def _whole_again(way: Way) -> Iterator[None]:
+    """One failed test must not fail the rest."""
+    yield
+    way.cluster.racks[LOCAL] = RACK
+    for node_id in set(way.cluster.brokers) - set(way.cluster.running):
+        way.cluster.restart(node_id)
+
+
+class Reading:
+    """All readers of a way at one topic: what has been produced to it, and where it was read from."""
+
+    def __init__(
+        self,
+        way: Way,
+        programs: Programs,
+        assignment: Sequence[Sequence[int]] = ELSEWHERE,
+        *,
+        in_sessions: bool = False,
+    ) -> None:
+        self._way = way
+        readers = (*way.readers, *way.readers_in_sessions) if in_sessions else way.readers
+        self._operator = way.operator
+        self.topic = way.operator.create_topic(unique("closest"), assignment=assignment)
+        self.produced: list[Record] = []
+        self._tasks = {name: self._begin(programs(name)) for name in readers}
+        self.produce(FIRST)
+
+    def _begin(self, reader: Client) -> Task:
+        how: dict[str, object] = {"partitions": [0, 1, 2], "count": ENDLESS, "wait_ms": 200, **self._way.more}
+        if reader.name not in IN_GROUPS:
+            return reader.begin("read", self._way.bootstrap, self.topic, **how)
+        # A group that loses its coordinator reads again what it has not committed: that is not the matter here.
+        group = unique("group")
+        while self._operator.coordinator(group) == LOCAL:
+            group = unique("group")
+        return reader.begin("group", self._way.bootstrap, self.topic, group=group, **how)
+
+    def produce(self, count: int) -> None:
+        records = known_records(count, 3, first=len(self.produced))
+        self._operator.produce(self.topic, records, codecs=["none"])
+        self.produced += records
+
+    def wait(self) -> None:
+        """Return when every reader has all that has been produced."""
+        for task in self._tasks.values():
+            task.wait_for(len(self.produced))
+
+    def read_more(self, count: int = MORE) -> dict[int, int]:
+        """Have more records read; return how many bytes of them each running broker has sent."""
+        before = record_bytes_out(self._way.cluster, self.topic)
+        self.produce(count)
+        self.wait()
+        after = record_bytes_out(self._way.cluster, self.topic)
+        return {node: after[node] - before[node] for node in after}
+
+    def wait_until_read_at(self, *, home: bool) -> None:
+        """Have records read until they come from the rack alone; or, without *home*, from other racks alone."""
+        eventually(
+            lambda: _from_rack(self.read_more()) == home,
+            f"{self.topic} read {'at home' if home else 'elsewhere'}",
+            timeout_s=HOMING_S,
+        )
+
+    def assert_once_and_in_order(self) -> None:
+        time.sleep(0.3)  # for what comes twice to come
+        for name, task in self._tasks.items():
+            task.poll()
+            seen = [attrs.evolve(each, headers=()) for each in self.produced] if name in HEADLESS else self.produced
+            assert by_partition(task.records) == by_partition(seen), name
+
+
+def _from_rack(sent: Mapping[int, int]) -> bool | None:
+    """Has all come from the rack, or none; None for some."""
+    at_home, elsewhere = sent.get(LOCAL, 0) > 0, any(count for node, count in sent.items() if node != LOCAL)
+    return None if at_home and elsewhere else at_home
+
+
+@pytest.mark.parametrize("way", WAYS, indirect=True)
+def test_all_record_bytes_come_from_the_rack(way: Way, programs: Programs) -> None:
+    reading = Reading(way, programs, [[2, 1, 3], [3, 2, 1], [1, 2, 3]], in_sessions=True)
+
+    reading.wait()
+    sent = record_bytes_out(way.cluster, reading.topic)
+    later = reading.read_more()
+
+    assert _from_rack(sent)
+    assert _from_rack(later)
+    reading.assert_once_and_in_order()
+
+
+def test_a_broker_of_the_rack_that_is_killed_is_read_around_and_read_again_once_it_is_back_in_its_rack(
+    way: Way, programs: Programs
+) -> None:
+    reading = Reading(way, programs)
+    reading.wait_until_read_at(home=True)
+
+    way.cluster.kill(LOCAL)
+    without = reading.read_more()
+    way.cluster.racks[LOCAL] = None
+    way.cluster.restart(LOCAL)
+    way.operator.wait_in_sync(reading.topic)
+    not_of_the_rack = reading.read_more()
+    way.cluster.racks[LOCAL] = RACK
+    way.cluster.stop(LOCAL)
+    way.cluster.restart(LOCAL)
+    way.operator.wait_in_sync(reading.topic)
+    reading.wait_until_read_at(home=True)
+
+    assert without.keys() == {2, 3}
+    assert not_of_the_rack[LOCAL] == 0
+    reading.assert_once_and_in_order()
+
+
+def test_a_broker_of_the_rack_that_is_out_of_sync_and_lags_is_read_around_until_it_has_caught_up(
+    way: Way, programs: Programs
+) -> None:
+    reading = Reading(way, programs)
+    way.operator.throttle_replication(reading.topic, LOCAL)
+    reading.wait_until_read_at(home=True)
+
+    with way.cluster.stalled(LOCAL):
+        way.operator.wait_out_of_sync(reading.topic, LOCAL)
+        reading.produce(BEHIND)
+    reading.wait()
+    lagging = reading.read_more()
+    still_out = way.operator.in_sync(reading.topic)
+    way.operator.release_replication(reading.topic, LOCAL)
+    way.operator.wait_in_sync(reading.topic)
+    reading.wait_until_read_at(home=True)
+
+    assert LOCAL not in set().union(*still_out.values())
+    assert not _from_rack(lagging)
+    reading.assert_once_and_in_order()
+
+
+@pytest.mark.parametrize("way", WAYS, indirect=True)
+def test_replicas_that_leave_the_rack_and_come_back_are_followed(way: Way, programs: Programs) -> None:
+    reading = Reading(way, programs)
+    reading.wait_until_read_at(home=True)
+
+    way.operator.reassign(reading.topic, WITHOUT_LOCAL)
+    away = reading.read_more()
+    way.operator.reassign(reading.topic, ELSEWHERE)
+    reading.wait_until_read_at(home=True)
+
+    assert not _from_rack(away)
+    reading.assert_once_and_in_order()
+
+
+@pytest.mark.parametrize("way", ["broker"], indirect=True)
+def test_leaders_that_move_elsewhere_leave_the_readers_at_home(way: Way, programs: Programs) -> None:
+    reading = Reading(way, programs)
+    reading.wait_until_read_at(home=True)
+
+    for partition, replicas in enumerate(ELSEWHERE):
+        way.operator.move_leader(reading.topic, partition, next(node for node in (3, 2) if node != replicas[0]))
+        reading.read_more()
+    reading.wait_until_read_at(home=True)
+
+    reading.assert_once_and_in_order()
