@@ -9,6 +9,8 @@ __all__ = [
     "ClientProtocolError",
     "ConfigError",
     "ErrorCode",
+    "FrameTooLarge",
+    "LimitReached",
     "LocalProtocolError",
     "MalformedFrame",
     "ProtocolError",
@@ -28,8 +30,21 @@ class BrokerUnavailable(ProxyError):
     """A broker could not be reached, or went away; the client is told to retry."""
 
 
+class LimitReached(ProxyError):
+    """A client went beyond what it may take: its connection is closed, with one log line."""
+
+    def __init__(self, limit: str, why: str) -> None:
+        super().__init__(why)
+        self.limit = limit
+        """The option that sets it."""
+
+
 class MalformedFrame(ProxyError):
     """Bytes are not the message they claim to be; whoever knows the sender raises one of the errors below."""
+
+
+class FrameTooLarge(MalformedFrame):
+    """A frame claims more than may be taken."""
 
 
 class BadRecords(ProxyError):

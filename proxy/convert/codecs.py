@@ -114,10 +114,10 @@ def _read_gzip(data: memoryview, limit: int) -> bytes | bytearray:
     if not member.eof:
         raise ValueError("it ends too early")
     at = len(data) - len(member.unused_data)
-    if data[at : at + 2] != _GZIP_MAGIC:
+    if bytes(data[at : at + 2]) != _GZIP_MAGIC:
         return first
     plain = bytearray(first)
-    while data[at : at + 2] == _GZIP_MAGIC:
+    while bytes(data[at : at + 2]) == _GZIP_MAGIC:
         at = _read_member(data, at, plain, limit)
     return plain
 
@@ -146,7 +146,7 @@ def _write_snappy(data: memoryview) -> bytes:
 
 
 def _read_snappy(data: memoryview, limit: int) -> memoryview:
-    """In two rounds: a block may have no more than five bytes, and a list of them all would be many times *data*."""
+    """In two rounds: blocks may be of five bytes each, and a list of them all would be many times *data*."""
     size = 0
     for block in _snappy_blocks(data):
         size += cramjam.snappy.decompress_raw_len(block)

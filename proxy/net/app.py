@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from proxy.config import Config, ConversionConfig
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, LimitReached
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
@@ -21,6 +21,7 @@ from proxy.fetch.topology import BrokerId
 from proxy.net.brokers import connect
 from proxy.net.client import ClientConnection, Services
 from proxy.net.garbage import Garbage
+from proxy.net.limits import Admission, Tell, allow_open_files, oversee
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
@@ -29,6 +30,7 @@ from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
+from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
@@ -62,6 +64,7 @@ async def serve(
     log = Log(config.log.format, config.log.level, sys.stderr)
     found = await find_rack(config.routing, os.environ)
     tell_rack(found, log)
+    allow_open_files(config.limits, log)
     proxy = Proxy(config, log, observe, rack=found.rack)
     proxy.garbage.settle()
     with (
@@ -123,9 +126,17 @@ class Proxy:
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, and what was verified."""
+        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self._tell = Tell(self.counts, log)
+        limits = config.limits
+        self._admission = Admission(limits, self._tell)
+        self._request_budget = Budget(
+            limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
+        )
         self.traffic = Traffic()
-        self.client_sessions = ClientSessions(config.downstream.client_sessions, _random_session_id)
+        self.client_sessions = ClientSessions(
+            config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
+        )
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -140,14 +151,18 @@ class Proxy:
                 upstream.metadata_max_age_s,
                 sessions=self.client_sessions,
             ),
-            Budget(upstream.memory_bytes, log),
+            Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
             observe,
             log,
             self.live,
             self.counts,
             config.verify_rate,
             self.traffic,
+            RequestLimits(limits.max_in_flight, limits.max_fetch_partitions),
         )
+
+    def _counted(self, name: str) -> Callable[[], None]:
+        return lambda: self.counts.update({name: 1})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then until the clients have gone or the grace has passed.
@@ -160,6 +175,7 @@ class Proxy:
             nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
+            nursery.start_soon(oversee, lambda: self._clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -200,23 +216,34 @@ class Proxy:
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         """The boundary: whatever goes wrong with one client ends that client only."""
         try:
-            client = FrameSocket(stream, self._config.downstream.max_frame_bytes)
+            client = FrameSocket(stream, self._config.downstream.max_frame_bytes, self._request_budget)
         except OSError:
             return  # it has gone already
-        self.counts["connections"] += 1
         with client:
-            try:
-                await self._connected(node_id, client)
-            except* ClientProtocolError as wrong:
-                self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
-            except* BrokerProtocolError as wrong:
-                self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
-            except* BrokerUnavailable as wrong:
-                self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
-            except* Exception as bug:
-                self.counts["bugs"] += 1
-                trace = "".join(traceback.format_exception(bug))
-                self._log.error("bug", client=client.peer, trace=trace)
+            if self._admission.enters(client.peer):
+                self.counts["connections"] += 1
+                try:
+                    await self._served(node_id, client)
+                finally:
+                    self._admission.leaves(client.peer)
+
+    async def _served(self, node_id: BrokerId | None, client: FrameSocket) -> None:
+        try:
+            await self._connected(node_id, client)
+        except* LimitReached as wrong:
+            reached = next(_leaves(wrong))
+            assert isinstance(reached, LimitReached)
+            self._tell(reached.limit, client.peer, str(reached))
+        except* ClientProtocolError as wrong:
+            self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
+        except* BrokerProtocolError as wrong:
+            self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
+        except* BrokerUnavailable as wrong:
+            self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
+        except* Exception as bug:
+            self.counts["bugs"] += 1
+            trace = "".join(traceback.format_exception(bug))
+            self._log.error("bug", client=client.peer, trace=trace)
 
     def _ended(self, count: str, event: str, client: FrameSocket, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1

@@ -48,6 +48,15 @@ class FrameSocket:
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called when the size of a frame has come that claims memory, before it does."""
         self._turns = 0
+        self.received_frames = 0
+        self.sent_bytes = 0
+        self.is_listening = False
+        """Whether it is waited for that the peer sends something."""
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether nothing of a next frame has arrived."""
+        return self._frames.at_boundary
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +75,7 @@ class FrameSocket:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+            self._frames.drop_all()
             self._drop_spare()
 
     async def receive(self) -> list[memoryview]:
@@ -79,7 +89,11 @@ class FrameSocket:
                 size = self._socket.recv_into(space)
             except BlockingIOError:
                 self._turns = 0
-                await trio.lowlevel.wait_readable(self._socket)
+                self.is_listening = True
+                try:
+                    await trio.lowlevel.wait_readable(self._socket)
+                finally:
+                    self.is_listening = False
                 continue
             if size == 0:
                 return []
@@ -89,6 +103,7 @@ class FrameSocket:
                 await trio.lowlevel.checkpoint()
             frames = self._frames.received(size)
             if frames:
+                self.received_frames += len(frames)
                 return frames
 
     async def _make_room(self) -> None:
@@ -109,9 +124,11 @@ class FrameSocket:
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Send as much as fits without waiting; returns how many bytes that were."""
         try:
-            return self._socket.sendmsg(pieces)
+            sent = self._socket.sendmsg(pieces)
         except BlockingIOError:
             return 0
+        self.sent_bytes += sent
+        return sent
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)
@@ -129,8 +146,14 @@ class Outbox:
     Chunks are made one at a time, when all before them is sent: a peer that does not read stops that, too.
     """
 
-    def __init__(self, connection: FrameSocket, on_made: Callable[[Chunks], None] | None = None) -> None:
-        """*on_made* is called with what is made while it is sent, once all of it is made."""
+    def __init__(
+        self,
+        connection: FrameSocket,
+        on_made: Callable[[Chunks], None] | None = None,
+        workers: trio.CapacityLimiter | None = None,
+    ) -> None:
+        """*on_made* is called with what is made while it is sent, once all of it is made; by *workers*."""
+        self._workers = workers
         self._connection = connection
         self._on_made = on_made
         self._pieces: deque[memoryview | Chunks] = deque()
@@ -157,6 +180,10 @@ class Outbox:
                 self._drained = trio.Event()
                 self._filled.set()
 
+    def drop(self) -> None:
+        """What is not sent never will be: let go of it."""
+        self._pieces.clear()
+
     async def pump(self) -> None:
         """Send for ever what ``put`` could not. Raises OSError when the connection breaks."""
         while True:
@@ -176,8 +203,13 @@ class Outbox:
                     await trio.lowlevel.checkpoint()
                     self._made(chunks.next_chunk())
                 else:
-                    self._made(await trio.to_thread.run_sync(chunks.next_chunk))
+                    self._made(await trio.to_thread.run_sync(chunks.next_chunk, limiter=self._workers))
         self._drained.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is sent."""
+        return not self._pieces
 
     async def drained(self) -> None:
         """Wait until all is sent."""
