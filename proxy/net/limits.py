@@ -28,8 +28,6 @@ _REMEDIES: Final = {
     "max-frame": "raise it, or see whether this client speaks Kafka's protocol in plaintext",
     "max-in-flight": "raise it, or have the client wait for its answers",
     "max-fetch-partitions": "raise it, or divide the partitions among more consumers",
-    "request-memory": "raise it, or have clients send smaller requests",
-    "memory": "raise it, or have clients fetch less at once",
     "handshake-timeout": "see what connects there: Kafka's clients send a request at once",
     "request-timeout": "raise it where the way to the client is slow",
     _IDLE: "raise it where clients do not connect again by themselves",

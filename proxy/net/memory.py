@@ -115,10 +115,11 @@ class Budget:
             "memory-waits",
             every_s=_COMPLAIN_EVERY_S,
             per=self._limit,
-            limit=self._limit,
             wanted_bytes=size_bytes,
             claimed_bytes=self.claimed_bytes,
             waiting=self.waiting,
+            limit=self._limit,
+            remedy="raise it, or have clients ask for less at once",
         )
         try:
             self._hand_out()

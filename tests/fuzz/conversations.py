@@ -332,7 +332,7 @@ def _with_epoch(frame: bytes, epoch: int) -> bytes:
 
 
 TARGETS: Sequence[harness.Target] = (
-    harness.Target("lifts", _seed_lifts, _feed_lifts, (MalformedFrame, ClientProtocolError), 4, 1000),
-    harness.Target("relay", _seed_relay, _feed_relay, _FAULTS, 4, 2000),
-    harness.Target("client-sessions", _seed_sessions, _feed_sessions, (MalformedFrame,), 2, 1000),
+    harness.Target("lifts", _seed_lifts, _feed_lifts, (MalformedFrame, ClientProtocolError), 1.5, 1000),
+    harness.Target("relay", _seed_relay, _feed_relay, _FAULTS, 1.5, 2000),
+    harness.Target("client-sessions", _seed_sessions, _feed_sessions, (MalformedFrame,), 1, 1000),
 )
