@@ -26,7 +26,7 @@ from tests.fuzz import harness, seeds
 
 __all__ = ["TARGETS"]
 
-_MAX_FRAME: Final = 1 << 20
+_MAX_FRAME: Final = 1 << 16
 _DECOMPRESSED: Final = 256 * 1024
 _SIZE_BYTES: Final = 4
 
@@ -45,8 +45,7 @@ def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
 def _feed_frames(data: bytes) -> object:
     """The first byte says in how large parts the rest arrives."""
     part = (1, 2, 3, 5, 100, 4096, 16 * 1024, 1 << 20)[_u8(data, 0) % 8]
-    if part < 100:
-        data = data[:600]
+    data = data[:300] if part < 100 else data[: 1 << 15]
     reader = FrameReader(_MAX_FRAME)
     arriving = memoryview(data)[1:]
     taken: list[bytes] = []
@@ -77,7 +76,7 @@ def _frames_plainly(data: bytes) -> Iterator[bytes]:
 
 def _seed_frames() -> list[bytes]:
     some = [_sized(each) for each in list(seeds.request_frames())[:40]]
-    return [bytes((n,)) + b"".join(some[n : n + 5]) for n in range(len(some))] + [b"\x06" + _sized(bytes(40_000))]
+    return [bytes((n,)) + b"".join(some[n : n + 5]) for n in range(len(some))] + [b"\x06" + _sized(bytes(20_000))]
 
 
 def _sized(frame: bytes) -> bytes:
