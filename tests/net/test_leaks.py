@@ -108,13 +108,13 @@ class Held:
         return cls(len(links), sockets, len(list((process / "task").iterdir())))
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @asynccontextmanager
-async def _sidefetch(*options: str) -> AsyncIterator[tuple[EmbeddedCluster, Sidefetch, str]]:
+async def sidefetch_before_brokers(*options: str) -> AsyncIterator[tuple[EmbeddedCluster, Sidefetch, str]]:
     """In front of an embedded cluster; and where it stands for broker 1."""
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
@@ -139,12 +139,12 @@ async def _settled(pid: int, before: Held) -> Held:
 
 @pytest.mark.slow
 async def test_ten_thousand_connections_leave_nothing_behind() -> None:
-    async with _sidefetch() as (cluster, sidefetch, address):
+    async with sidefetch_before_brokers() as (cluster, sidefetch, address):
         pid = sidefetch.process.pid
         rested = Held.of(pid)
         await _storm(address, 1000)
         warm = await _settled(pid, rested)
-        warm_mib, sessions = _resident_mib(pid), cluster.sessions
+        warm_mib, sessions = resident_mib(pid), cluster.sessions
         await _storm(address, 10_000)
         after = await _settled(pid, warm)
 
@@ -152,6 +152,6 @@ async def test_ten_thousand_connections_leave_nothing_behind() -> None:
         assert after.files <= rested.files
         assert after.threads <= warm.threads + 8, "trio keeps idle ones for a while"
         assert cluster.sessions <= sessions + 5, "those being made when their client went"
-        assert _resident_mib(pid) < warm_mib + 40
+        assert resident_mib(pid) < warm_mib + 40
         async with connect(address) as client:
             await _reads(client)
