@@ -66,8 +66,8 @@ async def _claims_a_large_frame(client: Connection) -> None:
 
 
 KINDS: list[Callable[[Connection], Awaitable[None]]] = [
-    *[_comes_and_goes] * 8,
-    *[_asks] * 4,
+    *[_comes_and_goes] * 14,
+    *[_asks] * 2,
     *[_leaves_half_a_frame] * 3,
     *[_sends_garbage] * 2,
     *[_resets] * 2,
