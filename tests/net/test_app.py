@@ -424,6 +424,7 @@ async def test_draining_answers_what_waits_serves_who_stays_and_ends_when_they_h
                 while not it.told("stopped"):
                     await trio.sleep(0.01)
         assert "clients_left=0" in it.told("stopped")[0]
+        assert "client_sessions=0 client_session_partitions=0 client_session_evictions=0" in it.told("stopped")[0]
         assert cluster.sessions == 0
 
 
