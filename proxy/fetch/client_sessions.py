@@ -30,11 +30,11 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import attrs
 
-from proxy.errors import ErrorCode
+from proxy.errors import ErrorCode, LimitReached
 from proxy.fetch.client_session import ClientSession
 from proxy.fetch.sheet import News, Sheet
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
@@ -44,6 +44,9 @@ from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Piece
 
 __all__ = ["Answer", "ClientSessions", "Context", "Incremental", "NewSession", "Refused", "Sessionless"]
+
+
+_NO_LIMIT: Final = 2**31 - 1
 
 
 class Answer(NamedTuple):
@@ -136,7 +139,9 @@ class Incremental(Context):
 class ClientSessions:
     """All sessions of a process's clients, at most *slots* of them; 0 grants none."""
 
-    def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
+    def __init__(self, slots: int, id_factory: Callable[[], int], most_partitions: int = _NO_LIMIT) -> None:
+        """*most_partitions*: of one session."""
+        self._most_partitions = most_partitions
         self._slots: Slots[ClientSession] = Slots(slots, id_factory, self._evicted)
         self._records: list[SessionRecord] = []
         self._owner = ""
@@ -167,7 +172,10 @@ class ClientSessions:
         return self._slots.refusals
 
     def open(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
-        """Decide what kind of fetch this is, and bring the session up to date with it."""
+        """Decide what kind of fetch this is, and bring the session up to date with it.
+
+        Raises: LimitReached: the session has too many partitions; it is forgotten.
+        """
         if not is_full(request.session_epoch):
             return self._continue(request, node_id, now_s)
         self.close(request.session_id, node_id)
@@ -216,6 +224,10 @@ class ClientSessions:
         if session.by_id != request.by_id:
             return Refused(refused, ErrorCode.fetch_session_topic_id_error)
         session.apply(request.version, request.sections, request.forgotten)
+        if len(session) > self._most_partitions:
+            self.close(session_id, node_id)
+            many = f"a session of {len(session)} partitions, {self._most_partitions} are let through"
+            raise LimitReached("max-fetch-partitions", many)
         if not len(session):
             self.close(session_id, node_id)
             return Sessionless(attrs.evolve(request, sections=()))

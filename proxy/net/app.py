@@ -15,7 +15,13 @@ import trio
 
 from proxy.config import Config, ConversionConfig
 from proxy.convert.versions.table import TARGETS
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
+from proxy.errors import (
+    BrokerProtocolError,
+    BrokerUnavailable,
+    ClientProtocolError,
+    LimitReached,
+    MalformedFrame,
+)
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
@@ -26,17 +32,19 @@ from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
 from proxy.net.garbage import Garbage
+from proxy.net.limits import Admission, Tell, allow_open_files, oversee
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.principals import Principals
 from proxy.net.rack import RackWatch, find_rack, tell_rack
-from proxy.net.sockets import FrameSocket
+from proxy.net.sockets import FrameSocket, address_text
 from proxy.net.tls import client_reason, listen_tls, shake_hands
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.relay.client import Sasl
+from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
@@ -76,6 +84,7 @@ async def serve(
     log = Log(config.log.format, config.log.level, sys.stderr)
     found = await find_rack(config.routing, os.environ)
     tell_rack(found, log)
+    allow_open_files(config.limits, log)
     proxy = Proxy(config, log, observe, rack=found.rack)
     proxy.garbage.settle()
     with (
@@ -178,9 +187,17 @@ class Proxy:
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, and what was verified."""
+        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self._tell = Tell(self.counts, log)
+        limits = config.limits
+        self._admission = Admission(limits, self._tell)
+        self._request_budget = Budget(
+            limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
+        )
         self.traffic = Traffic()
-        self.client_sessions = ClientSessions(config.downstream.client_sessions, _random_session_id)
+        self.client_sessions = ClientSessions(
+            config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
+        )
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -195,7 +212,7 @@ class Proxy:
                 upstream.metadata_max_age_s,
                 sessions=self.client_sessions,
             ),
-            Budget(upstream.memory_bytes, log),
+            Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
             observe,
             log,
             self.live,
@@ -205,7 +222,11 @@ class Proxy:
             self._access,
             _whose_logins(config),
             self._principals,
+            RequestLimits(limits.max_in_flight, limits.max_fetch_partitions),
         )
+
+    def _counted(self, name: str) -> Callable[[], None]:
+        return lambda: self.counts.update({name: 1})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then until the clients have gone or the grace has passed.
@@ -225,6 +246,7 @@ class Proxy:
                 nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
+            nursery.start_soon(oversee, lambda: self._clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -264,39 +286,54 @@ class Proxy:
 
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         """The boundary: whatever goes wrong with one client ends that client only."""
-        client = await self._accepted(stream)
-        if client is None:
+        try:
+            peer = address_text(stream.socket.getpeername())
+        except OSError:
+            return  # it has gone already
+        if not self._admission.enters(peer):
+            stream.socket.close()
             return
-        self.counts["connections"] += 1
-        with client:
-            try:
-                await self._connected(node_id, client)
-            except* Refused as wrong:
-                self._ended("logins_refused", "login-refused", client, wrong)
-            except* ClientProtocolError as wrong:
-                self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
-            except* BrokerProtocolError as wrong:
-                self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
-            except* BrokerUnavailable as wrong:
-                self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
-            except* Exception as bug:
-                self.counts["bugs"] += 1
-                trace = "".join(traceback.format_exception(bug))
-                self._log.error("bug", client=client.peer, trace=trace)
+        try:
+            client = await self._accepted(stream, peer)
+            if client is not None:
+                self.counts["connections"] += 1
+                with client:
+                    await self._served(node_id, client)
+        finally:
+            self._admission.leaves(peer)
 
-    async def _accepted(self, stream: trio.SocketStream) -> FrameSocket | None:
+    async def _served(self, node_id: BrokerId | None, client: FrameSocket) -> None:
+        try:
+            await self._connected(node_id, client)
+        except* LimitReached as wrong:
+            reached = next(_leaves(wrong))
+            assert isinstance(reached, LimitReached)
+            self._tell(reached.limit, client.peer, str(reached))
+        except* Refused as wrong:
+            self._ended("logins_refused", "login-refused", client, wrong)
+        except* ClientProtocolError as wrong:
+            self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
+        except* BrokerProtocolError as wrong:
+            self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
+        except* BrokerUnavailable as wrong:
+            self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
+        except* Exception as bug:
+            self.counts["bugs"] += 1
+            trace = "".join(traceback.format_exception(bug))
+            self._log.error("bug", client=client.peer, trace=trace)
+
+    async def _accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
         """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
         limit = self._config.downstream.max_frame_bytes
         if self._listen_tls is None:
             try:
-                return FrameSocket(stream, limit)
+                return FrameSocket(stream, limit, self._request_budget)
             except OSError:
                 return None
-        peer = "a client"
         try:
-            peer = str(stream.socket.getpeername()[0])
             with trio.fail_after(_HANDSHAKE_S):
-                return FrameSocket(await shake_hands(stream, self._listen_tls.value), limit)
+                secured = await shake_hands(stream, self._listen_tls.value)
+                return FrameSocket(secured, limit, self._request_budget)
         except (OSError, trio.TooSlowError) as wrong:
             self.counts["handshakes_failed"] += 1
             reason = client_reason(wrong)

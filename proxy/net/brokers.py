@@ -169,7 +169,8 @@ async def _connected(
             raise
     except ssl.SSLError as wrong:
         raise BrokerUnavailable(f"{address}: {reason(wrong)}") from wrong
-    except (OSError, trio.TooSlowError) as wrong:
+    except (OSError, trio.TooSlowError, ValueError) as wrong:
+        # ValueError: brokers may tell a host that no name can be, such as one of a single dot.
         raise BrokerUnavailable(f"{address}: {_reason(wrong)}") from wrong
     return BrokerConnection(frames, client_id, access)
 

@@ -14,6 +14,8 @@ from proxy.errors import (
     BrokerProtocolError,
     BrokerUnavailable,
     ClientProtocolError,
+    FrameTooLarge,
+    LimitReached,
     MalformedFrame,
     ProxyError,
 )
@@ -23,9 +25,10 @@ from proxy.net.access import OPEN, Access
 from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
 from proxy.net.door import Admitted
 from proxy.net.errands import Errands
+from proxy.net.limits import Look, Tell
 from proxy.net.live import Live
 from proxy.net.logs import Log
-from proxy.net.memory import Budget
+from proxy.net.memory import RESERVE_BYTES, Budget
 from proxy.net.principals import Principals
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.standing import Standing
@@ -61,16 +64,22 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
+from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.sasl.logins import Login
 from proxy.trace import ConversionRecord, DamageRecord, FetchRecord, Record, TruncationRecord
 from proxy.wire.addresses import Place
+from proxy.wire.apis import ApiKey
 from proxy.wire.frames import Chunks, Piece
 
 __all__ = ["ClientConnection", "Services"]
 
 _LOG_EVERY_S = 5.0
 _SINGLE_EVERY_S = 60.0
+_WORKERS = 8
+"""Each may come to hold what a batch decompresses to, before and after: 64 MiB, and as much again."""
+_FETCH = int(ApiKey.FETCH).to_bytes(2)
+"""How a fetch begins."""
 _FAREWELL_S = 1.0
 """How long closing a session may take, with a broker that may be gone."""
 
@@ -93,6 +102,9 @@ class Services:
     sasl: Sasl = Sasl.PASSES
     principals: Principals | None = None
     """Where brokers know clients by what they say themselves."""
+    limits: RequestLimits = DEFAULT_LIMITS
+    workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
+    """The threads that convert records."""
 
 
 @attrs.define(eq=False)
@@ -126,7 +138,11 @@ class ClientConnection:
         self._ready = ready
         principal = client.certified or "" if admitted is None else admitted.principal
         self._early = [] if admitted is None else admitted.early
-        self._relay = ClientRelay(node_id, place, random.random(), services.reading.of(principal), services.sasl)
+        self._relay = ClientRelay(
+            node_id, place, random.random(), services.reading.of(principal), services.sasl, services.limits
+        )
+        self._tell = Tell(services.counts, services.log)
+        self._over: LimitReached | None = None
         self._verifier = Verifier(
             node_id,
             services.verify_rate,
@@ -148,7 +164,7 @@ class ClientConnection:
         """What the client has said to the broker, if it may be said again."""
         self._entered: str | None = None
         """The principal that the client is, if the topology is that one's."""
-        self._outbox = Outbox(client, self._observe_conversion)
+        self._outbox = Outbox(client, self._observe_conversion, services.workers)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
@@ -160,7 +176,7 @@ class ClientConnection:
     async def run(self) -> None:
         """Serve until the client goes, or must go.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable: why it must.
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: why it must.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -182,12 +198,39 @@ class ClientConnection:
             self._errands.close()
             if self._entered is not None and self._services.principals is not None:
                 self._services.principals.leave(self._entered)
-            if self._entered is not None and self._services.principals is not None:
-                self._services.principals.leave(self._entered)
+            self._let_go()
+        if self._over is not None:
+            raise self._over
+
+    def _let_go(self) -> None:
+        """Of the memory that is claimed here; what is left of us may not be looked for in a while (``Garbage``)."""
+        self._outbox.drop()
+        for link in self._links.values():
+            link.outbox.drop()
+        self._mail.clear()
+        with suppress(ProxyError):
+            self._relay.handle(MemoryNeeded(), trio.current_time())
 
     def drain(self) -> None:
         """Answer at once what waits."""
         self._deliver(Draining())
+
+    def look(self) -> Look:
+        """What it is at."""
+        client = self._client
+        return Look(
+            client.received_frames,
+            client.at_boundary,
+            client.is_listening,
+            client.sent_bytes,
+            not self._outbox.is_empty,
+            self._relay.owes,
+        )
+
+    def end(self, why: LimitReached) -> None:
+        """Have ``run`` end, and raise *why*."""
+        self._over = why
+        self._end()
 
     # ------------------------------------------------------------------------------------------ the client
 
@@ -197,15 +240,27 @@ class ClientConnection:
                 self._early = []
                 for frame in frames:
                     services = self._services
-                    self._handle(ClientFrame(frame, self._topology.topology, services.live.bypass))
+                    kept = _unclaimed(frame)
+                    self._handle(ClientFrame(kept, self._topology.topology, services.live.bypass))
                     await self._taken()
+                # What they are views of counts until nobody holds them.
+                frames.clear()
+                del frame, kept
         except OSError:
             pass  # it went without a word
+        except FrameTooLarge as wrong:
+            raise LimitReached("max-frame", str(wrong)) from wrong
         except MalformedFrame as wrong:
             raise ClientProtocolError(str(wrong)) from wrong
 
     async def _taken(self) -> None:
-        """Read the client no faster than the broker reads us; and see its end only when all before it is sent."""
+        """Read the client no faster than the broker reads us; and see its end only when all before it is sent.
+
+        Nor faster than it reads what it is told, as brokers do.
+        """
+        if self._relay.is_full:
+            self._tell("max-in-flight", self._client.peer, "it sends on without waiting for answers")
+        await self._outbox.drained()
         while not self._relay.takes_requests:
             self._may_read = trio.Event()
             await self._may_read.wait()
@@ -413,7 +468,8 @@ class ClientConnection:
         self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
 
     async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
-        self._handle(WorkDone(worker, await trio.to_thread.run_sync(run, abandon_on_cancel=True)))
+        done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
+        self._handle(WorkDone(worker, done))
 
     # ------------------------------------------------------------------------------------------- the links
 
@@ -533,6 +589,12 @@ class ClientConnection:
 
     def _node_of(self, link: Link) -> BrokerId:
         return self._node_id if link is PASS else link.source.node_id
+
+
+def _unclaimed(frame: memoryview) -> memoryview:
+    """A large fetch is copied out of what it was received into: much of it is held until the next one comes."""
+    is_held = len(frame) > RESERVE_BYTES and frame[:2] == _FETCH
+    return memoryview(bytes(frame)) if is_held else frame
 
 
 def _name_of(link: Link) -> str:

@@ -35,6 +35,8 @@ _ANSWER_S: Final = 10.0
 _RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
 _COMPLAIN_EVERY_S: Final = 30.0
+_FAILED_TOPICS: Final = 10_000
+"""Names and ids without a topic that are remembered; clients may ask for as many as they like."""
 _MAX_METADATA_VERSION: Final = 13
 _OLDEST_METADATA_VERSION: Final = 4
 """The first that does not create what it asks for."""
@@ -126,6 +128,7 @@ class TopologyService:
             self.topology = self.topology.refreshed(await self._answered(some))
             for topic in some:
                 self._fresh[topic] = None
+        self.topology = _without_failed(self.topology, topics)
         for broker in self.topology.brokers.values():
             self.saw(broker.node_id, broker.host, broker.port)
         asked = len(names) + len(ids)
@@ -191,6 +194,15 @@ class TopologyService:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.frames.close()
+
+
+def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
+    """*topology* without what is no topic, once that is too much; but what was *asked* just now stays."""
+    failed = [topic for topic, info in topology.topics.items() if info.error]
+    if len(failed) <= _FAILED_TOPICS:
+        return topology
+    gone = set(failed).difference(asked)
+    return attrs.evolve(topology, topics={t: info for t, info in topology.topics.items() if t not in gone})
 
 
 def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:

@@ -44,6 +44,7 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
+from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.passing import PassThrough
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
@@ -57,8 +58,6 @@ __all__ = ["ClientRelay", "Sasl"]
 _SIZE: Final = struct.Struct(">i")
 _SERVED_BY_ALL: Final = 4
 """Of Fetch: older ones are not served by Kafka 4 (KIP-896), so they cannot pass."""
-_IN_FLIGHT: Final = 64
-"""Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
 
 
 class Sasl(enum.Enum):
@@ -79,8 +78,15 @@ class ClientRelay:
     """
 
     def __init__(
-        self, node_id: BrokerId, place: Place, jitter: float, reading: Reading, sasl: Sasl = Sasl.PASSES
+        self,
+        node_id: BrokerId,
+        place: Place,
+        jitter: float,
+        reading: Reading,
+        sasl: Sasl = Sasl.PASSES,
+        limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
+        self._limits = limits
         self._topology = Topology()
         self._node_id = node_id
         self._reading = reading
@@ -103,7 +109,17 @@ class ClientRelay:
     @property
     def takes_requests(self) -> bool:
         """Whether the client should be read: not while what it sent waits here for the broker."""
-        return len(self._pipeline) < _IN_FLIGHT and self._pass.takes_requests
+        return not self.is_full and self._pass.takes_requests
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests as may be are without an answer."""
+        return len(self._pipeline) >= self._limits.in_flight
+
+    @property
+    def owes(self) -> bool:
+        """Whether the client waits for an answer."""
+        return len(self._pipeline) > 0
 
     @property
     def deadline_s(self) -> float | None:
@@ -117,7 +133,8 @@ class ClientRelay:
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """Take in one event.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable: the connection must be closed.
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the connection must be
+                closed.
         """
         return list(self._handle(event, now_s))
 
@@ -187,7 +204,7 @@ class ClientRelay:
             if key == ApiKey.FETCH and passes(key, version):
                 if self._sasl is Sasl.REQUIRED and not self._pass.identity.is_known:
                     raise ClientProtocolError("it fetches without having logged in")
-                request = fetch.read_request(header, cursor)
+                request = fetch.read_request(header, cursor, self._limits.fetch_partitions)
                 passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
                 if passes_all and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)

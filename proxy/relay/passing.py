@@ -21,11 +21,11 @@ from proxy.wire.addresses import Place
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header, write_request_header
+from proxy.wire.primitives import Cursor
 
 __all__ = ["PassThrough"]
 
 _SIZE: Final = struct.Struct(">i")
-_I16: Final = struct.Struct(">h")
 _CORRELATION_BYTES: Final = 4
 _PROBE_ID: Final = 0
 _NOT_ASKED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
@@ -344,7 +344,7 @@ class PassThrough:
             if body.error_code == ErrorCode.none:
                 self._served = api_versions.ranges_of(body)
             return [api_versions.rewrite(version, frame, TARGETS)]
-        if key == ApiKey.SASL_HANDSHAKE and _I16.unpack_from(frame, _CORRELATION_BYTES)[0]:
+        if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
             self._tokens.refused()
         if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
             return addresses.rewrite(key, version, frame, self._place)

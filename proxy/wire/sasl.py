@@ -12,7 +12,7 @@ from kio.static.primitive import i16
 
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
-from proxy.wire.headers import RequestHeader
+from proxy.wire.headers import RequestHeader, read_request_header
 
 __all__ = ["answer", "authenticated", "handshake", "read_answer", "read_request", "refused"]
 
@@ -20,8 +20,10 @@ __all__ = ["answer", "authenticated", "handshake", "read_answer", "read_request"
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
     """A request as kio's entity. Raises: MalformedFrame."""
     request: Any = load_request_schema(header.api_key, header.api_version)
-    _, at = messages.read_entity(request.__header_schema__, frame)
-    body, _ = messages.read_entity(request, frame, at)
+    _, cursor = read_request_header(frame)
+    if request.__flexible__:
+        cursor.skip_tags()
+    body, _ = messages.read_entity(request, frame, cursor.at)
     return body
 
 
