@@ -16,6 +16,7 @@ from proxy.errors import (
     ClientProtocolError,
     FrameTooLarge,
     LimitReached,
+    LoginRefused,
     MalformedFrame,
     ProxyError,
 )
@@ -478,7 +479,9 @@ class ClientConnection:
             connection = await self._open(link, client_id)
         except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
             node_id = self._node_of(link)
-            self._services.log.info("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
+            log = self._services.log
+            tell = log.warning if isinstance(wrong, LoginRefused) else log.info
+            tell("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
             self._handle(LinkLost(link))
             return
         self._services.counts["upstream_connections"] += 1
