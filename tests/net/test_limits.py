@@ -148,9 +148,8 @@ async def test_a_silent_client_is_hung_up_on_but_not_while_something_is_owed_to_
 async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
     async with limited(send_timeout_s=0.6) as it, it.client(1) as good, it.client(1) as stuck:
         it.cluster.append("t", 0, [bytes(SIZE - 1000)] * 12)
-        options = {"max_bytes": 12 * SIZE}
         for offset in range(0, 12, 4):
-            request = ask({0: offset}, **options)
+            request = ask({0: offset}, max_bytes=12 * SIZE)
             request["topics"][0]["partitions"][0]["partition_max_bytes"] = 12 * SIZE
             await stuck.send("fetch", 11, request)
         with trio.fail_after(8):
