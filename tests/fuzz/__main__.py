@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no new process begins after so many")
     parser.add_argument("--processes", type=int, default=1, help="at once")
     parser.add_argument("--seed", type=int, default=None, help="to have the same inputs again")
-    parser.add_argument("--figures", type=Path, default=None, help=f"where they go, such as {_FIGURES.name} here")
+    parser.add_argument("--figures", type=Path, default=None, help=f"add them to this file: {_FIGURES}")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "FILE"), help="read one input and nothing else")
     parser.add_argument("--part", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"{', '.join(_TARGETS)}; all without")
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         judged = list(pool.map(partial(_judged, until_s=started_s + arguments.seconds), parts))
     ran = [each for each in judged if isinstance(each, harness.Ran)]
     finds = [each for each in judged if isinstance(each, str)]
-    figures = {
+    figures: dict[str, Any] = {
         "commit": _commit(),
         "at": started.isoformat(timespec="seconds"),
         "seed": seed,
@@ -83,11 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "finds": len(finds),
         "targets": {each.name: _summed(each.name, ran) for each in chosen},
     }
-    text = json.dumps(figures, indent=2) + "\n"
-    print(text)
+    print(json.dumps(figures, indent=2))
     if arguments.figures is not None:
-        arguments.figures.write_text(text, encoding="utf-8")
+        _add(figures, arguments.figures)
     return 1 if finds else 0
+
+
+def _add(run: dict[str, Any], path: Path) -> None:
+    """To the runs in the file, and to their sum."""
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+    runs.append(run)
+    text = json.dumps({"inputs": sum(each["inputs"] for each in runs), "runs": runs}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _parts(chosen: Sequence[harness.Target], inputs: int, seed: int) -> list[_Part]:
