@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install demo test lint mutants bench soak lock clean
+.PHONY: install demo test lint mutants bench fuzz soak lock clean
 
 install: $(INSTALLED)
 
@@ -50,6 +50,10 @@ soak:
 	@.ci/prerequisites python java maven node c
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m tests.soak --report tests/soak/figures.json $(SOAK_ARGS)
+
+# Hostile bytes, ten million inputs of them unless FUZZ_ARGS says otherwise: hours on a core.
+fuzz: install
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 # Needs uv on the PATH. The files must name no registry host: they are read on machines that have their own.
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -9,7 +9,10 @@ __all__ = [
     "ClientProtocolError",
     "ConfigError",
     "ErrorCode",
+    "FrameTooLarge",
+    "LimitReached",
     "LocalProtocolError",
+    "LoginRefused",
     "MalformedFrame",
     "ProtocolError",
     "ProxyError",
@@ -28,8 +31,25 @@ class BrokerUnavailable(ProxyError):
     """A broker could not be reached, or went away; the client is told to retry."""
 
 
+class LoginRefused(BrokerUnavailable):
+    """A broker does not believe who we are, or we not who it is; says what to do. Trying again as is won't help."""
+
+
+class LimitReached(ProxyError):
+    """A client went beyond what it may take: its connection is closed, with one log line."""
+
+    def __init__(self, limit: str, why: str) -> None:
+        super().__init__(why)
+        self.limit = limit
+        """The option that sets it."""
+
+
 class MalformedFrame(ProxyError):
     """Bytes are not the message they claim to be; whoever knows the sender raises one of the errors below."""
+
+
+class FrameTooLarge(MalformedFrame):
+    """A frame claims more than may be taken."""
 
 
 class BadRecords(ProxyError):

@@ -52,6 +52,7 @@ class Sidefetch:
         ]
         self._folder: Path | None = None
         self._process: Process | None = None
+        self._last_words: str | None = None
 
     @property
     def process(self) -> Process:
@@ -59,7 +60,8 @@ class Sidefetch:
         return self._process
 
     def log_text(self) -> str:
-        return self.process.log_text()
+        """All that it has said; also when it has ended."""
+        return self._last_words if self._last_words is not None else self.process.log_text()
 
     def port_of(self, node_id: int, timeout_s: float = 20.0) -> int:
         """Where it listens for a broker, once it has found it."""
@@ -114,5 +116,6 @@ class Sidefetch:
 
     def _clear(self) -> None:
         self.process.kill()
+        self._last_words = self.process.log_text()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

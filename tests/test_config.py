@@ -1,5 +1,7 @@
 """The model of the settings, and the table of options made from it."""
 
+from typing import Any
+
 import attrs
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from proxy.config import (
     Address,
     Config,
     DownstreamConfig,
+    DownstreamSecurity,
     HealthConfig,
     Option,
     PortRange,
@@ -18,9 +21,11 @@ from proxy.config import (
     RoutingConfig,
     TopicSwitch,
     UpstreamConfig,
+    UpstreamSecurity,
     problems_between,
 )
 
+INSECURE = DownstreamSecurity(insecure=True)
 KAFKA = UpstreamConfig(bootstrap_servers=(Address("kafka", 9092),))
 
 
@@ -195,6 +200,16 @@ def test_probes_and_clients_do_not_come_to_the_same_port(port: int) -> None:
     ]
 
 
+def test_who_has_no_login_of_its_own_cannot_tell_whether_a_broker_answers() -> None:
+    config = attrs.evolve(
+        Config(KAFKA, upstream_security=UpstreamSecurity(sasl="client")), health=HealthConfig(None, True)
+    )
+
+    assert any(problem.startswith("ready-requires-broker: on") for problem in problems_between(config))
+    own = attrs.evolve(config, upstream_security=UpstreamSecurity())
+    assert not any("ready-requires-broker" in problem for problem in problems_between(own))
+
+
 def test_a_switch_is_on_or_off() -> None:
     assert [parse("ready-requires-broker", text) for text in ("on", "off")] == [True, False]
     with pytest.raises(ValueError, match="neither on nor off"):
@@ -205,8 +220,84 @@ def test_a_switch_is_on_or_off() -> None:
 def test_a_wildcard_needs_a_host_to_advertise(host: str) -> None:
     address = Address(host, 9092)
 
-    assert len(problems_between(listening(address))) == 1
-    assert problems_between(listening(address, advertise="sidecar")) == []
+    assert len(problems_between(attrs.evolve(listening(address), downstream_security=INSECURE))) == 1
+    advertised = attrs.evolve(listening(address, advertise="sidecar"), downstream_security=INSECURE)
+    assert problems_between(advertised) == []
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "sidecar.example"])
+def test_other_hosts_are_not_listened_to_in_plaintext_unless_that_is_said(host: str) -> None:
+    here = listening(Address(host, 9092), advertise="sidecar")
+    tls = DownstreamSecurity(tls_cert="a.crt", tls_key="a.key")
+
+    (problem,) = problems_between(here)
+
+    assert problem.endswith("listen-tls-cert and listen-tls-key, or insecure-listen on")
+    assert problems_between(attrs.evolve(here, downstream_security=INSECURE)) == []
+    assert problems_between(attrs.evolve(here, downstream_security=tls)) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_is_listened_to_in_plaintext(host: str) -> None:
+    assert problems_between(listening(Address(host, 9092))) == []
+
+
+NAMED = {"username_file": "u", "password_file": "p"}
+GRANT = {"token_url": "https://login.example/token", "client_id_file": "i", "client_secret_file": "s"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tls": True},
+        {"tls": True, "tls_ca": "ca", "tls_cert": "c", "tls_key": "k", "tls_key_password_file": "p"},
+        {"sasl": "client"},
+        {"sasl": "PLAIN", **NAMED},
+        {"sasl": "SCRAM-SHA-256", **NAMED},
+        {"sasl": "OAUTHBEARER", "token_file": "t"},
+        {"sasl": "OAUTHBEARER", **GRANT, "scope": "kafka", "token_ca": "ca"},
+    ],
+)
+def test_these_go_together(settings: dict[str, Any]) -> None:
+    assert problems_between(Config(KAFKA, upstream_security=UpstreamSecurity(**settings))) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"tls_ca": "ca"}, "upstream-tls-ca: ca is of no use without TLS"),
+        ({"tls": True, "tls_cert": "c"}, "upstream-tls-key: not given"),
+        ({"tls": True, "tls_key": "k"}, "upstream-tls-cert: not given"),
+        ({"tls": True, "tls_key_password_file": "p"}, "upstream-tls-key-password-file: p opens no key"),
+        ({"sasl": "PLAIN", "username_file": "u"}, "upstream-sasl-password-file: not given"),
+        ({"sasl": "SCRAM-SHA-512", "password_file": "p"}, "upstream-sasl-username-file: not given"),
+        ({"username_file": "u"}, "upstream-sasl-username-file: u is of no use with upstream-sasl none"),
+        (
+            {"sasl": "client", "token_file": "t"},
+            "upstream-sasl-token-file: t is of no use with upstream-sasl client",
+        ),
+        ({"sasl": "OAUTHBEARER"}, "upstream-sasl: OAUTHBEARER has no single source"),
+        ({"sasl": "OAUTHBEARER", "token_file": "t", **GRANT}, "upstream-sasl: OAUTHBEARER has no single source"),
+        (
+            {"sasl": "OAUTHBEARER", **GRANT, "client_secret_file": None},
+            "upstream-sasl-client-secret-file: not given",
+        ),
+        (
+            {"sasl": "OAUTHBEARER", "token_file": "t", "scope": "x"},
+            "upstream-sasl-scope: x is of no use with upstream-sasl OAUTHBEARER",
+        ),
+    ],
+)
+def test_these_do_not(settings: dict[str, Any], problem: str) -> None:
+    (told,) = problems_between(Config(KAFKA, upstream_security=UpstreamSecurity(**settings)))
+
+    assert told.startswith(problem)
+
+
+@pytest.mark.parametrize("text", ["http://login.example/token", "login.example", "https://a:b@login.example/", ""])
+def test_tokens_are_asked_for_by_tls_and_without_a_password_in_the_url(text: str) -> None:
+    with pytest.raises(ValueError, match="https"):
+        parse("upstream-sasl-token-url", text)
 
 
 def test_the_same_address_twice_is_a_problem() -> None:

@@ -3,15 +3,17 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from proxy.cli import security
 from proxy.cli.findings import judge, kafka_release, verdict
 from proxy.cli.options import Commands, add_flags, settings_of
-from proxy.cli.seen import ClusterSeen, Finding
+from proxy.cli.seen import BrokerSeen, ClusterSeen, Finding
 from proxy.cli.settings import Settings
 from proxy.config import OPTIONS, Config
 from proxy.config.rack import RackFound
 
-__all__ = ["add_to", "report", "settings_report"]
+__all__ = ["add_to", "greeting_report", "report", "settings_report"]
 
 
 def add_to(commands: Commands) -> None:
@@ -34,6 +36,10 @@ def _run(arguments: argparse.Namespace) -> int:
     print(settings_report(settings), flush=True)
     import trio
 
+    if settings.config.upstream_security.sasl == "client":
+        servers = trio.run(_greet, settings.config)
+        print(greeting_report(servers, list(security.findings(settings.config))))
+        return 0 if any(not server.problem for server in servers) else 1
     seen, rack = trio.run(_look, settings.config)
     if isinstance(seen, ClusterSeen):
         found = judge(seen, settings.config, rack)
@@ -45,10 +51,40 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _look(config: Config) -> tuple[ClusterSeen | list[str], RackFound]:
     from proxy.cli.look import look
+    from proxy.net.access import access_of
     from proxy.net.brokers import dial
     from proxy.net.rack import find_rack
 
-    return await look(config.upstream, dial), await find_rack(config.routing, os.environ)
+    as_we_are = partial(dial, access=access_of(config.upstream_security))
+    return await look(config.upstream, as_we_are), await find_rack(config.routing, os.environ)
+
+
+async def _greet(config: Config) -> list[BrokerSeen]:
+    """The bootstrap servers, as far as they talk to somebody whom they do not know."""
+    from proxy.cli.look import greet
+    from proxy.net.access import access_of
+    from proxy.net.brokers import dial
+
+    return await greet(config.upstream, partial(dial, access=access_of(config.upstream_security)))
+
+
+def greeting_report(servers: Sequence[BrokerSeen], found: list[Finding]) -> str:
+    """The servers, the findings and the verdict, where only clients may look at the cluster."""
+    rows = [
+        (str(server.address), server.problem or f"reached, looks like {kafka_release(server.versions)}")
+        for server in servers
+    ]
+    reached = any(not server.problem for server in servers)
+    verdict_text = "can reach this cluster, for clients that it takes" if reached else "cannot reach this cluster"
+    return "\n".join(
+        [
+            "Bootstrap servers",
+            *_columns(rows),
+            "Findings",
+            *_columns([(finding.level, finding.text) for finding in found]),
+            f"Sidefetch {verdict_text}.",
+        ]
+    )
 
 
 def settings_report(settings: Settings) -> str:

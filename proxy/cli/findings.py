@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from proxy.cli import closest
+from proxy.cli import closest, security
 from proxy.cli.seen import FETCH, BrokerSeen, ClusterSeen, Finding, Range, named
 from proxy.config import Config
 from proxy.config.rack import RackFound
@@ -64,6 +64,7 @@ def judge(cluster: ClusterSeen, config: Config, rack: RackFound, *, compiled: bo
         *_leaders(reached),
         *_old_clients(reached, compiled=compiled),
         *closest.findings(cluster.brokers, config.routing, rack),
+        *security.findings(config),
         *_releases(reached),
         *_reach(cluster),
         *_ports(cluster.brokers, config),

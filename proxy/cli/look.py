@@ -16,13 +16,14 @@ from proxy.cli.seen import BrokerSeen, ClusterSeen
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerUnavailable, ProxyError
 
-__all__ = ["Connection", "Dial", "look"]
+__all__ = ["Connection", "Dial", "greet", "look"]
 
 _CLIENT_ID: Final = "sidefetch-check"
 _DESCRIBE_CONFIGS: Final = 32
 _A_BROKER: Final = i8(4)
 """Of the kinds of resources that have configurations."""
 _SELECTOR_CLASS: Final = "replica.selector.class"
+_UNKNOWN: Final = -1
 _AT_ONCE: Final = 16
 """Connections; a cluster of hundreds of brokers is asked in turns."""
 
@@ -59,6 +60,22 @@ async def look(upstream: UpstreamConfig, dial: Dial) -> ClusterSeen | list[str]:
         else:
             return attrs.evolve(seen, brokers=await _ask_each(seen.brokers, upstream.connect_timeout_s, dial))
     return failures
+
+
+async def greet(upstream: UpstreamConfig, dial: Dial) -> list[BrokerSeen]:
+    """What each bootstrap server serves, which it tells anybody; its node id is not known."""
+    seen = []
+    for address in upstream.bootstrap_servers:
+        server = BrokerSeen(_UNKNOWN, address, None)
+        try:
+            with _patience(upstream.connect_timeout_s):
+                async with dial(
+                    address, client_id=_CLIENT_ID, connect_timeout_s=upstream.connect_timeout_s
+                ) as connection:
+                    seen.append(attrs.evolve(server, versions=dict(connection.versions)))
+        except (ProxyError, OSError) as error:
+            seen.append(attrs.evolve(server, problem=_because(error, address)))
+    return seen
 
 
 async def _ask_for_brokers(address: Address, timeout_s: float, dial: Dial) -> ClusterSeen:

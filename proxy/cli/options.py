@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.cli.settings import FILE_ENV, Settings, load
-from proxy.config import OPTIONS, Option
+from proxy.config import FILE, OPTIONS, Option
 from proxy.errors import ConfigError
 
 __all__ = ["Commands", "add_flags", "readme_table", "settings_of"]
@@ -18,6 +18,9 @@ Commands = Any
 _TITLES: Final = {
     "upstream": "towards the brokers",
     "downstream": "towards the clients",
+    "upstream_security": "TLS and SASL towards the brokers",
+    "downstream_security": "TLS and SASL towards the clients",
+    "limits": "what clients may take",
     "routing": "reads from the closest replica",
     "conversion": "records that clients cannot read",
     "log": "logs",
@@ -30,6 +33,14 @@ _METAVARS: Final = {
     "broker-ports": "FIRST-LAST",
     "advertise": "HOST",
     "max-frame": "SIZE",
+    "memory": "SIZE",
+    "fetch-buffer": "SIZE",
+    "client-sessions": "NUMBER",
+    "max-connections": "NUMBER",
+    "max-connections-per-peer": "NUMBER",
+    "max-in-flight": "NUMBER",
+    "max-fetch-partitions": "NUMBER",
+    "request-memory": "SIZE",
     "rack": "NAME",
     "rack-from": "PLACE,...",
     "replica-selector": "SELECTOR",
@@ -44,6 +55,12 @@ _METAVARS: Final = {
     "ready-requires-broker": "SWITCH",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
+    "upstream-tls": "SWITCH",
+    "upstream-tls-verify-host": "SWITCH",
+    "upstream-sasl": "MECHANISM",
+    "upstream-sasl-token-url": "URL",
+    "upstream-sasl-scope": "SCOPE",
+    "insecure-listen": "SWITCH",
 }
 
 
@@ -53,7 +70,7 @@ def add_flags(parser: argparse.ArgumentParser, sections: Iterable[str] = tuple(_
     for option in OPTIONS:
         if option.section not in groups:
             continue
-        metavar = _METAVARS.get(option.name, "TIME")
+        metavar = "FILE" if option.kind is FILE else _METAVARS.get(option.name, "TIME")
         groups[option.section].add_argument(option.flag, metavar=metavar, dest=_dest(option), help=_help(option))
     parser.add_argument("--config", metavar="FILE", help=f"a TOML file with options [also: {FILE_ENV}]")
 

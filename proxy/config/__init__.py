@@ -5,21 +5,24 @@ table. ``cli.settings`` fills the model in.
 """
 
 from proxy.config.checks import problems_between
-from proxy.config.kinds import ON, Address, PortRange, RackPlace, TopicSwitch
+from proxy.config.kinds import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
 from proxy.config.model import (
     SECTIONS,
     Config,
     ConversionConfig,
     DownstreamConfig,
     HealthConfig,
+    LimitsConfig,
     LogConfig,
     RoutingConfig,
     UpstreamConfig,
 )
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option
+from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = [
     "ENV_PREFIX",
+    "FILE",
     "ON",
     "OPTIONS",
     "SECTIONS",
@@ -27,7 +30,9 @@ __all__ = [
     "Config",
     "ConversionConfig",
     "DownstreamConfig",
+    "DownstreamSecurity",
     "HealthConfig",
+    "LimitsConfig",
     "LogConfig",
     "Option",
     "PortRange",
@@ -35,5 +40,6 @@ __all__ = [
     "RoutingConfig",
     "TopicSwitch",
     "UpstreamConfig",
+    "UpstreamSecurity",
     "problems_between",
 ]

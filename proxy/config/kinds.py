@@ -4,6 +4,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Self, cast
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -13,6 +14,7 @@ __all__ = [
     "ADDRESS",
     "ADDRESSES",
     "BYPASS",
+    "FILE",
     "HOST",
     "ON",
     "PORTS",
@@ -21,12 +23,15 @@ __all__ = [
     "SHARE",
     "SWITCH",
     "TOPIC_SWITCH",
+    "WORDS",
     "Address",
     "Kind",
     "PortRange",
     "RackPlace",
     "TopicSwitch",
     "choice",
+    "https",
+    "option",
     "seconds",
     "show_bytes",
     "size",
@@ -152,6 +157,11 @@ class Kind:
     show: Callable[[Any], str] = str
 
 
+def option(name: str, kind: Kind, meaning: str, reason: str) -> dict[str, object]:
+    """What a field of the model carries, for ``OPTIONS``."""
+    return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
+
+
 def _host(text: str) -> str:
     try:
         return str(ipaddress.IPv4Address(text))
@@ -247,6 +257,25 @@ def _switch(text: str) -> bool:
     return text == "on"
 
 
+def _printable(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"{text!r} is empty, or cannot be printed")
+    return text
+
+
+def https(what: str) -> Kind:
+    """An address in the web; without TLS on this host only."""
+
+    def parse(text: str) -> str:
+        parts = urlsplit(text)
+        is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+        if not parts.hostname or parts.username is not None or not (parts.scheme == "https" or is_local):
+            raise ValueError(f"{text!r} is not an https URL")
+        return text
+
+    return Kind(parse, f"an https {what}; http only to this host", _shown)
+
+
 def _shown(value: object) -> str:
     return "" if value is None else str(value)
 
@@ -273,3 +302,5 @@ RACK_PLACES: Final = Kind(
 )
 TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")
 SWITCH: Final = Kind(_switch, "on or off", lambda v: "on" if v else "off")
+FILE: Final = Kind(_printable, "a file's path", _shown)
+WORDS: Final = Kind(_printable, "words", _shown)

@@ -18,7 +18,6 @@ from proxy.config.kinds import (
     SWITCH,
     TOPIC_SWITCH,
     Address,
-    Kind,
     PortRange,
     RackPlace,
     TopicSwitch,
@@ -27,6 +26,8 @@ from proxy.config.kinds import (
     size,
     whole,
 )
+from proxy.config.kinds import option as _option
+from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = [
     "SECTIONS",
@@ -34,14 +35,11 @@ __all__ = [
     "ConversionConfig",
     "DownstreamConfig",
     "HealthConfig",
+    "LimitsConfig",
     "LogConfig",
     "RoutingConfig",
     "UpstreamConfig",
 ]
-
-
-def _option(name: str, kind: Kind, meaning: str, reason: str) -> dict[str, object]:
-    return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
 
 
 @attrs.frozen
@@ -160,6 +158,93 @@ class DownstreamConfig:
             whole(0, 1_000_000),
             "How many fetch sessions clients of Fetch v7 and later may have with Sidefetch; 0 for none.",
             "As max.incremental.fetch.session.cache.slots of the brokers.",
+        ),
+    )
+
+
+@attrs.frozen
+class LimitsConfig:
+    """What clients may take, so that one of them cannot harm the others."""
+
+    max_connections: int = attrs.field(
+        default=2000,
+        metadata=_option(
+            "max-connections",
+            whole(1, 1_000_000),
+            "How many connections clients may have at once; one more is closed as soon as it is made.",
+            "A pod has tens. Each may need four more to brokers, so 10,000 open files, which is granted as a rule.",
+        ),
+    )
+    max_connections_per_peer: int = attrs.field(
+        default=2000,
+        metadata=_option(
+            "max-connections-per-peer",
+            whole(1, 1_000_000),
+            "The same for each address that clients come from.",
+            "As many as in all: a sidecar's clients have one address. To be set where many hosts share Sidefetch.",
+        ),
+    )
+    max_in_flight: int = attrs.field(
+        default=64,
+        metadata=_option(
+            "max-in-flight",
+            whole(1, 10_000),
+            "How many requests of a connection may wait for their answers; beyond it, it is not read.",
+            "Clients send 5 unless told otherwise; brokers take one at a time.",
+        ),
+    )
+    max_fetch_partitions: int = attrs.field(
+        default=100_000,
+        metadata=_option(
+            "max-fetch-partitions",
+            whole(1, 10_000_000),
+            "The most partitions of a fetch, or of a session; a connection that asks for more is closed.",
+            "Ten times what one broker can bear to be asked for in a fetch.",
+        ),
+    )
+    request_memory_bytes: int = attrs.field(
+        default=128 * 1024**2,
+        metadata=_option(
+            "request-memory",
+            size(1024**2, 2**40),
+            "The most memory for requests over 64 KiB; beyond it they are read later, and nobody fails.",
+            "One request of max-frame and some; larger ones than that pass alone.",
+        ),
+    )
+    handshake_timeout_s: float = attrs.field(
+        default=60.0,
+        metadata=_option(
+            "handshake-timeout",
+            seconds(1, 86400),
+            "How long a new connection may take until its first request is complete.",
+            "Clients send it at once; one that connects ahead of need connects again.",
+        ),
+    )
+    request_timeout_s: float = attrs.field(
+        default=30.0,
+        metadata=_option(
+            "request-timeout",
+            seconds(1, 86400),
+            "How long a request that has begun to arrive may take to be complete.",
+            "As request.timeout.ms of Kafka's own clients, which give up then.",
+        ),
+    )
+    idle_timeout_s: float = attrs.field(
+        default=600.0,
+        metadata=_option(
+            "idle-timeout",
+            seconds(1, 86400),
+            "How long a connection may be silent while nothing is owed to it.",
+            "As connections.max.idle.ms of the brokers.",
+        ),
+    )
+    send_timeout_s: float = attrs.field(
+        default=300.0,
+        metadata=_option(
+            "send-timeout",
+            seconds(1, 86400),
+            "How long a client may read nothing of what it is sent; the memory that it holds comes back then.",
+            "As max.poll.interval.ms of Kafka's own clients: one that is slower has left its group.",
         ),
     )
 
@@ -304,6 +389,9 @@ class Config:
 
     upstream: UpstreamConfig
     downstream: DownstreamConfig = DownstreamConfig()
+    upstream_security: UpstreamSecurity = attrs.field(factory=UpstreamSecurity)
+    downstream_security: DownstreamSecurity = attrs.field(factory=DownstreamSecurity)
+    limits: LimitsConfig = LimitsConfig()
     routing: RoutingConfig = RoutingConfig()
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
@@ -340,6 +428,9 @@ class Config:
 SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "upstream": UpstreamConfig,
     "downstream": DownstreamConfig,
+    "upstream_security": UpstreamSecurity,
+    "downstream_security": DownstreamSecurity,
+    "limits": LimitsConfig,
     "routing": RoutingConfig,
     "conversion": ConversionConfig,
     "log": LogConfig,

@@ -19,7 +19,7 @@ class Option:
 
     name: str
     section: str
-    """``""`` for the top level."""
+    """``""`` for the top level. What follows an underscore is not in the file: two sections share a table."""
     field: str
     kind: Kind
     default: object
@@ -39,7 +39,8 @@ class Option:
     @property
     def key(self) -> str:
         """In the file, dotted: ``log.format``."""
-        return f"{self.section}.{self.name.removeprefix(self.section + '-')}" if self.section else self.name
+        table, _, _ = self.section.partition("_")
+        return f"{table}.{self.name.removeprefix(table + '-')}" if table else self.name
 
     @property
     def required(self) -> bool:

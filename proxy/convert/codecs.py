@@ -13,6 +13,7 @@ Source: KIP-110; snappy-java's SnappyInputStream; RFC 8878 for Zstandard.
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 import cramjam
@@ -33,6 +34,8 @@ _GZIP: Final = 31
 _GZIP_LEVELS: Final = {True: 1, False: 6}
 """Kafka's default is zlib's own, 6. Level 1 takes half the time, and what comes out is a twentieth larger."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_WINDOW: Final = 4096
+"""How much of what is behind the first member is given to zlib at once: it copies what it does not use."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 """The version, and the oldest one that can read it."""
@@ -102,21 +105,36 @@ def _unknown(codec: int) -> BadRecords:
     return BadRecords(ErrorCode.unsupported_compression_type, f"codec {codec}")
 
 
-def _read_gzip(data: memoryview, limit: int) -> bytes:
-    members = []
-    left = limit
-    rest: _Bytes = data
-    while True:
-        member = zlib.decompressobj(_GZIP)
-        members.append(member.decompress(rest, left + 1))
-        left -= len(members[-1])
-        if left < 0:
-            raise ValueError("there is more")
-        if not member.eof:
+def _read_gzip(data: memoryview, limit: int) -> bytes | bytearray:
+    """Most often one member, read at once; a client may send a million of them, so none is handed on whole."""
+    member = zlib.decompressobj(_GZIP)
+    first = member.decompress(data, limit + 1)
+    if len(first) > limit:
+        raise ValueError("there is more")
+    if not member.eof:
+        raise ValueError("it ends too early")
+    at = len(data) - len(member.unused_data)
+    if bytes(data[at : at + 2]) != _GZIP_MAGIC:
+        return first
+    plain = bytearray(first)
+    while bytes(data[at : at + 2]) == _GZIP_MAGIC:
+        at = _read_member(data, at, plain, limit)
+    return plain
+
+
+def _read_member(data: memoryview, at: int, plain: bytearray, limit: int) -> int:
+    """Where the member ends that begins at *at*; what is in it goes to the end of *plain*."""
+    member = zlib.decompressobj(_GZIP)
+    while not member.eof:
+        window = member.unconsumed_tail or data[at : at + _WINDOW]
+        if not window:
             raise ValueError("it ends too early")
-        rest = member.unused_data
-        if not rest.startswith(_GZIP_MAGIC):
-            return members[0] if len(members) == 1 else b"".join(members)
+        if not member.unconsumed_tail:
+            at += len(window)
+        plain += member.decompress(window, limit - len(plain) + 1)
+        if len(plain) > limit:
+            raise ValueError("there is more")
+    return at - len(member.unused_data)
 
 
 def _write_snappy(data: memoryview) -> bytes:
@@ -128,19 +146,24 @@ def _write_snappy(data: memoryview) -> bytes:
 
 
 def _read_snappy(data: memoryview, limit: int) -> memoryview:
-    blocks = list(_xerial_blocks(data)) if bytes(data[:8]) == _XERIAL_MAGIC else [data]
-    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-    if sum(sizes) > limit:
-        raise ValueError("there is more")
-    room = memoryview(bytearray(sum(sizes)))
+    """In two rounds: blocks may be of five bytes each, and a list of them all would be many times *data*."""
+    size = 0
+    for block in _snappy_blocks(data):
+        size += cramjam.snappy.decompress_raw_len(block)
+        if size > limit:
+            raise ValueError("there is more")
+    room = memoryview(bytearray(size))
     at = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        at += cramjam.snappy.decompress_raw_into(block, room[at : at + size])
+    for block in _snappy_blocks(data):
+        end = at + cramjam.snappy.decompress_raw_len(block)
+        at += cramjam.snappy.decompress_raw_into(block, room[at:end])
     return room[:at]
 
 
-def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    blocks = []
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        yield data
+        return
     at = len(_XERIAL)
     if len(data) < at:
         raise ValueError("its header is cut off")
@@ -152,9 +175,8 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
         at += 4
         if not 0 <= size <= len(data) - at:
             raise ValueError(f"a block of {size} bytes where {len(data) - at} are left")
-        blocks.append(data[at : at + size])
+        yield data[at : at + size]
         at += size
-    return blocks
 
 
 def _zstd_bound(data: memoryview) -> int:

@@ -144,7 +144,7 @@ def _packed(runs: list[_Run], magic: int, room: int) -> list[_Records]:
             at = batch.add(log, at, end)
             if at < end:
                 if not batch.count:
-                    (large, *_) = entries(log[at:end])
+                    large = next(entries(log[at:end]))
                     batch = _Packing(magic, large.size * _GROWTH)
                     at = batch.add(log, at, at + large.size)
                 packed.append(batch.records())

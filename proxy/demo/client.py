@@ -20,7 +20,7 @@ class Connection:
     Raises: OSError: the broker closed the connection, or did not answer within 20 s.
     """
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._buffer = bytearray()
         self._correlation_id = 0

@@ -99,8 +99,10 @@ class ClientSession:
     A topic has one section here, whatever the client's first request looked like.
     """
 
-    def __init__(self, node_id: int, version: int, sections: Iterable[Section]) -> None:
+    def __init__(self, node_id: int, version: int, sections: Iterable[Section], owner: str = "") -> None:
         self.node_id = node_id
+        self.owner = owner
+        """The principal whose it is."""
         self.epoch = 1
         """The next request's."""
         self._layout = request_layout(version)

@@ -17,7 +17,8 @@ A fetch may wait for long between the two steps. If the same session is used mea
 asked again), the first one's answer is 71.
 
 One set of slots is shared by all connections and all listeners, as a broker shares its own. A session belongs to
-the broker whose listener it was made at, and is found there only: ids are a broker's own.
+the broker whose listener it was made at, and to the principal who made it, and is found there and by that one only:
+ids are a broker's own.
 
 ``proxy.session.downstream`` plays the same half for the embedded cluster, with an object per partition; the one
 rule that differs is that a fetch of nothing is granted no session here.
@@ -25,14 +26,15 @@ rule that differs is that a fetch of nothing is granted no session here.
 Source: Kafka's ``FetchManager``, ``FetchContext`` and ``FetchSession``.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple, Self
 
 import attrs
 
-from proxy.errors import ErrorCode
+from proxy.errors import ErrorCode, LimitReached
 from proxy.fetch.client_session import ClientSession
 from proxy.fetch.sheet import News, Sheet
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
@@ -42,6 +44,9 @@ from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Piece
 
 __all__ = ["Answer", "ClientSessions", "Context", "Incremental", "NewSession", "Refused", "Sessionless"]
+
+
+_NO_LIMIT: Final = 2**31 - 1
 
 
 class Answer(NamedTuple):
@@ -134,9 +139,18 @@ class Incremental(Context):
 class ClientSessions:
     """All sessions of a process's clients, at most *slots* of them; 0 grants none."""
 
-    def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
+    def __init__(self, slots: int, id_factory: Callable[[], int], most_partitions: int = _NO_LIMIT) -> None:
+        """*most_partitions*: of one session."""
+        self._most_partitions = most_partitions
         self._slots: Slots[ClientSession] = Slots(slots, id_factory, self._evicted)
         self._records: list[SessionRecord] = []
+        self._owner = ""
+
+    def of(self, owner: str) -> Self:
+        """The same, as the principal *owner* sees them: nobody finds another's session, whatever id is guessed."""
+        seen = copy.copy(self)
+        seen._owner = owner
+        return seen
 
     def __len__(self) -> int:
         """Sessions held: Kafka's ``NumIncrementalFetchSessions``."""
@@ -158,13 +172,16 @@ class ClientSessions:
         return self._slots.refusals
 
     def open(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
-        """Decide what kind of fetch this is, and bring the session up to date with it."""
+        """Decide what kind of fetch this is, and bring the session up to date with it.
+
+        Raises: LimitReached: the session has too many partitions; it is forgotten.
+        """
         if not is_full(request.session_epoch):
             return self._continue(request, node_id, now_s)
         self.close(request.session_id, node_id)
         if request.session_epoch == FINAL_EPOCH or not request.sections or not self._slots.slots:
             return Sessionless(request)
-        session = ClientSession(node_id, request.version, request.sections)
+        session = ClientSession(node_id, request.version, request.sections, self._owner)
         if len(session.sections) == len(request.sections):
             # From now on the reader's table and the session keep the same bytes.
             same = zip(session.sections, request.sections, strict=True)
@@ -193,7 +210,8 @@ class ClientSessions:
 
     def _find(self, session_id: int, node_id: int) -> ClientSession | None:
         session = self._slots.get(SessionId(session_id))
-        return session if session is not None and session.node_id == node_id else None
+        is_ours = session is not None and session.node_id == node_id and session.owner == self._owner
+        return session if is_ours else None
 
     def _continue(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
         session_id = SessionId(request.session_id)
@@ -206,6 +224,10 @@ class ClientSessions:
         if session.by_id != request.by_id:
             return Refused(refused, ErrorCode.fetch_session_topic_id_error)
         session.apply(request.version, request.sections, request.forgotten)
+        if len(session) > self._most_partitions:
+            self.close(session_id, node_id)
+            many = f"a session of {len(session)} partitions, {self._most_partitions} are let through"
+            raise LimitReached("max-fetch-partitions", many)
         if not len(session):
             self.close(session_id, node_id)
             return Sessionless(attrs.evolve(request, sections=()))

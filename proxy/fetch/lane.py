@@ -31,6 +31,8 @@ __all__ = ["Landed", "Lane"]
 
 _SESSIONS_VERSION: Final = 7
 _SIZE_BYTES: Final = 4
+_LAST_TO_SIT_ON_REDIRECTS: Final = 13
+"""Fetch version of Kafka 3.1 to 3.4; later ones are without that fault."""
 
 _BACK_OFF_S: Final = 10.0
 """After a broker refused or evicted a session, how long to do without: its slots are scarce."""
@@ -114,6 +116,11 @@ class Lane:
     def has_been_open(self) -> bool:
         """Whether it is known what the broker serves, or did when last asked."""
         return self._version > 0
+
+    @property
+    def sits_on_redirects(self) -> bool:
+        """Whether the broker is one that tells of a closer replica only when the wait is over (KAFKA-13767)."""
+        return self._version <= _LAST_TO_SIT_ON_REDIRECTS
 
     @property
     def has_session(self) -> bool:

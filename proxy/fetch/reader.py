@@ -359,11 +359,11 @@ class Reader:
             pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints |= {each.node_id: each for each in response.endpoints}
-        stale, has_strays, notes = self._tables.take_in(pair, lane, landed, asking, self._topology, now_s)
-        yield from notes
-        if stale:
-            yield Learn(stale)
-        if has_strays and asking is not None:
+        taken = self._tables.take_in(pair, lane, landed, asking, self._topology, now_s)
+        yield from taken.notes
+        if taken.stale:
+            yield Learn(frozenset(taken.stale))
+        if taken.has_strays and asking is not None:
             yield from self._find_homes(now_s)
 
     def _held_back(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
@@ -455,8 +455,12 @@ class Reader:
     def _find_homes(self, now_s: float) -> Iterator[Command]:
         assert self._exchange is not None
         asks, rack, topology = self._tables.wanted.asks, self._exchange.rack, self._topology
+        follows = bool(self._exchange.request.options.rack_id)
+        looks_back_at = self._routes.home if follows or not rack else self._routes.rackless
 
         def source_of(key: Key) -> Source:
+            if key in self._tables.wanted.checked:
+                return looks_back_at
             return self._routes.source(key, rack, topology, now_s)
 
         self._lanes.held.sift(asks, now_s - self._reading.patience_s)

@@ -1,5 +1,7 @@
 """How readers read: the figures that a user may set, and what they share."""
 
+from typing import Self
+
 import attrs
 
 from proxy.fetch.client_sessions import ClientSessions
@@ -35,3 +37,7 @@ class Reading:
     def told_rack(self) -> str:
         """What brokers are told of where we are: nothing where leaders are to be read."""
         return "" if self.selector is Selector.LEADER else self.rack
+
+    def of(self, principal: str) -> Self:
+        """As clients of *principal* read: they share no session, and no memory of what was read, with others."""
+        return attrs.evolve(self, seen=self.seen.of(principal), sessions=self.sessions.of(principal))

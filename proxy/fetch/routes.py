@@ -78,6 +78,8 @@ class Routes:
         """*max_age_s*: how long a preferred replica is used before the leader is asked again."""
         self.home = Source(node_id)
         """The leader, told our rack if there is one."""
+        self.rackless = Source(node_id, is_rackless=True)
+        """The leader, which then answers by itself."""
         self._selector = selector
         self._max_age_s = max_age_s
         self._preferred: dict[Key, _Preferred] = {}
@@ -89,7 +91,7 @@ class Routes:
         """Where *key* is read from now, by a client in *rack*."""
         avoided = self._avoided.get(key)
         if avoided is not None and now_s < avoided.until_s:
-            return Source(self.home.node_id, is_rackless=True)
+            return self.rackless
         info = topology.topic(key.topic)
         preferred = self._preferred.get(key)
         if preferred is not None:

@@ -6,7 +6,8 @@ middle of other records by then. Sidefetch knows the leader epoch under which it
 grown, it tells it with the next fetch, and the broker compares (``last_fetched_epoch``, Fetch v12, KIP-595).
 """
 
-from typing import Final
+import copy
+from typing import Final, Self
 
 from cachetools import LRUCache
 
@@ -22,19 +23,26 @@ class Seen:
     """By client id, since a new leader means another connection. Clients that share one may miss a truncation."""
 
     def __init__(self) -> None:
-        self._logs: LRUCache[tuple[str | None, Key], tuple[int, int]] = LRUCache(_PARTITIONS)
+        self._logs: LRUCache[tuple[str, str | None, Key], tuple[int, int]] = LRUCache(_PARTITIONS)
         """(Leader epoch, the high watermark then.)"""
+        self._owner = ""
+
+    def of(self, owner: str) -> Self:
+        """The same, as far as the principal *owner* has read."""
+        seen = copy.copy(self)
+        seen._owner = owner
+        return seen
 
     def told(self, client_id: str | None, key: Key, epoch: int, high_watermark: int) -> None:
         """Records were read under *epoch*."""
         if epoch != UNKNOWN:
-            self._logs[client_id, key] = (epoch, high_watermark)
+            self._logs[self._owner, client_id, key] = (epoch, high_watermark)
 
     def suspected(self, client_id: str | None, key: Key, ask: Ask) -> int:
         """The epoch under which there were records up to where *ask* goes on, if there is a later one; else -1."""
-        epoch, high_watermark = self._logs.get((client_id, key), (UNKNOWN, UNKNOWN))
+        epoch, high_watermark = self._logs.get((self._owner, client_id, key), (UNKNOWN, UNKNOWN))
         return epoch if epoch < ask.epoch and ask.offset <= high_watermark else UNKNOWN
 
     def forget(self, client_id: str | None, key: Key) -> None:
         """The client was told, and starts from elsewhere."""
-        self._logs.pop((client_id, key), None)
+        self._logs.pop((self._owner, client_id, key), None)

@@ -1,7 +1,9 @@
 """A client's two tables: what it wants, and the answer that it would get if nothing were new."""
 
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple, assert_never
+from typing import Final, assert_never
+
+import attrs
 
 from proxy.convert.types import Converted, Damaged, Incomplete, Nothing, Refused
 from proxy.errors import ErrorCode
@@ -33,14 +35,15 @@ __all__ = ["Tables"]
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
-class TakenIn(NamedTuple):
+@attrs.define
+class TakenIn:
     """What is to be done about an answer of the broker's."""
 
-    stale: frozenset[Topic]
+    stale: set[Topic] = attrs.field(factory=set)
     """The client's topics whose errors call for a new look."""
-    has_strays: bool
+    has_strays: bool = False
     """Whether a partition must be asked for again, elsewhere or in another way, before anything is said of it."""
-    notes: tuple[Note, ...]
+    notes: list[Note] = attrs.field(factory=list)
 
 
 class Tables:
@@ -100,61 +103,100 @@ class Tables:
         A lane may bring what has moved to another one meanwhile. It is news all the same, unless the client has
         gone on from there.
         """
-        stale: set[Topic] = set()
-        notes: list[Note] = []
-        has_strays = False
+        taken = TakenIn()
         for topic, replies in landed.response.topics:
             named = self.wanted.named.get(topic)
             for reply in replies:
                 key = Key(topic, reply.partition)
-                ask = landed.asked.get(key)
-                wanted = self.wanted.asks.get(key)
+                ask, wanted = landed.asked.get(key), self.wanted.asks.get(key)
                 if named is None or ask is None or wanted is None:
                     continue
                 is_current = ask == wanted
                 is_news = is_current and _is_news(reply)
                 if is_current and reply.error in STALE_TOPOLOGY:
-                    stale.add(named)
-                if not reply.error:
+                    taken.stale.add(named)
+                is_outdated = pair.is_follower and ask.epoch != wanted.epoch
+                if not (reply.error or is_outdated):
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
-                    # Followers hear of the high watermark after their leader, so theirs may be within an epoch.
+                    # Followers hear of the high watermark after their leader, so theirs may be within an epoch; and
+                    # of an election, so that they may tell of records that are cut off.
                     may_fall = not pair.is_follower and (is_news or key in lane.asks)
-                    may_fall |= ask.epoch > self._told_under.get(key, ask.epoch)
-                    self._told_under[key] = max(ask.epoch, self._told_under.get(key, UNKNOWN))
-                    self.sheet.learn(named, reply, may_fall=may_fall)
+                    self._learn(named, key, ask, reply, may_fall=may_fall)
                 if not is_news:
                     continue
                 if len(reply.records) and not reply.error:
-                    if pair.is_follower:
-                        reply = self._as_high_as_told(named, reply)
-                        self._routes.works(key)
-                    self._lanes.brought(key, ask, reply, now_s)
+                    self._bring(pair, named, key, ask, reply, now_s)
                 elif pair.is_follower:
                     self._routes.failed(key, now_s)
-                    self._lanes.redirected(key)
-                    has_strays = True
+                    self._stray(key, taken)
                 elif reply.preferred_read_replica != UNKNOWN and not self._follows:
                     if not self._routes.prefer(key, reply.preferred_read_replica, topology, now_s):
-                        stale.add(named)
-                    self._lanes.redirected(key)
-                    has_strays = True
-                elif self._is_to_be_asked_again(key, reply):
-                    self._lanes.failed(key)
-                    has_strays = True
+                        taken.stale.add(named)
+                    self._stray(key, taken)
                 else:
                     self._lanes.failed(key)
-                    if asking is None:
-                        continue  # it is asked for again when the client does, which can be told then
-                    if reply.diverging_epoch is not None and self.wanted.is_checked(key):
-                        notes.append(self._truncated(key, ask, reply.diverging_epoch, topology))
-                        reply = erroneous(reply.partition, ErrorCode.offset_out_of_range)
-                    asking.add(named, _unless_ours(reply, asking, named))
-        return TakenIn(frozenset(stale), has_strays, tuple(notes))
+                    if self._is_to_be_asked_again(key, reply):
+                        taken.has_strays = True
+                    elif asking is not None:
+                        asking.add(named, self._leaders_word(asking, named, key, ask, reply, topology, taken))
+        if self.wanted.checked and not pair.is_follower:
+            looked_back = self._looked_back(landed)
+            self._lanes.changed(looked_back)
+            taken.has_strays |= bool(looked_back)
+        return taken
 
-    def _as_high_as_told(self, topic: Topic, reply: PartitionReply) -> PartitionReply:
-        """*reply*, with the high watermark that the client knows, if its follower is behind that."""
-        told = self.sheet.high_watermark(topic, reply.partition)
-        return reply if told <= reply.high_watermark else reply._replace(high_watermark=told)
+    def _learn(self, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, *, may_fall: bool) -> None:
+        told_under = self._told_under.get(key, ask.epoch)
+        self._told_under[key] = max(ask.epoch, told_under)
+        self.sheet.learn(topic, reply, may_fall=may_fall or ask.epoch > told_under)
+
+    def _bring(self, pair: Pair, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
+        if pair.is_follower:
+            self._routes.works(key)
+            told = self.sheet.high_watermark(topic, key.partition)
+            if told > reply.high_watermark:  # as the client has been told
+                reply = reply._replace(high_watermark=told)
+        self._lanes.brought(key, ask, reply, now_s)
+
+    def _stray(self, key: Key, taken: TakenIn) -> None:
+        self._lanes.redirected(key)
+        taken.has_strays = True
+
+    def _leaders_word(
+        self,
+        exchange: Exchange,
+        named: Topic,
+        key: Key,
+        ask: Ask,
+        reply: PartitionReply,
+        topology: Topology,
+        taken: TakenIn,
+    ) -> PartitionReply:
+        """What the client is told of it."""
+        if reply.diverging_epoch is None or key not in self.wanted.checked:
+            return _unless_ours(reply, exchange, named)
+        self._seen.forget(self._client_id, key)
+        self.wanted.uncheck(key)
+        topic, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
+        record = TruncationRecord(
+            self._node_id, topic, key.partition, ask.offset, read_under, *reply.diverging_epoch
+        )
+        taken.notes.append(Note(record))
+        return erroneous(reply.partition, ErrorCode.offset_out_of_range)
+
+    def _looked_back(self, landed: Landed) -> list[Key]:
+        """What the leader has found nothing missing of: it need not be asked to look again."""
+        news = {
+            Key(topic, each.partition)
+            for topic, replies in landed.response.topics
+            for each in replies
+            if _is_news(each)
+        }
+        asks = self.wanted.asks
+        found = [key for key in self.wanted.checked if key not in news and landed.asked.get(key) == asks[key]]
+        for key in found:
+            self.wanted.uncheck(key)
+        return found
 
     def _is_to_be_asked_again(self, key: Key, reply: PartitionReply) -> bool:
         """Whether the leader was asked for more than the client has asked for; it is not, from now on."""
@@ -166,12 +208,6 @@ class Tables:
             return False
         # What we skipped may be gone, and what the client asks for still there; or no epochs so old are known.
         return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
-
-    def _truncated(self, key: Key, ask: Ask, diverging: tuple[int, int], topology: Topology) -> Note:
-        self._seen.forget(self._client_id, key)
-        self.wanted.uncheck(key)
-        name, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
-        return Note(TruncationRecord(self._node_id, name, key.partition, ask.offset, read_under, *diverging))
 
     def lacks(self, exchange: Exchange) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""

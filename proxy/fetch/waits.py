@@ -79,7 +79,8 @@ class Waits:
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
         if self.is_plain(now_s):
             return remaining_s
-        if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks:
+        may_be_redirected = exchange.rack and lane.sits_on_redirects and not lane.answered_in
+        if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks or may_be_redirected:
             return min(remaining_s, self.patience_s)
         if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self.number):
             return 0.0

@@ -89,7 +89,7 @@ class Wanted:
     very sections of last time, as a session of the client's keeps them, cost nothing.
     """
 
-    __slots__ = ("_checked", "_known", "_last", "_skipped", "_taken_in", "asks", "misfits", "named", "unknown")
+    __slots__ = ("_known", "_last", "_skipped", "_taken_in", "asks", "checked", "misfits", "named", "unknown")
 
     def __init__(self) -> None:
         self.asks: dict[Key, Ask] = {}
@@ -102,7 +102,8 @@ class Wanted:
         """Topics of the misfits, as the client names them: the topology may be behind."""
         self._skipped: dict[Key, int] = {}
         """The client's own offset of partitions that are asked for further on."""
-        self._checked: set[Key] = set()
+        self.checked: set[Key] = set()
+        """What the leader is to look back for before it reads on."""
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._last: tuple[RequestLayout, Asker] | None = None
         self._taken_in: tuple[Sequence[Section], Topology] = ((), Topology())
@@ -162,16 +163,13 @@ class Wanted:
     def check(self, key: Key, epoch: int) -> None:
         """Have the leader look whether what was read under *epoch* is still there, before it reads on."""
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
-        self._checked.add(key)
-
-    def is_checked(self, key: Key) -> bool:
-        return key in self._checked
+        self.checked.add(key)
 
     def uncheck(self, key: Key) -> bool:
         """Ask for it without looking back; False if it is asked for like that already."""
-        if key not in self._checked:
+        if key not in self.checked:
             return False
-        self._checked.discard(key)
+        self.checked.discard(key)
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=UNKNOWN)
         return True
 
@@ -197,7 +195,7 @@ class Wanted:
             if key is not None and known.info is not None:
                 self.asks[key] = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
                 self._skipped.pop(key, None)
-                self._checked.discard(key)
+                self.checked.discard(key)
                 touched.append(key)
         if differing:
             known.entries = bytes(section.entries)
@@ -215,7 +213,7 @@ class Wanted:
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
-            self._checked.discard(key)
+            self.checked.discard(key)
         return gone
 
     def _add(

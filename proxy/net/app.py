@@ -6,35 +6,53 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
 from proxy.config import Config, ConversionConfig
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
+from proxy.convert.versions.table import TARGETS
+from proxy.errors import (
+    BrokerProtocolError,
+    BrokerUnavailable,
+    ClientProtocolError,
+    LimitReached,
+    MalformedFrame,
+)
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
-from proxy.net.brokers import connect
+from proxy.net.access import access_of
+from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
+from proxy.net.door import Refused, admit, watched_users
 from proxy.net.garbage import Garbage
 from proxy.net.heartbeat import Heartbeat
+from proxy.net.limits import Admission, Tell, allow_open_files, oversee
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.principals import Principals
 from proxy.net.probes import Probes, State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
-from proxy.net.sockets import FrameSocket
+from proxy.net.sockets import FrameSocket, address_text
+from proxy.net.tls import client_reason, listen_tls, shake_hands
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
+from proxy.relay.client import Sasl
+from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.trace import Record
+from proxy.wire import api_versions
 from proxy.wire.addresses import Place
+from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
 __all__ = ["Observe", "Proxy", "serve"]
@@ -42,6 +60,10 @@ __all__ = ["Observe", "Proxy", "serve"]
 Observe = Callable[[Record], None]
 
 _LOG_EVERY_S: Final = 1.0
+_UNNAMED: Final = -1000
+"""From here down: no broker has such a node id, and no field of the protocol."""
+_HANDSHAKE_S: Final = 10.0
+"""For a client's TLS: as long as Kafka's own clients wait for a connection."""
 
 
 def _ignore(_: Record) -> None:
@@ -64,6 +86,7 @@ async def serve(
     log = Log(config.log.format, config.log.level, sys.stderr)
     found = await find_rack(config.routing, os.environ)
     tell_rack(found, log)
+    allow_open_files(config.limits, log)
     proxy = Proxy(config, log, observe, rack=found.rack)
     proxy.garbage.settle()
     with (
@@ -111,13 +134,54 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
+def _whose_logins(config: Config) -> Sasl:
+    if config.upstream_security.sasl == "client":
+        return Sasl.REQUIRED
+    asks_itself = config.upstream_security.sasl != "none" or config.downstream_security.sasl_file is not None
+    return Sasl.OURS if asks_itself else Sasl.PASSES
+
+
+@attrs.define
+class _AskedForVersions:
+    """A broker that is asked for its versions while its client is not known yet."""
+
+    reach: Callable[[], Awaitable[BrokerConnection]]
+    connection: BrokerConnection | None
+
+    async def versions(self, frame: memoryview) -> bytes:
+        """Its answer to a client's ApiVersions, with size, as that may have it."""
+        if self.connection is None:
+            self.connection = await self.reach()
+        answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
+        header, _ = read_request_header(frame)
+        try:
+            return api_versions.rewrite(header.api_version, answer, TARGETS)
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.frames.close()
+
+
 class Proxy:
     """One proxy in front of one cluster."""
 
     def __init__(self, config: Config, log: Log, observe: Observe = _ignore, *, rack: str | None = None) -> None:
+        """Raises: ConfigError: a file that settings name is not what it should be."""
         self._config = config
         self._log = log
-        self._topology = TopologyService(config.upstream, log, RackWatch(rack, log).saw)
+        self._access = access_of(config.upstream_security, log)
+        self._listen_tls = listen_tls(config.downstream_security, log)
+        self._users = watched_users(config.downstream_security.sasl_file, log)
+        watch = RackWatch(rack, log)
+        self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self._principals: Principals | None = None
+        if config.upstream_security.sasl == "client":
+            known = self._topology.addresses
+            self._principals = Principals(
+                self._access, lambda access: TopologyService(config.upstream, log, watch.saw, access, known)
+            )
         self.live = Live(config, log)
         self.garbage = Garbage()
         self._clients: set[ClientConnection] = set()
@@ -126,9 +190,17 @@ class Proxy:
         self._listeners: Listeners | None = None
         self._is_listening = False
         self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, and what was verified."""
+        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self._tell = Tell(self.counts, log)
+        limits = config.limits
+        self._admission = Admission(limits, self._tell)
+        self._request_budget = Budget(
+            limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
+        )
         self.traffic = Traffic()
-        self.client_sessions = ClientSessions(config.downstream.client_sessions, _random_session_id)
+        self.client_sessions = ClientSessions(
+            config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
+        )
         upstream = config.upstream
         self._services = Services(
             self._topology,
@@ -143,14 +215,21 @@ class Proxy:
                 upstream.metadata_max_age_s,
                 sessions=self.client_sessions,
             ),
-            Budget(upstream.memory_bytes, log),
+            Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
             observe,
             log,
             self.live,
             self.counts,
             config.verify_rate,
             self.traffic,
+            self._access,
+            _whose_logins(config),
+            self._principals,
+            RequestLimits(limits.max_in_flight, limits.max_fetch_partitions),
         )
+
+    def _counted(self, name: str) -> Callable[[], None]:
+        return lambda: self.counts.update({name: 1})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then until the clients have gone or the grace has passed.
@@ -163,9 +242,17 @@ class Proxy:
             await self._listeners.open_bootstrap()
             self._is_listening = True
             nursery.start_soon(Heartbeat(self._log).run)
-            nursery.start_soon(self._topology.run)
+            nursery.start_soon(self._access.run)
+            for watched in (self._listen_tls, self._users):
+                if watched is not None:
+                    nursery.start_soon(watched.run)
+            if self._principals is not None:
+                nursery.start_soon(self._principals.run)
+            else:
+                nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
+            nursery.start_soon(oversee, lambda: self._clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -208,23 +295,58 @@ class Proxy:
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         """The boundary: whatever goes wrong with one client ends that client only."""
         try:
-            client = FrameSocket(stream, self._config.downstream.max_frame_bytes)
+            peer = address_text(stream.socket.getpeername())
         except OSError:
             return  # it has gone already
-        self.counts["connections"] += 1
-        with client:
+        if not self._admission.enters(peer):
+            stream.socket.close()
+            return
+        try:
+            client = await self._accepted(stream, peer)
+            if client is not None:
+                self.counts["connections"] += 1
+                with client:
+                    await self._served(node_id, client)
+        finally:
+            self._admission.leaves(peer)
+
+    async def _served(self, node_id: BrokerId | None, client: FrameSocket) -> None:
+        try:
+            await self._connected(node_id, client)
+        except* LimitReached as wrong:
+            reached = next(_leaves(wrong))
+            assert isinstance(reached, LimitReached)
+            self._tell(reached.limit, client.peer, str(reached))
+        except* Refused as wrong:
+            self._ended("logins_refused", "login-refused", client, wrong)
+        except* ClientProtocolError as wrong:
+            self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
+        except* BrokerProtocolError as wrong:
+            self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
+        except* BrokerUnavailable as wrong:
+            self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
+        except* Exception as bug:
+            self.counts["bugs"] += 1
+            trace = "".join(traceback.format_exception(bug))
+            self._log.error("bug", client=client.peer, trace=trace)
+
+    async def _accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
+        """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
+        limit = self._config.downstream.max_frame_bytes
+        if self._listen_tls is None:
             try:
-                await self._connected(node_id, client)
-            except* ClientProtocolError as wrong:
-                self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
-            except* BrokerProtocolError as wrong:
-                self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
-            except* BrokerUnavailable as wrong:
-                self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
-            except* Exception as bug:
-                self.counts["bugs"] += 1
-                trace = "".join(traceback.format_exception(bug))
-                self._log.error("bug", client=client.peer, trace=trace)
+                return FrameSocket(stream, limit, self._request_budget)
+            except OSError:
+                return None
+        try:
+            with trio.fail_after(_HANDSHAKE_S):
+                secured = await shake_hands(stream, self._listen_tls.value)
+                return FrameSocket(secured, limit, self._request_budget)
+        except (OSError, trio.TooSlowError) as wrong:
+            self.counts["handshakes_failed"] += 1
+            reason = client_reason(wrong)
+            self._log.warning("client-not-secured", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
+            return None
 
     def _ended(self, count: str, event: str, client: FrameSocket, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
@@ -232,10 +354,21 @@ class Proxy:
         self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=client.peer, reason=reason)
 
     async def _connected(self, node_id: BrokerId | None, client: FrameSocket) -> None:
-        ready: FrameSocket | None = None
+        ready: BrokerConnection | None = None
         if node_id is None:
             node_id, ready = await self._any_broker()
-        connection = ClientConnection(client, node_id, self._place(client), self._services, ready)
+        admitted = None
+        if self._users is not None:
+            asked = _AskedForVersions(partial(self._reached, node_id), ready)
+            try:
+                admitted = await admit(
+                    client, self._users.value, asked.versions, self._config.downstream.max_frame_bytes
+                )
+            except BaseException:
+                asked.close()
+                raise
+            ready = asked.connection
+        connection = ClientConnection(client, node_id, self._place(client), self._services, ready, admitted)
         self._clients.add(connection)
         if self._stopping.is_set():
             connection.drain()
@@ -246,27 +379,46 @@ class Proxy:
             self.garbage.ended()
             self._gone.set()
 
-    async def _any_broker(self) -> tuple[BrokerId, FrameSocket]:
+    async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
         """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
         timeout_s = self._config.upstream.connect_timeout_s
+        if self._principals is not None:
+            return await self._first_reached(self._unnamed_brokers())
         with trio.move_on_after(timeout_s):
             await self._topology.known.wait()
         if not self._topology.known.is_set():
             # Nobody reads this client meanwhile, to notice that it has given up and come again.
             raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
-        brokers = list(self._topology.topology.brokers.values())
-        random.shuffle(brokers)
+        return await self._first_reached(self._topology.topology.brokers)
+
+    def _unnamed_brokers(self) -> list[BrokerId]:
+        """Ids for the bootstrap servers, where nobody but a client may ask for the real ones."""
+        node_ids = []
+        for index, address in enumerate(self._config.upstream.bootstrap_servers):
+            node_ids.append(BrokerId(_UNNAMED - index))
+            self._topology.saw(node_ids[-1], address.host, address.port)
+        return node_ids
+
+    async def _reached(self, node_id: BrokerId) -> BrokerConnection:
+        """A bare connection to this broker."""
+        address = self._topology.address_of(node_id)
+        if address is None:
+            raise BrokerUnavailable(f"broker {node_id} has no known address")
+        timeout_s = self._config.upstream.connect_timeout_s
+        budget = self._services.budget
+        return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=self._access)
+
+    async def _first_reached(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
+        node_ids = list(candidates)
+        random.shuffle(node_ids)
         failures = []
-        for broker in brokers:
-            address = self._topology.address_of(broker.node_id)
-            if address is None:
-                continue
+        for node_id in node_ids:
             try:
-                frames = await connect(address, connect_timeout_s=timeout_s, budget=self._services.budget)
-            except BrokerUnavailable as wrong:
+                ready = await self._reached(node_id)
+            except (BrokerUnavailable, BrokerProtocolError) as wrong:
                 failures.append(str(wrong))
             else:
-                return broker.node_id, frames
+                return node_id, ready
         raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
 
     def _place(self, client: FrameSocket) -> Place:

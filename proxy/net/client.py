@@ -14,20 +14,28 @@ from proxy.errors import (
     BrokerProtocolError,
     BrokerUnavailable,
     ClientProtocolError,
+    FrameTooLarge,
+    LimitReached,
+    LoginRefused,
     MalformedFrame,
     ProxyError,
 )
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
-from proxy.net.brokers import connect, open_broker
+from proxy.net.access import OPEN, Access
+from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
+from proxy.net.door import Admitted
 from proxy.net.errands import Errands
+from proxy.net.limits import Look, Tell
 from proxy.net.live import Live
 from proxy.net.logs import Log
-from proxy.net.memory import Budget
+from proxy.net.memory import RESERVE_BYTES, Budget
+from proxy.net.principals import Principals
 from proxy.net.sockets import FrameSocket, Outbox
+from proxy.net.standing import Standing
 from proxy.net.topology import TopologyService
 from proxy.net.verify import Verifier
-from proxy.relay.client import ClientRelay
+from proxy.relay.client import ClientRelay, Sasl
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
@@ -39,6 +47,7 @@ from proxy.relay.commands import (
     Errand,
     ErrandDone,
     Event,
+    Identified,
     Learn,
     Leave,
     Link,
@@ -56,15 +65,22 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
+from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.traffic import Traffic
+from proxy.sasl.logins import Login
 from proxy.trace import ConversionRecord, DamageRecord, FetchRecord, Record, TruncationRecord
 from proxy.wire.addresses import Place
-from proxy.wire.apis import ApiRanges
+from proxy.wire.apis import ApiKey
 from proxy.wire.frames import Chunks, Piece
 
 __all__ = ["ClientConnection", "Services"]
 
 _LOG_EVERY_S = 5.0
+_SINGLE_EVERY_S = 60.0
+_WORKERS = 8
+"""Each may come to hold what a batch decompresses to, before and after: 64 MiB, and as much again."""
+_FETCH = int(ApiKey.FETCH).to_bytes(2)
+"""How a fetch begins."""
 _FAREWELL_S = 1.0
 """How long closing a session may take, with a broker that may be gone."""
 
@@ -83,6 +99,13 @@ class Services:
     counts: Counter[str]
     verify_rate: float
     traffic: Traffic
+    access: Access = OPEN
+    sasl: Sasl = Sasl.PASSES
+    principals: Principals | None = None
+    """Where brokers know clients by what they say themselves."""
+    limits: RequestLimits = DEFAULT_LIMITS
+    workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
+    """The threads that convert records."""
 
 
 @attrs.define(eq=False)
@@ -90,12 +113,15 @@ class _OpenLink:
     frames: FrameSocket
     outbox: Outbox
     scope: trio.CancelScope
+    standing: Standing
+    nursery: trio.Nursery | None = None
 
 
 class ClientConnection:
     """One client, its relay, and its links to broker *node_id*.
 
     *ready* is a bare connection to that broker that is open already, if there is one; it is taken over.
+    *admitted*: who the client is, where it had to tell us.
     """
 
     def __init__(
@@ -104,18 +130,42 @@ class ClientConnection:
         node_id: BrokerId,
         place: Place,
         services: Services,
-        ready: FrameSocket | None = None,
+        ready: BrokerConnection | None = None,
+        admitted: Admitted | None = None,
     ) -> None:
         self._client = client
         self._node_id = node_id
         self._services = services
         self._ready = ready
-        self._relay = ClientRelay(node_id, place, random.random(), services.reading)
-        self._verifier = Verifier(
-            node_id, services.verify_rate, services.topology.address_of, services.counts, services.log
+        principal = client.certified or "" if admitted is None else admitted.principal
+        self._early = [] if admitted is None else admitted.early
+        self._relay = ClientRelay(
+            node_id, place, random.random(), services.reading.of(principal), services.sasl, services.limits
         )
-        self._errands = Errands(node_id, services.topology.address_of, services.connect_timeout_s, services.log)
-        self._outbox = Outbox(client, self._observe_conversion)
+        self._tell = Tell(services.counts, services.log)
+        self._over: LimitReached | None = None
+        self._verifier = Verifier(
+            node_id,
+            services.verify_rate,
+            services.topology.address_of,
+            services.counts,
+            services.log,
+            services.access,
+        )
+        self._errands = Errands(
+            node_id,
+            services.topology.address_of,
+            services.connect_timeout_s,
+            services.log,
+            services.access,
+        )
+        self._topology = services.topology
+        self._access = services.access
+        self._login: Login | None = None
+        """What the client has said to the broker, if it may be said again."""
+        self._entered: str | None = None
+        """The principal that the client is, if the topology is that one's."""
+        self._outbox = Outbox(client, self._observe_conversion, services.workers)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
@@ -127,7 +177,7 @@ class ClientConnection:
     async def run(self) -> None:
         """Serve until the client goes, or must go.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable: why it must.
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: why it must.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -141,38 +191,83 @@ class ClientConnection:
             self._nursery = None
             self._services.budget.released(self)
             if self._ready is not None:
-                self._ready.close()
+                self._ready.frames.close()
             with trio.move_on_after(_FAREWELL_S, shield=True):
                 await self._say_farewell()
             for link in self._links.values():
                 link.frames.close()
             self._errands.close()
+            if self._entered is not None and self._services.principals is not None:
+                self._services.principals.leave(self._entered)
+            self._let_go()
+        if self._over is not None:
+            raise self._over
+
+    def _let_go(self) -> None:
+        """Of the memory that is claimed here; what is left of us may not be looked for in a while (``Garbage``)."""
+        self._outbox.drop()
+        for link in self._links.values():
+            link.outbox.drop()
+        self._mail.clear()
+        with suppress(ProxyError):
+            self._relay.handle(MemoryNeeded(), trio.current_time())
 
     def drain(self) -> None:
         """Answer at once what waits."""
         self._deliver(Draining())
 
+    def look(self) -> Look:
+        """What it is at."""
+        client = self._client
+        return Look(
+            client.received_frames,
+            client.at_boundary,
+            client.is_listening,
+            client.sent_bytes,
+            not self._outbox.is_empty,
+            self._relay.owes,
+        )
+
+    def end(self, why: LimitReached) -> None:
+        """Have ``run`` end, and raise *why*."""
+        self._over = why
+        self._end()
+
     # ------------------------------------------------------------------------------------------ the client
 
     async def _receive_from_client(self) -> None:
         try:
-            while frames := await self._client.receive():
+            while frames := self._early or await self._client.receive():
+                self._early = []
                 for frame in frames:
                     services = self._services
-                    self._handle(ClientFrame(frame, services.topology.topology, services.live.bypass))
+                    kept = _unclaimed(frame)
+                    self._handle(ClientFrame(kept, self._topology.topology, services.live.bypass))
                     await self._taken()
+                # What they are views of counts until nobody holds them.
+                frames.clear()
+                del frame, kept
         except OSError:
             pass  # it went without a word
+        except FrameTooLarge as wrong:
+            raise LimitReached("max-frame", str(wrong)) from wrong
         except MalformedFrame as wrong:
             raise ClientProtocolError(str(wrong)) from wrong
 
     async def _taken(self) -> None:
-        """Read the client no faster than the broker reads us; and see its end only when all before it is sent."""
+        """Read the client no faster than the broker reads us; and see its end only when all before it is sent.
+
+        Nor faster than it reads what it is told, as brokers do.
+        """
+        if self._relay.is_full:
+            self._tell("max-in-flight", self._client.peer, "it sends on without waiting for answers")
+        await self._outbox.drained()
         while not self._relay.takes_requests:
             self._may_read = trio.Event()
             await self._may_read.wait()
         passing = self._links.get(PASS)
         if passing is not None:
+            await passing.standing.renewed()
             await passing.outbox.drained()
 
     async def _send_to_client(self) -> None:
@@ -225,7 +320,7 @@ class ClientConnection:
             case Note(record):
                 self._observe(record)
             case Learn(topics):
-                services.topology.learn(topics, self._told)
+                self._topology.learn(topics, self._told)
             case OpenLink(link, client_id):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_link, link, client_id)
@@ -240,12 +335,45 @@ class ClientConnection:
             case DoWork(worker, run):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._work, worker, run)
+            case Identified(principal, mechanism, login):
+                self._identified(principal, mechanism, login)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
                 tell("lane-closed", node=self._node_of(link), lane=_name_of(link), reason=why)
                 opened = self._links.pop(link, None)
                 if opened is not None:
                     opened.scope.cancel()
+
+    def _identified(self, principal: str, mechanism: str, login: Login | None) -> None:
+        services = self._services
+        if login is None:
+            services.counts["clients_on_one_connection"] += 1
+            services.log.warning(
+                "client-kept-to-one-connection",
+                every_s=_SINGLE_EVERY_S,
+                per=mechanism,
+                client=self._client.peer,
+                mechanism=mechanism,
+                reason="its login cannot be repeated, so its fetches pass to leaders as they came:"
+                " give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER",
+            )
+            return
+        is_first, self._login = self._login is None, login
+        if is_first:
+            self._access = services.access.as_client(self._current_login)
+            self._errands.access = self._verifier.access = self._access
+            services.log.debug("client-identified", client=self._client.peer, mechanism=mechanism)
+        if services.principals is None:
+            return
+        if self._entered is None:
+            self._entered = principal
+            self._topology = services.principals.enter(principal, login)
+        else:
+            services.principals.renew(self._entered, login)
+
+    async def _current_login(self) -> Login:
+        assert self._login is not None
+        return self._login
 
     def _observe(self, record: Record) -> None:
         self._services.observe(record)
@@ -267,7 +395,7 @@ class ClientConnection:
 
     def _count(self, record: FetchRecord) -> None:
         services = self._services
-        broker = services.topology.topology.brokers.get(BrokerId(record.node))
+        broker = self._topology.topology.brokers.get(BrokerId(record.node))
         rack = None if broker is None else broker.rack
         crossed = None if rack is None or not services.reading.rack else rack != services.reading.rack
         services.traffic.routed(record.route, record.size)
@@ -302,9 +430,24 @@ class ClientConnection:
         opened = self._links.get(link)
         if opened is None:
             return  # it was lost, and its loss is about to be told
+        standing = opened.standing
+        if opened.nursery is not None and standing.is_due(trio.current_time()):
+            standing.begin()
+            opened.nursery.start_soon(self._renew, link, opened)
+        if standing.is_renewing:
+            standing.hold(pieces)
+            return
         try:
             opened.outbox.put(pieces)
         except OSError:
+            opened.scope.cancel()
+
+    async def _renew(self, link: Link, opened: _OpenLink) -> None:
+        try:
+            await opened.standing.renew()
+        except (ProxyError, OSError) as wrong:
+            node_id = self._node_of(link)
+            self._services.log.warning("login-not-renewed", every_s=5, per=node_id, node=node_id, reason=wrong)
             opened.scope.cancel()
 
     def _told(self, topology: Topology) -> None:
@@ -326,26 +469,32 @@ class ClientConnection:
         self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
 
     async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
-        self._handle(WorkDone(worker, await trio.to_thread.run_sync(run, abandon_on_cancel=True)))
+        done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
+        self._handle(WorkDone(worker, done))
 
     # ------------------------------------------------------------------------------------------- the links
 
     async def _run_link(self, link: Link, client_id: str | None) -> None:
         try:
-            frames, ranges = await self._open(link, client_id)
+            connection = await self._open(link, client_id)
         except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
             node_id = self._node_of(link)
-            self._services.log.info("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
+            log = self._services.log
+            tell = log.warning if isinstance(wrong, LoginRefused) else log.info
+            tell("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
             self._handle(LinkLost(link))
             return
         self._services.counts["upstream_connections"] += 1
         # When all of us is cancelled, the link stays open for the farewell, and ``run`` closes it.
         with trio.CancelScope() as scope:
-            opened = _OpenLink(frames, Outbox(frames), scope)
+            frames = connection.frames
+            outbox = Outbox(frames)
+            opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
             self._links[link] = opened
             frames.on_large_frame = partial(self._link_answering, link, opened)
-            self._handle(LinkOpened(link, ranges))
             async with trio.open_nursery() as nursery:
+                opened.nursery = nursery
+                self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
                 nursery.start_soon(self._pump_link, opened)
                 await self._receive_from_link(link, opened)
                 nursery.cancel_scope.cancel()
@@ -354,20 +503,22 @@ class ClientConnection:
             del self._links[link]
             self._handle(LinkLost(link))
 
-    async def _open(self, link: Link, client_id: str | None) -> tuple[FrameSocket, ApiRanges]:
+    async def _open(self, link: Link, client_id: str | None) -> BrokerConnection:
         if link is PASS and self._ready is not None:
             ready, self._ready = self._ready, None
-            return ready, {}
+            return ready
         node_id = self._node_of(link)
         address = self._services.topology.address_of(node_id)
         if address is None:
             raise BrokerUnavailable(f"broker {node_id} has no known address")
         timeout_s, budget = self._services.connect_timeout_s, self._services.budget
+        access = self._access
         if link is PASS:
-            return await connect(address, connect_timeout_s=timeout_s, budget=budget), {}
+            return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)
         with trio.move_on_after(timeout_s):
-            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget)
-            return connection.frames, connection.versions
+            return await open_broker(
+                address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget, access=access
+            )
         raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
 
     async def _receive_from_link(self, link: Link, opened: _OpenLink) -> None:
@@ -378,7 +529,8 @@ class ClientConnection:
                         # Closed for what it said, or while this was on its way to us: a cancelled task that was
                         # woken before goes on to its next checkpoint. It is not for the link that follows.
                         return
-                    self._handle(LinkFrame(link, frame))
+                    if not opened.standing.takes(frame):
+                        self._handle(LinkFrame(link, frame))
                 # What they are views of counts until nobody holds them.
                 frames.clear()
                 del frame
@@ -425,7 +577,8 @@ class ClientConnection:
         if address is None:
             return
         try:
-            with await connect(address, connect_timeout_s=_FAREWELL_S) as frames:
+            access = self._access
+            with await connect(address, connect_timeout_s=_FAREWELL_S, access=access) as frames:
                 await frames.send(command.pieces)
                 await frames.receive()
         except (ProxyError, OSError) as wrong:
@@ -439,6 +592,12 @@ class ClientConnection:
 
     def _node_of(self, link: Link) -> BrokerId:
         return self._node_id if link is PASS else link.source.node_id
+
+
+def _unclaimed(frame: memoryview) -> memoryview:
+    """A large fetch is copied out of what it was received into: much of it is held until the next one comes."""
+    is_held = len(frame) > RESERVE_BYTES and frame[:2] == _FETCH
+    return memoryview(bytes(frame)) if is_held else frame
 
 
 def _name_of(link: Link) -> str:

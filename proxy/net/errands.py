@@ -10,6 +10,7 @@ from kio.schema.find_coordinator.v0.request import FindCoordinatorRequest
 from proxy.config import Address
 from proxy.errors import BrokerUnavailable, ProxyError
 from proxy.fetch.topology import BrokerId
+from proxy.net.access import OPEN, Access
 from proxy.net.brokers import BrokerConnection, open_broker
 from proxy.net.logs import Log
 
@@ -34,12 +35,14 @@ class Errands:
         address_of: Callable[[BrokerId], Address | None],
         connect_timeout_s: float,
         log: Log,
+        access: Access = OPEN,
     ) -> None:
         """*node_id*: the broker that is asked for coordinators first."""
         self._node_id = node_id
         self._address_of = address_of
         self._connect_timeout_s = connect_timeout_s
         self._log = log
+        self.access = access
         self._connection: BrokerConnection | None = None
         self._address: Address | None = None
         self._group: str | None = None
@@ -90,7 +93,7 @@ class Errands:
             raise BrokerUnavailable(f"broker {self._node_id} has no known address")
         self.close()
         self._connection = await open_broker(
-            address, client_id=_CLIENT_ID, connect_timeout_s=self._connect_timeout_s
+            address, client_id=_CLIENT_ID, connect_timeout_s=self._connect_timeout_s, access=self.access
         )
         self._address = address
         return self._connection

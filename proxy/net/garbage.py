@@ -15,13 +15,16 @@ __all__ = ["Garbage"]
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
 """Of the three generations; the oldest is in effect never looked at by Python itself."""
 _EVERY_S: Final = 60.0
+_MOST_ENDED: Final = 1000
+"""Connections of which something may be left: where they come and go by hundreds a second, that is too much."""
 
 
 class Garbage:
     """Use: ``settle`` once, when all is loaded; ``run`` from then on; ``ended`` for each connection that has."""
 
     def __init__(self) -> None:
-        self._has_some = False
+        self._ended = 0
+        self._are_many = trio.Event()
 
     def settle(self) -> None:
         """What is there now stays for good, and need not be looked at again."""
@@ -31,12 +34,15 @@ class Garbage:
 
     def ended(self) -> None:
         """A connection is over: what it was made of will be looked for."""
-        self._has_some = True
+        self._ended += 1
+        if self._ended >= _MOST_ENDED:
+            self._are_many.set()
 
     async def run(self) -> None:
-        """Look, once a minute, if there is anything to be found."""
+        """Look, once a minute or after many connections, if there is anything to be found."""
         while True:
-            await trio.sleep(_EVERY_S)
-            if self._has_some:
-                self._has_some = False
+            with trio.move_on_after(_EVERY_S):
+                await self._are_many.wait()
+            if self._ended:
+                self._ended, self._are_many = 0, trio.Event()
                 gc.collect()

@@ -1,4 +1,4 @@
-"""Bounds the memory of what brokers send: who would exceed it waits for it to come back, and nobody fails."""
+"""Bounds the memory of what is received: who would exceed it waits for it to come back, and nobody fails."""
 
 import weakref
 from collections import deque
@@ -19,6 +19,10 @@ RESERVE_BYTES: Final = 64 * 1024
 _COMPLAIN_EVERY_S: Final = 60.0
 
 
+def _do_nothing() -> None:
+    pass
+
+
 @attrs.frozen
 class _Holder:
     since_s: float
@@ -32,7 +36,7 @@ class _Waiter:
 
 
 class Budget:
-    """The memory of what is received from brokers for clients, all connections together; of one trio run.
+    """The memory of what is received from brokers, or from clients, all connections together; of one trio run.
 
     A frame claims its whole size before its buffer is made and its body read, and waits while that does not fit.
     A claim lasts until the last view of the buffer is gone. Claims are granted in the order in which they came, so
@@ -41,11 +45,16 @@ class Budget:
     While somebody waits, memory is asked back from those who hold some that they could bring again (``holding``),
     oldest first, each once the one before has said ``released``.
 
-    Clients' requests claim nothing: they are bounded by ``--max-frame`` and by how many may be in flight.
+    What clients send has a budget of its own: an answer must never wait for a request that waits for an answer.
     """
 
-    def __init__(self, limit_bytes: int, log: Log) -> None:
+    def __init__(
+        self, limit_bytes: int, log: Log, limit: str = "memory", on_wait: Callable[[], None] = _do_nothing
+    ) -> None:
+        """*limit*: the option that sets it; *on_wait* is called whenever somebody has to wait."""
         self.limit_bytes = limit_bytes
+        self._limit = limit
+        self._on_wait = on_wait
         self.claimed_bytes = 0
         """Whole buffers, what is kept for the next frame included."""
         self._log = log
@@ -101,12 +110,16 @@ class Budget:
         waiter = _Waiter(size_bytes)
         self._token = trio.lowlevel.current_trio_token()
         self._waiters.append(waiter)
+        self._on_wait()
         self._log.info(
             "memory-waits",
             every_s=_COMPLAIN_EVERY_S,
+            per=self._limit,
             wanted_bytes=size_bytes,
             claimed_bytes=self.claimed_bytes,
             waiting=self.waiting,
+            limit=self._limit,
+            remedy="raise it, or have clients ask for less at once",
         )
         try:
             self._hand_out()

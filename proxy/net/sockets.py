@@ -15,9 +15,10 @@ from typing import Final, Self
 import trio
 
 from proxy.net.memory import Budget
+from proxy.net.tls import TlsSocket
 from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece
 
-__all__ = ["FrameSocket", "Outbox"]
+__all__ = ["FrameSocket", "Outbox", "address_text"]
 
 _PIECES_A_CALL: Final = 256
 """Buffers handed to one sendmsg; Linux takes up to 1,024."""
@@ -36,18 +37,40 @@ class FrameSocket:
     Raises: OSError: the connection broke; MalformedFrame: a frame's size is impossible.
     """
 
-    def __init__(self, stream: trio.SocketStream, max_frame_bytes: int, budget: Budget | None = None) -> None:
+    def __init__(
+        self, stream: trio.SocketStream | TlsSocket, max_frame_bytes: int, budget: Budget | None = None
+    ) -> None:
         """Takes over *stream*'s socket; the stream must not be used again."""
-        self.local_host: str = stream.socket.getsockname()[0]
-        self.peer: str = _text(stream.socket.getpeername())
-        self._socket = socket.socket(fileno=stream.socket.detach())
-        self._socket.setblocking(False)
+        self._socket: socket.socket | TlsSocket
+        if isinstance(stream, TlsSocket):
+            self._socket = stream
+        else:
+            stream.socket.getpeername()  # fails where it was reset, before it is taken over
+            self._socket = socket.socket(fileno=stream.socket.detach())
+            self._socket.setblocking(False)
+        try:
+            self.local_host: str = self._socket.getsockname()[0]
+            self.peer: str = address_text(self._socket.getpeername())
+        except OSError:
+            self._socket.close()
+            raise
+        self.certified: str | None = stream.principal if isinstance(stream, TlsSocket) else None
+        """Whom the peer's certificate is for; None if it has shown none."""
         _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called when the size of a frame has come that claims memory, before it does."""
         self._turns = 0
+        self.received_frames = 0
+        self.sent_bytes = 0
+        self.is_listening = False
+        """Whether it is waited for that the peer sends something."""
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether nothing of a next frame has arrived."""
+        return self._frames.at_boundary
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +89,7 @@ class FrameSocket:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+            self._frames.drop_all()
             self._drop_spare()
 
     async def receive(self) -> list[memoryview]:
@@ -79,7 +103,11 @@ class FrameSocket:
                 size = self._socket.recv_into(space)
             except BlockingIOError:
                 self._turns = 0
-                await trio.lowlevel.wait_readable(self._socket)
+                self.is_listening = True
+                try:
+                    await trio.lowlevel.wait_readable(self._socket)
+                finally:
+                    self.is_listening = False
                 continue
             if size == 0:
                 return []
@@ -89,6 +117,7 @@ class FrameSocket:
                 await trio.lowlevel.checkpoint()
             frames = self._frames.received(size)
             if frames:
+                self.received_frames += len(frames)
                 return frames
 
     async def _make_room(self) -> None:
@@ -109,9 +138,11 @@ class FrameSocket:
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Send as much as fits without waiting; returns how many bytes that were."""
         try:
-            return self._socket.sendmsg(pieces)
+            sent = self._socket.sendmsg(pieces)
         except BlockingIOError:
             return 0
+        self.sent_bytes += sent
+        return sent
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)
@@ -129,8 +160,14 @@ class Outbox:
     Chunks are made one at a time, when all before them is sent: a peer that does not read stops that, too.
     """
 
-    def __init__(self, connection: FrameSocket, on_made: Callable[[Chunks], None] | None = None) -> None:
-        """*on_made* is called with what is made while it is sent, once all of it is made."""
+    def __init__(
+        self,
+        connection: FrameSocket,
+        on_made: Callable[[Chunks], None] | None = None,
+        workers: trio.CapacityLimiter | None = None,
+    ) -> None:
+        """*on_made* is called with what is made while it is sent, once all of it is made; by *workers*."""
+        self._workers = workers
         self._connection = connection
         self._on_made = on_made
         self._pieces: deque[memoryview | Chunks] = deque()
@@ -157,6 +194,10 @@ class Outbox:
                 self._drained = trio.Event()
                 self._filled.set()
 
+    def drop(self) -> None:
+        """What is not sent never will be: let go of it."""
+        self._pieces.clear()
+
     async def pump(self) -> None:
         """Send for ever what ``put`` could not. Raises OSError when the connection breaks."""
         while True:
@@ -176,8 +217,13 @@ class Outbox:
                     await trio.lowlevel.checkpoint()
                     self._made(chunks.next_chunk())
                 else:
-                    self._made(await trio.to_thread.run_sync(chunks.next_chunk))
+                    self._made(await trio.to_thread.run_sync(chunks.next_chunk, limiter=self._workers))
         self._drained.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is sent."""
+        return not self._pieces
 
     async def drained(self) -> None:
         """Wait until all is sent."""
@@ -222,7 +268,7 @@ def _do_nothing() -> None:
     pass
 
 
-def _keep_alive(connected: socket.socket) -> None:
+def _keep_alive(connected: socket.socket | TlsSocket) -> None:
     """Have a silent peer looked for: a host that vanished while it owes an answer says nothing any more."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():
@@ -230,6 +276,6 @@ def _keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _text(name: tuple[str, int]) -> str:
+def address_text(name: tuple[str, int]) -> str:
     host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -17,6 +17,7 @@ from kio.static.protocol import RequestPayload
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
 from proxy.fetch.topology import NO_TOPIC_ID, BrokerId, Topology
+from proxy.net.access import OPEN, Access
 from proxy.net.brokers import BrokerConnection, open_broker
 from proxy.net.logs import Log
 from proxy.wire.apis import ApiKey
@@ -36,6 +37,8 @@ _ANSWER_S: Final = 10.0
 _RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
 _COMPLAIN_EVERY_S: Final = 30.0
+_FAILED_TOPICS: Final = 10_000
+"""Names and ids without a topic that are remembered; clients may ask for as many as they like."""
 _MAX_METADATA_VERSION: Final = 13
 _OLDEST_METADATA_VERSION: Final = 4
 """The first that does not create what it asks for."""
@@ -55,15 +58,23 @@ class TopologyService:
     Topics are learned when a client first asks for them, so that a large cluster costs what is read of it.
     """
 
-    def __init__(self, config: UpstreamConfig, log: Log, refreshed: ToldFunction = lambda _: None) -> None:
-        """*refreshed* is told the topology after each refresh."""
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        log: Log,
+        refreshed: ToldFunction = lambda _: None,
+        access: Access = OPEN,
+        addresses: dict[BrokerId, Address] | None = None,
+    ) -> None:
+        """*refreshed* is told the topology after each refresh; *addresses* of brokers may be shared with others."""
         self._config = config
         self._log = log
         self._refreshed = refreshed
+        self._access = access
         self._waiting: list[_Waiting] = []
         self._wake = trio.Event()
         self._fresh: TTLCache[Topic, None] = TTLCache(_TOPICS, _FRESH_S, timer=trio.current_time)
-        self._seen: dict[BrokerId, Address] = {}
+        self.addresses: dict[BrokerId, Address] = {} if addresses is None else addresses
         self._connection: BrokerConnection | None = None
         self._is_answered = False
         self._answered_s = -float("inf")
@@ -79,11 +90,11 @@ class TopologyService:
 
     def saw(self, node_id: int, host: str, port: int) -> None:
         """A broker's answer told this address."""
-        self._seen[BrokerId(node_id)] = Address(host, port)
+        self.addresses[BrokerId(node_id)] = Address(host, port)
 
     def address_of(self, node_id: BrokerId) -> Address | None:
         """Where a broker is, or was last."""
-        return self._seen.get(node_id)
+        return self.addresses.get(node_id)
 
     def is_reachable(self) -> bool:
         """Whether a broker has answered when one was asked last; if that is seconds ago, one is asked again."""
@@ -130,6 +141,7 @@ class TopologyService:
             self.topology = self.topology.refreshed(await self._answered(some))
             for topic in some:
                 self._fresh[topic] = None
+        self.topology = _without_failed(self.topology, topics)
         for broker in self.topology.brokers.values():
             self.saw(broker.node_id, broker.host, broker.port)
         asked = len(names) + len(ids)
@@ -170,11 +182,12 @@ class TopologyService:
         raise wrong
 
     async def _open(self, address: Address) -> BrokerConnection:
-        with trio.move_on_after(self._config.connect_timeout_s):
+        timeout_s = self._config.connect_timeout_s
+        with trio.move_on_after(timeout_s):
             return await open_broker(
-                address, client_id=_CLIENT_ID, connect_timeout_s=self._config.connect_timeout_s
+                address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s, access=self._access
             )
-        raise BrokerProtocolError(f"{address}: no handshake within {self._config.connect_timeout_s:g} s")
+        raise BrokerProtocolError(f"{address}: no handshake within {timeout_s:g} s")
 
     async def _metadata(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
         served = connection.versions.get(ApiKey.METADATA)
@@ -198,6 +211,15 @@ class TopologyService:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.frames.close()
+
+
+def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
+    """*topology* without what is no topic, once that is too much; but what was *asked* just now stays."""
+    failed = [topic for topic, info in topology.topics.items() if info.error]
+    if len(failed) <= _FAILED_TOPICS:
+        return topology
+    gone = set(failed).difference(asked)
+    return attrs.evolve(topology, topics={t: info for t, info in topology.topics.items() if t not in gone})
 
 
 def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:

@@ -11,6 +11,7 @@ from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
+from proxy.net.access import OPEN, Access
 from proxy.net.brokers import dial
 from proxy.net.logs import Log
 from proxy.wire.fetch import FETCH, MAX_VERSION, FetchRequest, FetchResponse, read_response
@@ -39,6 +40,7 @@ class Verifier:
         address_of: Callable[[BrokerId], Address | None],
         counts: Counter[str],
         log: Log,
+        access: Access = OPEN,
     ) -> None:
         """*rate*: 0 to 1, the share of answers with records that is verified."""
         self._node_id = node_id
@@ -46,6 +48,7 @@ class Verifier:
         self._address_of = address_of
         self._counts = counts
         self._log = log
+        self.access = access
         self._is_busy = False
 
     def picks(self) -> bool:
@@ -78,7 +81,9 @@ class Verifier:
         address = self._address_of(self._node_id)
         if address is None:
             raise BrokerUnavailable(f"broker {self._node_id} has no known address")
-        async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S) as connection:
+        async with dial(
+            address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S, access=self.access
+        ) as connection:
             served = connection.versions.get(FETCH)
             version = min(served.last, MAX_VERSION) if served is not None else 0
             if version < _OLDEST_VERSION:

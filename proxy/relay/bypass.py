@@ -36,6 +36,8 @@ class WayOut:
     _session: frozenset[Topic] = frozenset()
     """Topics of the session that the client has with the broker itself."""
     _in_a_row: int = 0
+    is_only: bool = False
+    """Whether there is no other way for this client: nobody could read for it."""
     left_behind: int = NO_SESSION
     """The session that the client's last fetch was in, where it had the broker grant it and passes no more."""
 
@@ -52,7 +54,7 @@ class WayOut:
         """
         ours = self._ours.topics(request.session_id, self._node_id) if bypass or self._session else frozenset()
         topics = self._topics(request, ours or self._session) if bypass else frozenset()
-        takes = bypass.matches(request.header.client_id, _names(topics, topology))
+        takes = self.is_only or bypass.matches(request.header.client_id, _names(topics, topology))
         if ours and takes:
             self._ours.close(request.session_id, self._node_id)
             takes = is_full(request.session_epoch)  # the reader tells all others that their session is gone

@@ -1,5 +1,6 @@
 """One client connection, from its first frame to its last."""
 
+import enum
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ from proxy.relay.commands import (
     Draining,
     ErrandDone,
     Event,
+    Identified,
     Learn,
     Leave,
     LinkAnswering,
@@ -42,6 +44,7 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
+from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.passing import PassThrough
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
@@ -50,13 +53,22 @@ from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey, passes
 from proxy.wire.headers import RequestHeader, read_request_header
 
-__all__ = ["ClientRelay"]
+__all__ = ["ClientRelay", "Sasl"]
 
 _SIZE: Final = struct.Struct(">i")
 _SERVED_BY_ALL: Final = 4
 """Of Fetch: older ones are not served by Kafka 4 (KIP-896), so they cannot pass."""
-_IN_FLIGHT: Final = 64
-"""Requests of one connection without an answer; beyond, it is not read. A broker takes one at a time."""
+
+
+class Sasl(enum.Enum):
+    """Whose business it is how brokers are logged in to."""
+
+    PASSES = enum.auto()
+    """The client's, if it does."""
+    REQUIRED = enum.auto()
+    """The client's, which nobody reads for before it has."""
+    OURS = enum.auto()
+    """Sidefetch's; clients' logins are refused."""
 
 
 class ClientRelay:
@@ -65,8 +77,20 @@ class ClientRelay:
     Use: give ``handle`` what happened, carry out what it returns. ``deadline_s`` is when it wants a ``Tick``.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, jitter: float, reading: Reading) -> None:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        place: Place,
+        jitter: float,
+        reading: Reading,
+        sasl: Sasl = Sasl.PASSES,
+        limits: RequestLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._limits = limits
         self._topology = Topology()
+        self._node_id = node_id
+        self._reading = reading
+        self._sasl = sasl
         self._new_reader = partial(Reader, node_id, place, jitter, reading)
         self._reader = self._new_reader()
         self._reads = False
@@ -74,7 +98,10 @@ class ClientRelay:
         self._draining = False
         self._way_out = WayOut(node_id, reading.sessions)
         self._pipeline = Pipeline()
-        self._pass = PassThrough(self._pipeline, place)
+        self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
+        self._place = place
+        self._jitter = jitter
+        self._is_identified = False
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
         """The one that the reader answers."""
@@ -82,7 +109,17 @@ class ClientRelay:
     @property
     def takes_requests(self) -> bool:
         """Whether the client should be read: not while what it sent waits here for the broker."""
-        return len(self._pipeline) < _IN_FLIGHT and self._pass.takes_requests
+        return not self.is_full and self._pass.takes_requests
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests as may be are without an answer."""
+        return len(self._pipeline) >= self._limits.in_flight
+
+    @property
+    def owes(self) -> bool:
+        """Whether the client waits for an answer."""
+        return len(self._pipeline) > 0
 
     @property
     def deadline_s(self) -> float | None:
@@ -96,7 +133,8 @@ class ClientRelay:
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """Take in one event.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable: the connection must be closed.
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the connection must be
+                closed.
         """
         return list(self._handle(event, now_s))
 
@@ -158,14 +196,17 @@ class ClientRelay:
 
     def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
         if self._pass.takes_token(frame):
-            yield from self._pass.token(frame)
+            yield from self._passed(self._pass.token(frame))
             return
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
             if key == ApiKey.FETCH and passes(key, version):
-                request = fetch.read_request(header, cursor)
-                if version >= _SERVED_BY_ALL and self._way_out.takes(request, bypass, self._topology):
+                if self._sasl is Sasl.REQUIRED and not self._pass.identity.is_known:
+                    raise ClientProtocolError("it fetches without having logged in")
+                request = fetch.read_request(header, cursor, self._limits.fetch_partitions)
+                passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
+                if passes_all and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)
                     yield from self._passed(self._pass.request(header, frame, now_s))
                     yield from self._leave_reader(now_s)
@@ -211,8 +252,27 @@ class ClientRelay:
     # -------------------------------------------------------------------------------------------- answers
 
     def _passed(self, commands: Iterable[Command]) -> Iterator[Command]:
-        yield from commands
+        for command in commands:
+            if isinstance(command, Identified):
+                self._identify(command)
+            yield command
         yield from self._ready()
+
+    def _identify(self, told: Identified) -> None:
+        """Read for this principal from here on; where nobody can, have everything pass.
+
+        Raises: ClientProtocolError: it is read for already, as somebody else.
+        """
+        if told.login is None:
+            self._way_out.is_only = True
+        elif not self._is_identified:
+            if self._reads:
+                raise ClientProtocolError("it has fetched before it logged in")
+            reading = self._reading.of(told.principal)
+            self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
+            self._reader = self._new_reader()
+            self._way_out = WayOut(self._node_id, reading.sessions)
+        self._is_identified = True
 
     def _lane_answer(self, link: LaneId, frame: memoryview, now_s: float) -> Iterator[Command]:
         try:

@@ -10,6 +10,7 @@ from proxy.bypass import Bypass
 from proxy.fetch.commands import LaneId
 from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
+from proxy.sasl.logins import Login
 from proxy.trace import Record
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Topic
@@ -25,6 +26,7 @@ __all__ = [
     "Errand",
     "ErrandDone",
     "Event",
+    "Identified",
     "Learn",
     "Leave",
     "Link",
@@ -253,4 +255,14 @@ class DoWork:
     run: Callable[[], object]
 
 
-Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note | Errand | DoWork
+@attrs.frozen
+class Identified:
+    """The broker has taken the client for somebody, for the first time or again."""
+
+    principal: str
+    mechanism: str
+    login: Login | None
+    """What to say on further connections; None where nothing would be believed there."""
+
+
+Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note | Errand | DoWork | Identified

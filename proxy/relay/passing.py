@@ -12,21 +12,23 @@ from kio.schema.errors import ErrorCode
 from proxy.convert.versions.lift import Ask, AskCoordinator, Lift, Pieces, Steps, Work
 from proxy.convert.versions.table import LIFTS, TARGETS, serves
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
-from proxy.relay.commands import PASS, Command, DoWork, Errand, OpenLink, Send, Worker
+from proxy.relay.commands import PASS, Command, DoWork, Errand, Identified, OpenLink, Send, Worker
+from proxy.relay.identity import Identity
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
-from proxy.wire import addresses, api_versions, messages, produce
+from proxy.wire import addresses, api_versions, messages, produce, sasl
 from proxy.wire.addresses import Place
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header, write_request_header
+from proxy.wire.primitives import Cursor
 
 __all__ = ["PassThrough"]
 
 _SIZE: Final = struct.Struct(">i")
-_I16: Final = struct.Struct(">h")
 _CORRELATION_BYTES: Final = 4
 _PROBE_ID: Final = 0
+_NOT_ASKED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
 
 
 @attrs.frozen
@@ -83,10 +85,13 @@ class PassThrough:
     before the first request that may have to be lifted; that one and those behind it wait meanwhile.
     """
 
-    def __init__(self, pipeline: Pipeline, place: Place) -> None:
+    def __init__(self, pipeline: Pipeline, place: Place, *, passes_sasl: bool = True) -> None:
+        """*passes_sasl*: whether the client's login is for the brokers; where not, it is refused."""
         self._pipeline = pipeline
         self._place = place
+        self._passes_sasl = passes_sasl
         self._tokens = Tokens()
+        self.identity = Identity()
         self._is_used = False
         self._served: ApiRanges | None = None
         """By the broker on the link; None if that is not known."""
@@ -121,12 +126,25 @@ class PassThrough:
         """A request that may go to the broker. Raises: MalformedFrame, ClientProtocolError."""
         _, cursor = read_request_header(frame)
         key, version = header.api_key, header.api_version
-        if key == ApiKey.SASL_HANDSHAKE and version == 0:
-            self._tokens.began(cursor.string(flexible=False))
+        if key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            if not self._passes_sasl:
+                self._pipeline.expect().pieces = [sasl.refused(header, ErrorCode.illegal_sasl_state, _NOT_ASKED)]
+                return
+            yield from _told(self._follow(header, frame))
         is_answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
         slot = self._pipeline.expect() if is_answered else None
         self._queue.append(_Request(header, frame, slot))
         yield from self._flow(now_s)
+
+    def _follow(self, header: RequestHeader, frame: memoryview) -> Identified | None:
+        """The client says who it is."""
+        body = sasl.read_request(header, frame)
+        if header.api_key == ApiKey.SASL_AUTHENTICATE:
+            return self.identity.says(bytes(body.auth_bytes))
+        self.identity.asks(body.mechanism)
+        if header.api_version == 0:
+            self._tokens.began(body.mechanism)
+        return None
 
     def ask_for_nobody(self, header: RequestHeader, framed: bytes) -> Iterator[Command]:
         """Send a request of our own, with its size; what is answered is not told."""
@@ -139,6 +157,7 @@ class PassThrough:
         return self._tokens.takes(frame, is_first=is_first)
 
     def token(self, frame: memoryview) -> Iterator[Command]:
+        yield from _told(self.identity.says(bytes(frame)))
         yield from self._send(
             [_SIZE.pack(len(frame)), frame], _Token(self._pipeline.expect(), self._tokens.is_answered)
         )
@@ -278,10 +297,12 @@ class PassThrough:
         match self._owed.popleft():
             case _Token(slot, _):
                 slot.pieces = [_SIZE.pack(len(frame)), frame]
+                yield from _told(self.identity.is_told(bytes(frame), is_accepted=True))
             case _Passed(header, slot):
                 try:
                     _check_order(header, frame)
                     slot.pieces = self._rewritten(header, frame)
+                    yield from _told(self._identified(header, frame))
                 except MalformedFrame as wrong:
                     raise _malformed(header, wrong) from wrong
             case _Probe():
@@ -307,6 +328,15 @@ class PassThrough:
             raise BrokerProtocolError(f"an answer to ApiVersions with {body.error_code!r}")
         self._served = api_versions.ranges_of(body)
 
+    def _identified(self, header: RequestHeader, frame: memoryview) -> Identified | None:
+        if header.api_key == ApiKey.SASL_HANDSHAKE:
+            code = sasl.read_answer(header, frame).error_code
+            return self.identity.may_begin(is_accepted=code == ErrorCode.none)
+        if header.api_key == ApiKey.SASL_AUTHENTICATE:
+            body = sasl.read_answer(header, frame)
+            return self.identity.is_told(bytes(body.auth_bytes), is_accepted=body.error_code == ErrorCode.none)
+        return None
+
     def _rewritten(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
         key, version = header.api_key, header.api_version
         if key == ApiKey.API_VERSIONS:
@@ -314,7 +344,7 @@ class PassThrough:
             if body.error_code == ErrorCode.none:
                 self._served = api_versions.ranges_of(body)
             return [api_versions.rewrite(version, frame, TARGETS)]
-        if key == ApiKey.SASL_HANDSHAKE and _I16.unpack_from(frame, _CORRELATION_BYTES)[0]:
+        if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
             self._tokens.refused()
         if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
             return addresses.rewrite(key, version, frame, self._place)
@@ -331,13 +361,14 @@ class PassThrough:
     def lost(self) -> None:
         """Brokers close what is idle: only a client that waits for something must hear of it.
 
-        A broker that cannot fulfil a produce request without an answer closes the connection, to be noticed.
+        A broker that cannot fulfil a produce request without an answer closes the connection, to be noticed. And a
+        login that cannot be repeated has gone with it.
         Raises: BrokerUnavailable: it must hear of it.
         """
         self._is_open = False
         # It may come back in another version.
         self._served = None
-        if self._owed or self._waiting is not None or self._unanswered:
+        if self._owed or self._waiting is not None or self._unanswered or self.identity.is_single:
             raise BrokerUnavailable("the broker went away")
 
     def _send(
@@ -353,6 +384,11 @@ class PassThrough:
             yield OpenLink(PASS, None)
         else:
             self._waiting += framed
+
+
+def _told(identified: Identified | None) -> Iterator[Command]:
+    if identified is not None:
+        yield identified
 
 
 def _framed(lifting: _Lifting, body: Pieces) -> list[bytes | memoryview]:

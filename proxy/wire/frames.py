@@ -3,7 +3,7 @@
 import struct
 from typing import Final, Protocol
 
-from proxy.errors import MalformedFrame
+from proxy.errors import FrameTooLarge, MalformedFrame
 
 __all__ = ["QUICK_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "with_size"]
 
@@ -56,7 +56,8 @@ class FrameReader:
             views of them, are held.
     Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffer of one is used
             for the next: fresh memory would have to be cleared twice, by the system and by Python.
-    Raises: MalformedFrame: a size is negative or over *max_frame_bytes*. The reader is then useless.
+    Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader is then
+            useless.
     Source: Kafka protocol guide, "Common Request and Response Structure"; the limit plays the part of the
             broker's ``socket.request.max.bytes``.
     """
@@ -89,6 +90,10 @@ class FrameReader:
         """Keep no memory for later; what is being received, or held, stays."""
         self._spare = None
 
+    def drop_all(self) -> None:
+        """Nothing more is received: keep nothing."""
+        self._spare = self._large = None
+
     def space(self) -> memoryview:
         """Where the next bytes must be received; never empty."""
         assert not self.needs, "there is no memory for them yet"
@@ -119,7 +124,8 @@ class FrameReader:
         while self._end - at >= _SIZE.size and not large:
             (size,) = _SIZE.unpack_from(arrived, at)
             if not 0 <= size <= self._max_frame_bytes:
-                raise MalformedFrame(f"frame size {size} is not within 0..{self._max_frame_bytes}")
+                wrong = MalformedFrame if size < 0 else FrameTooLarge
+                raise wrong(f"frame size {size} is not within 0..{self._max_frame_bytes}")
             body = at + _SIZE.size
             if body + size <= self._end:
                 frames.append(arrived[body : body + size])

@@ -14,6 +14,7 @@ from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
 from proxy.errors import MalformedFrame
 from proxy.wire.frames import with_size
+from proxy.wire.shapes import check_shape
 
 __all__ = ["entity_bytes", "read_entity", "read_response", "request_frame", "response_frame", "response_type"]
 
@@ -31,6 +32,7 @@ def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) ->
 
     Raises: MalformedFrame: the bytes are no such entity, or have a tagged field that kio does not know.
     """
+    check_shape(entity_type, frame, at)
     try:
         entity, size = entity_reader(entity_type)(frame, at)
     except (SerialError, ValueError, OverflowError, LookupError) as wrong:

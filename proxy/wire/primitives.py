@@ -77,6 +77,12 @@ class Cursor:
         self.at += size
         return taken
 
+    def skip(self, size: int) -> None:
+        """Pass over *size* bytes, which are 0 or more."""
+        if size > len(self.frame) - self.at:
+            raise self._short(size)
+        self.at += size
+
     def length(self, *, flexible: bool, form: struct.Struct = _I32) -> int:
         """A length or count; -1 for null."""
         size = self.uvarint() - 1 if flexible else self._scalar(form)
@@ -94,8 +100,12 @@ class Cursor:
             raise self._short(count * item_bytes)
         return count
 
+    def text_length(self, *, flexible: bool) -> int:
+        """A string's, in bytes; -1 for null."""
+        return self.length(flexible=flexible, form=_I16)
+
     def nullable_string(self, *, flexible: bool) -> str | None:
-        size = self.length(flexible=flexible, form=_I16)
+        size = self.text_length(flexible=flexible)
         if size < 0:
             return None
         if size > _LONGEST_STRING:

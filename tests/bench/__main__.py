@@ -22,6 +22,7 @@ from tests.bench import (
     patience_moving,
     patience_wake,
     throughput,
+    tls,
 )
 from tests.bench.frame import Table, as_json, render
 from tests.bench.stage import KAFKA, brokers, haproxy_path
@@ -38,7 +39,7 @@ _CASES: Final = {
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
-_WITHOUT_BROKERS: Final = {"client-sessions": client_sessions.run, "convert": convert.run}
+_WITHOUT_BROKERS: Final = {"client-sessions": client_sessions.run, "convert": convert.run, "tls": tls.run}
 _NAMES: Final = (*_WITHOUT_BROKERS, *_CASES)
 _ROOT: Final = Path(__file__).parents[2]
 

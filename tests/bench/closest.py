@@ -2,6 +2,10 @@
 
 Some partitions have a replica in the rack of ``NODE`` and some have none there, so that a fetch of both is read
 from two brokers. What a client of three is sent comes from each as a leader, and from ``NODE`` as a follower.
+
+A follower gives its consumers what it knows to be committed, and learns that with its next fetch from the leader,
+which waits there for up to 500 ms (``replica.fetch.wait.max.ms``) if nothing new is written. That is Kafka's own,
+whoever reads; so Sidefetch is held against a client that reads the same replica by itself, the leader beside them.
 """
 
 import contextlib
@@ -36,24 +40,53 @@ _WARM_UP_SAMPLES: Final = 10
 _GAPS_S: Final = (0.1, 0.4)
 """Between records, evenly distributed, so that they meet every moment of a client's wait."""
 _MOST_LATER_MS: Final = 10.0
-"""Than from the leader itself: a follower replicates first, and then learns that the record is committed."""
+_MOST_LATER: Final = 0.2
+"""Of what it takes directly, from the same replica."""
 
 
 def run_wake(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     """From writing a record to its arrival, where only one of the brokers that are read from has something."""
     samples, rounds = (20, 1) if quick else (50, 3)
-    with _sides(cluster) as both:
+    near, far = _of(_LEADER, _NEAR), _of(_LEADER, _FAR)
+    with _sides(cluster) as (direct, through):
+        job = Job(cluster.brokers[NODE].address, near, leader=direct.address)
         cases = [
-            _Case("data at a follower", _scripted, _of(_LEADER, _NEAR), NODE),
-            _Case("data at the leader, followers beside it", _scripted, _of(_LEADER, _FAR), _LEADER),
-            _Case("librdkafka, data at followers", _librdkafka, dict.fromkeys(_NEAR, _PARTITIONS), NODE),
+            _Case(
+                "data at a follower",
+                {
+                    "its leader": lambda: _scripted(direct),
+                    "the follower": lambda: followers([job]),
+                    "Sidefetch": lambda: _scripted(through),
+                },
+                near,
+                compared_with="the follower",
+                source=NODE,
+            ),
+            _Case(
+                "data at the leader, followers beside it",
+                {"its leader": lambda: _scripted(direct), "Sidefetch": lambda: _scripted(through)},
+                far,
+                compared_with="its leader",
+                source=_LEADER,
+            ),
+            _Case(
+                "librdkafka, data at followers",
+                {
+                    "the leaders": lambda: _librdkafka(direct),
+                    "the followers": lambda: librdkafka(direct, _all(), rack=cluster.brokers[NODE].rack),
+                    "Sidefetch": lambda: _librdkafka(through),
+                },
+                dict.fromkeys(_NEAR, _PARTITIONS),
+                compared_with="the followers",
+                source=NODE,
+            ),
         ]
         writer = Writer(cluster)
         writer.warm_up(_all())
         tell("warming up")  # the brokers' JVMs compile what they use
         for case in cases:
-            case.once(cluster, both[0], writer, _WARM_UP_SAMPLES)
-        return [table for case in cases for table in _wake(case, cluster, both, writer, samples, rounds, tell)]
+            case.once(cluster, next(iter(case.ways)), writer, _WARM_UP_SAMPLES)
+        return [table for case in cases for table in _wake(case, cluster, writer, samples, rounds, tell)]
 
 
 def run_idle(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
@@ -106,16 +139,19 @@ def _librdkafka(side: Side) -> Crowd:
 @attrs.frozen
 class _Case:
     name: str
-    reader: Callable[[Side], Crowd]
+    ways: Mapping[str, Callable[[], Crowd]]
+    """Of them ``Sidefetch`` is the last."""
     topics: Mapping[str, int]
     """Where records are written, and how many partitions they have."""
+    compared_with: str
+    """The way by which a client would read the same replica by itself."""
     source: int
-    """The broker that these are read from through Sidefetch, and no other."""
+    """The broker that *topics* are read from through Sidefetch, and no other."""
 
-    def once(self, cluster: KafkaCluster, side: Side, writer: Writer, samples: int) -> Mapping[Figure, float]:
+    def once(self, cluster: KafkaCluster, way: str, writer: Writer, samples: int) -> Mapping[Figure, float]:
         chance = random.Random(samples)
         places = [(topic, each) for topic, count in self.topics.items() for each in range(count)]
-        with self.reader(side) as consumer:
+        with self.ways[way]() as consumer:
             time.sleep(_SETTLE_S)
             before = record_bytes_out(cluster, *self.topics)
             for place in chance.sample(places, samples):
@@ -125,30 +161,28 @@ class _Case:
             time.sleep(_SETTLE_S)
             after = record_bytes_out(cluster, *self.topics)
             heard = consumer.finish()
-        assert heard.records == samples, f"{heard.records} of {samples} records have arrived by {side.name}"
-        if side.sidefetch_pid is not None:
+        assert heard.records == samples, f"{heard.records} of {samples} records have arrived by {way}"
+        if way == "Sidefetch":
             sources = {node for node in after if after[node] > before[node]}
             assert sources == {self.source}, f"{self.name}: read from {sources}"
         return heard.delivery()
 
 
 def _wake(
-    case: _Case,
-    cluster: KafkaCluster,
-    both: Sequence[Side],
-    writer: Writer,
-    samples: int,
-    rounds: int,
-    tell: Callable[[str], None],
+    case: _Case, cluster: KafkaCluster, writer: Writer, samples: int, rounds: int, tell: Callable[[str], None]
 ) -> list[Table]:
-    def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
-        return lambda: case.once(cluster, side, writer, samples)
+    def way(name: str) -> Callable[[], Mapping[Figure, float]]:
+        return lambda: case.once(cluster, name, writer, samples)
 
     title = f"closest wake, {case.name}"
-    tables = measure_all(title, {side.name: way(side) for side in both}, rounds=rounds, tell=tell)
-    direct, through = (tables[P50].median(side.name) for side in both)
-    text = f"{title}: p50 {through:.3g} ms, {direct:.3g} ms directly, at most {_MOST_LATER_MS:g} ms later"
-    tables[P50] = tables[P50].expecting(Expectation(text, is_met=through - direct <= _MOST_LATER_MS))
+    tables = measure_all(title, {name: way(name) for name in case.ways}, rounds=rounds, tell=tell)
+    direct, through = (tables[P50].median(name) for name in (case.compared_with, "Sidefetch"))
+    text = (
+        f"{title}: p50 {through:.3g} ms, {direct:.3g} ms from {case.compared_with}, "
+        f"at most {_MOST_LATER_MS:g} ms or {_MOST_LATER:.0%} later"
+    )
+    is_met = through - direct <= max(_MOST_LATER_MS, _MOST_LATER * direct)
+    tables[P50] = tables[P50].expecting(Expectation(text, is_met=is_met))
     return list(tables.values())
 
 

@@ -4,6 +4,7 @@
 what to do. They begin at the end of every partition.
 """
 
+import contextlib
 import json
 import selectors
 import socket
@@ -54,7 +55,8 @@ class Follower:
     def __init__(self, job: Job) -> None:
         self._connection = Connection(job.address)
         self._asking = Asking(job)
-        self._next = end_offsets(self._connection, job)
+        with Connection(job.leader) if job.leader else contextlib.nullcontext(self._connection) as leader:
+            self._next = end_offsets(leader, job)
         for (topic, partition), offset in self._next.items():
             self._asking.move(topic, partition, offset)
         self._buffer = bytearray(1 << 16)

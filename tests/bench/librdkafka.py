@@ -36,6 +36,7 @@ class Members:
                 "bootstrap.servers": self._spec["bootstrap"],
                 "client.id": f"bench-{number}",
                 "group.id": self._spec.get("group") or "unused",
+                "client.rack": self._spec.get("rack", ""),
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": bool(self._spec.get("group")),
                 "session.timeout.ms": 6_000,

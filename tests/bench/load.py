@@ -206,9 +206,12 @@ def followers(jobs: Sequence[Job]) -> Crowd:
     return Crowd("follower", {"jobs": [dataclasses.asdict(job) for job in jobs]})
 
 
-def librdkafka(side: Side, topics: Mapping[str, int], **group: object) -> Crowd:
-    """One consumer of all partitions; with ``group``, ``stable`` and ``leaves_every_s`` a group that rebalances."""
-    return Crowd("librdkafka", {"bootstrap": side.bootstrap, "topics": topics, **group})
+def librdkafka(side: Side, topics: Mapping[str, int], **more: object) -> Crowd:
+    """One consumer of all partitions, in a ``rack``.
+
+    With ``group``, ``stable`` and ``leaves_every_s`` a group that rebalances.
+    """
+    return Crowd("librdkafka", {"bootstrap": side.bootstrap, "topics": topics, **more})
 
 
 class Writer:

@@ -43,6 +43,8 @@ class Job:
     partition_bytes: int = 1024 * 1024
     """As Kafka's own consumer has them by default."""
     client_id: str = "bench"
+    leader: str = ""
+    """Where to ask for offsets, if *address* is that of a follower: only leaders tell."""
 
     @property
     def partitions(self) -> int:

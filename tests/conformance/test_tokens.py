@@ -1,7 +1,6 @@
 """SaslHandshake v0 and raw tokens, through a client connection to a real broker that asks for credentials.
 
-Sidefetch as a whole does not speak to such brokers yet: it could not ask them for the topology. So the broker's
-address is told here, and not learnt.
+One connection is looked at alone: the broker's address is told here, and not learnt.
 """
 
 import base64

@@ -3,13 +3,16 @@
 import gzip
 import random
 import struct
+import tracemalloc
 import zlib
+from typing import Any
 
 import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.convert import codecs
 from proxy.convert.codecs import compress, decompress
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec
@@ -104,6 +107,62 @@ def test_gzip_members_are_joined_and_what_follows_them_is_ignored() -> None:
 
     assert decompress(Codec.GZIP, written, magic=1) == b"a" * 100 + b"b" * 100
     assert decompress(Codec.GZIP, written + b"\0\0", magic=1) == b"a" * 100 + b"b" * 100
+
+
+class _Counting:
+    """zlib, and how many bytes it was handed."""
+
+    error = zlib.error
+
+    def __init__(self) -> None:
+        self.handed = 0
+
+    def decompressobj(self, wbits: int) -> "_CountingMember":
+        return _CountingMember(self, zlib.decompressobj(wbits))
+
+
+class _CountingMember:
+    def __init__(self, counting: _Counting, member: Any) -> None:
+        self._counting = counting
+        self._member = member
+
+    def decompress(self, data: bytes, limit: int) -> bytes:
+        self._counting.handed += len(data)
+        return bytes(self._member.decompress(data, limit))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._member, name)
+
+
+def test_many_gzip_members_are_not_each_handed_all_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may send a million of them in one message: with the square of their number, that takes hours."""
+    counting = _Counting()
+    monkeypatch.setattr(codecs, "zlib", counting)
+    written = gzip.compress(b"a") * 20_000
+
+    assert decompress(Codec.GZIP, written, magic=1) == b"a" * 20_000
+    assert counting.handed < 300 * len(written)
+
+
+@examples(60)
+@given(st.lists(st.integers(0, 9000), min_size=1, max_size=6), st.binary(max_size=3))
+def test_gzip_members_of_any_size_are_joined(sizes: list[int], behind: bytes) -> None:
+    members = [_LARGE[size : 2 * size] for size in sizes]
+    written = b"".join(map(gzip.compress, members)) + behind.replace(b"\x1f", b"")
+
+    assert decompress(Codec.GZIP, written, magic=1) == b"".join(members)
+    with pytest.raises(BadRecords):
+        decompress(Codec.GZIP, written, magic=1, limit=sum(sizes) - 1)
+
+
+def test_many_small_snappy_blocks_take_no_memory_of_their_own() -> None:
+    framed = bytes(compress(Codec.SNAPPY, b"", magic=1)) + b"\0\0\0\1\0" * 20_000
+
+    tracemalloc.start()
+    assert decompress(Codec.SNAPPY, framed, magic=1) == b""
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000
 
 
 def test_zlibs_own_format_is_no_gzip() -> None:

@@ -1,6 +1,6 @@
 """What old producers send, as batches; brokers' rules, one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.convert import Conversion, Converted, Target, to_batches
 from proxy.errors import BadRecords, ErrorCode
-from proxy.wire.records import Codec, entries
+from proxy.wire.records import Codec, Entry, entries
 from tests.convert.logs import Record, batch, message, messages_of, records_of, wrapper
 from tests.convert.strategies import changed, message_sets, records
 from tests.strategies import examples
@@ -243,3 +243,20 @@ def test_what_comes_up_goes_down_again_the_same() -> None:
 
     assert down == data
     assert messages_of(down) == messages_of(data)
+
+
+def test_what_follows_a_large_record_is_not_walked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MB of small messages behind each of a hundred large ones would take minutes."""
+    walked = 0
+
+    def counted(log: memoryview, at: int = 0) -> Iterator[Entry]:
+        nonlocal walked
+        for entry in entries(log, at):
+            walked += 1
+            yield entry
+
+    monkeypatch.setattr("proxy.convert.up.entries", counted)
+    large, small = message(Record(0, 1, value=bytes(500)), 1), message(Record(0, 1), 1)
+
+    assert len(up((large + small * 2) * 100, 200)) >= 200
+    assert walked < 2000

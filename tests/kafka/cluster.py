@@ -5,7 +5,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -83,6 +83,8 @@ class Broker:
     internal_port: int
     controller_port: int
     jmx_port: int
+    more_ports: Mapping[str, int] = attrs.field(factory=dict)
+    """Of listeners that a test has asked for, by name."""
 
     @property
     def address(self) -> str:
@@ -94,6 +96,7 @@ class KafkaCluster:
 
     Args:
         settings: server properties over those above, equal on all brokers; None leaves one of those above out.
+        listeners: names of more listeners, which advertise themselves; *settings* say what they speak.
         of_broker: more of them by node id, for that broker alone.
         heap_mib: of each broker; some 220 MiB are used with few partitions.
         quick:    JVM flags for a quick start; False for benchmarks.
@@ -105,6 +108,7 @@ class KafkaCluster:
         version: str,
         *,
         settings: Mapping[str, object] | None = None,
+        listeners: Sequence[str] = (),
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
         heap_mib: int = 320,
         quick: bool = True,
@@ -113,10 +117,11 @@ class KafkaCluster:
         self._settings = {**_SETTINGS, **(settings or {})}
         self._of_broker = of_broker or {}
         self._jvm = (*((*QUICK_JVM, "-Xms96m") if quick else _FULL_JVM), f"-Xmx{heap_mib}m")
-        ports = free_ports(18)
+        each = 6 + len(listeners)
+        ports = free_ports(3 * each)
         self.brokers = {
-            node_id: Broker(node_id, HOST, ports[i], rack, *ports[i + 1 : i + 6])
-            for i, node_id, rack in ((0, 1, "a"), (6, 2, "b"), (12, 3, "c"))
+            node_id: Broker(node_id, HOST, ports[i], rack, *_more(ports[i + 1 : i + each], listeners))
+            for i, node_id, rack in ((0, 1, "a"), (each, 2, "b"), (2 * each, 3, "c"))
         }
         self.racks: dict[int, str | None] = {node_id: broker.rack for node_id, broker in self.brokers.items()}
         """By node id; what is changed here counts from that broker's next start."""
@@ -128,6 +133,10 @@ class KafkaCluster:
     def bootstrap(self) -> str:
         """Addresses of the brokers themselves."""
         return ",".join(broker.address for broker in self.brokers.values())
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Addresses of one of the listeners that the test has asked for."""
+        return ",".join(f"{broker.host}:{broker.more_ports[listener]}" for broker in self.brokers.values())
 
     @property
     def running(self) -> list[int]:
@@ -228,6 +237,7 @@ class KafkaCluster:
     def _start(self, node_id: int) -> None:
         broker, folder = self.brokers[node_id], self._folder(node_id)
         listeners = {"PLAINTEXT": broker.port, "TAPPED": broker.behind_tap_port, "INTERNAL": broker.internal_port}
+        listeners |= broker.more_ports
         advertised = {**listeners, "TAPPED": broker.tap_port}
         properties = {
             **self._settings,
@@ -259,6 +269,11 @@ class KafkaCluster:
     def _folder(self, node_id: int) -> Path:
         assert self._home is not None, "not in context"
         return self._home / f"broker-{node_id}"
+
+
+def _more(ports: Sequence[int], listeners: Sequence[str]) -> tuple[int, int, int, int, int, dict[str, int]]:
+    tap, behind_tap, internal, controller, jmx, *more = ports
+    return tap, behind_tap, internal, controller, jmx, dict(zip(listeners, more, strict=True))
 
 
 def _listener_list(ports: Mapping[str, int]) -> str:

@@ -252,7 +252,6 @@ async def test_a_bootstrap_connection_is_served_like_a_brokers() -> None:
 
 BAD = {
     "a negative size": b"\xff\xff\xff\xff",
-    "a frame over the limit": struct.pack(">i", 100 * 1024**2 + 1),
     "an unknown API": struct.pack(">ihhih", 10, 999, 0, 1, -1),
     "a header cut short": struct.pack(">ih", 2, 1),
     "a malformed fetch": struct.pack(">ihhih", 14, 1, 11, 1, -1) + b"\0\0\0\0",
@@ -424,6 +423,7 @@ async def test_draining_answers_what_waits_serves_who_stays_and_ends_when_they_h
                 while not it.told("stopped"):
                     await trio.sleep(0.01)
         assert "clients_left=0" in it.told("stopped")[0]
+        assert "client_sessions=0 client_session_partitions=0 client_session_evictions=0" in it.told("stopped")[0]
         assert cluster.sessions == 0
 
 

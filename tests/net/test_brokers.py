@@ -18,6 +18,7 @@ async def test_a_host_that_vanishes_while_it_owes_an_answer_is_noticed_within_a_
     with socket.create_server(("127.0.0.1", 0)) as listening:
         frames = await connect(Address("127.0.0.1", listening.getsockname()[1]), connect_timeout_s=1)
         with frames:
+            assert isinstance(frames._socket, socket.socket)
             idle_s, between_s, probes = (frames._socket.getsockopt(socket.IPPROTO_TCP, each) for each in options)
             assert frames._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert idle_s + between_s * probes < 60
@@ -61,3 +62,16 @@ async def test_a_server_that_speaks_another_protocol_is_no_broker(greeting: byte
         with pytest.raises(BrokerProtocolError, match=f"frame size {as_size} "):
             await open_broker(address, client_id=None, connect_timeout_s=1)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("host", [".", "a" * 70, "é..x", "\0", ""])
+async def test_a_host_that_no_name_can_be_is_a_broker_that_cannot_be_had(host: str) -> None:
+    """Brokers tell each other's addresses; what is wrong with one must not end Sidefetch."""
+    with pytest.raises(BrokerUnavailable):
+        await connect(Address(host, 9092), connect_timeout_s=1)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 70_000, 2**31 - 1])
+async def test_a_port_that_is_none_is_a_broker_that_cannot_be_had(port: int) -> None:
+    with pytest.raises(BrokerUnavailable):
+        await connect(Address("127.0.0.1", port), connect_timeout_s=1)

@@ -49,3 +49,21 @@ async def test_what_a_connection_leaves_is_found_within_a_minute(
 
     assert not was_found_before
     assert left() is None
+
+
+async def test_what_many_connections_leave_is_found_at_once(
+    autojump_clock: MockClock,  # noqa: ARG001
+) -> None:
+    garbage = Garbage()
+    garbage.settle()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(garbage.run)
+        left = weakref.ref(Knot())
+        await trio.sleep(1)
+        for _ in range(1000):
+            garbage.ended()
+        await trio.sleep(1)
+        was_found = left() is None
+        nursery.cancel_scope.cancel()
+
+    assert was_found

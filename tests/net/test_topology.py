@@ -4,11 +4,13 @@ import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from proxy.config import Address, UpstreamConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.fetch.topology import Topology
+from proxy.net import topology
 from proxy.net.logs import Log
 from proxy.net.topology import TopologyService
 from proxy.wire.fetch import TopicId
@@ -120,3 +122,16 @@ async def test_the_id_that_stands_for_no_topic_is_told_to_be_unknown_and_never_a
             response = await client.call("fetch", 13, {**ask({}), **topics})
         assert [each.error_code for each in response.responses[0].partitions] == [100]
         assert it.told("topology-refreshed")[-1].endswith("topics=0")
+
+
+async def test_what_is_no_topic_is_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "_FAILED_TOPICS", 5)
+    async with proxied() as it, it.client(1) as client:
+        await client.call("fetch", 11, ask({0: 0}))
+        for number in range(20):
+            response = await client.call("fetch", 11, ask({0: 0}, topic=f"nowhere-{number}"))
+            assert [each.error_code for each in response.responses[0].partitions] == [3]
+        known = it.proxy._topology.topology.topics
+
+    assert "t" in known
+    assert sum(isinstance(each, str) for each in known) <= 1 + 5 + 1

@@ -234,6 +234,23 @@ def test_the_same_replica_named_again_is_kept_no_longer() -> None:
     assert play.asked[-1].link == PATIENT
 
 
+@pytest.mark.parametrize(("broker_fetch", "waits_ms"), [(13, 500), (15, 10_000)])
+def test_leaders_that_redirect_late_wait_no_longer_than_the_client(broker_fetch: int, waits_ms: int) -> None:
+    play = in_rack_b(patience_s=10, broker_fetch=broker_fetch)
+    play.fetch({0: 0})
+    play.open(PATIENT)
+    play.wait(0.5)
+    play.answer({0: Part(high_watermark=0)})
+    play.fetch({0: 0})
+    play.answer({0: Part(high_watermark=0)}, session_id=7)
+
+    assert play.asked[-1].max_wait_ms == 10_000
+    play.answer({0: Part(high_watermark=1, records=b"one")})
+    play.fetch({0: 1})
+
+    assert play.asked[-1].max_wait_ms == waits_ms
+
+
 def test_a_follower_that_leaves_the_in_sync_set_is_left() -> None:
     play = following(0)
     play.wait(0.5)
@@ -255,6 +272,20 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
     (answer,) = told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
 
     assert parts_of(answer) == {0: (0, 100)}
+
+
+def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> None:
+    play = following(0, patience_s=10)
+    play.answer({0: Part(high_watermark=100)}, link=FOLLOWER)
+    play.wait(0.5)
+    play.tell(topology(epoch=6, in_sync=(1, 3)))
+    play.fetch({0: 50})
+    play.answer({0: Part(high_watermark=50)})
+
+    play.answer({0: Part(high_watermark=120)}, link=FOLLOWER)
+
+    (answer,) = told(play.wait(0.5))
+    assert parts_of(answer) == {0: (0, 50)}
 
 
 def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
@@ -440,22 +471,6 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
     assert (dict(play.asked[-1].offsets), dict(play.asked[-1].looks_back)) == ({0: 100}, {})
 
 
-def test_a_truncation_that_is_heard_of_between_two_fetches_is_told_to_the_next() -> None:
-    play = Play(patience_s=10)
-    read_to(play, 100)
-    play.tell(topology(epoch=7))
-    play.fetch({0: 100}, version=4)
-    play.answer({0: Part(high_watermark=100)})
-    play.wait(0.5)
-    diverging = {0: Part(high_watermark=200, diverging=(5, 90))}
-    assert told(play.answer(diverging), version=4) == []
-
-    play.fetch({0: 100}, version=4)
-    (answer,) = told(play.answer(diverging), version=4)
-
-    assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
-
-
 def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:
     play = Play()
     read_to(play, 100)
@@ -480,19 +495,42 @@ def test_a_client_that_knows_epochs_looks_back_by_itself() -> None:
     assert dict(play.asked[-1].looks_back) == {0: 5}
 
 
-def test_a_followers_word_of_a_truncation_is_not_enough() -> None:
+def test_only_the_leader_is_asked_what_is_truncated() -> None:
+    play = Play(rack="b")
+    read_to(play, 100)
+    play.tell(topology(epoch=7))
+
+    play.fetch({0: 100}, version=4)
+    play.open(RACKLESS)
+
+    assert (play.asked[-1].link, dict(play.asked[-1].looks_back)) == (RACKLESS, {0: 5})
+
+
+def test_once_the_leader_has_found_nothing_missing_the_closest_is_read_again() -> None:
     play = Play(rack="b")
     read_to(play, 100)
     play.tell(topology(epoch=7))
     play.fetch({0: 100}, version=4)
-    play.answer({0: REDIRECT})
-    play.open(FOLLOWER)
-    assert dict(play.asked[-1].looks_back) == {0: 5}
-
-    commands = play.answer({0: Part(high_watermark=90, diverging=(5, 90))}, link=FOLLOWER)
     play.open(RACKLESS)
+    play.wait(0.5)
+    play.answer({0: Part(high_watermark=100)}, link=RACKLESS)
 
-    assert told(commands, version=4) == []
-    assert dict(play.asked[-1].looks_back) == {0: 5}
-    (answer,) = told(play.answer({0: Part(high_watermark=120, records=b"still there")}, link=RACKLESS), version=4)
-    assert parts_of(answer)[0][0] == 0
+    play.fetch({0: 100}, version=4)
+
+    assert (play.asked[-1].link, dict(play.asked[-1].looks_back)) == (PATIENT, {})
+
+
+def test_what_was_brought_is_not_told_once_there_is_another_leader() -> None:
+    play = in_rack_b()
+    play.fetch({0: 0, 1: 0})
+    play.open(PATIENT)
+    play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
+    play.open(FOLLOWER)
+    play.answer({0: Part(records=b"cut off by an election")}, link=FOLLOWER)
+
+    commands = play.tell(topology(epoch=6))
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (FOLLOWER, {0: 0})
+
+    commands += play.answer({1: Part(records=b"some")})
+    commands += play.wait(0.1)
+    assert records_told(commands) == {0: b"", 1: b"some"}

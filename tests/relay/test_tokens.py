@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from proxy.demo.messages import encode_request, encode_response
-from proxy.errors import ClientProtocolError
+from proxy.errors import BrokerProtocolError, ClientProtocolError
 from proxy.relay.commands import PASS, Command, LinkFrame, Reply
 from proxy.wire.frames import with_size
 from tests.pieces import joined
@@ -152,3 +152,13 @@ def test_a_client_of_0_9_begins_with_its_token() -> None:
 def test_other_rubbish_at_the_beginning_is_none() -> None:
     with pytest.raises(ClientProtocolError):
         Play().request(with_size(struct.pack(">hhih", 9999, 0, 0, -1)))
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_an_answer_to_a_handshake_that_is_cut_off_is_the_brokers_fault(size: int) -> None:
+    play = Play()
+    play.request(handshake("PLAIN"))
+    play.open(PASS)
+
+    with pytest.raises(BrokerProtocolError, match="malformed answer to API 17"):
+        from_broker(play, offered()[:size])

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from proxy.errors import LimitReached
 from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Ask, Key, Topic, read_topic, write_count, write_topic
 from proxy.wire.headers import RequestHeader, write_request_header
 from proxy.wire.primitives import Cursor, write_string
@@ -111,11 +112,12 @@ class FetchRequest:
         return self.version >= IDS_VERSION
 
 
-def read_request(header: RequestHeader, cursor: Cursor) -> FetchRequest:
+def read_request(header: RequestHeader, cursor: Cursor, most: int = _NO_LIMIT) -> FetchRequest:
     """The body of a fetch, from behind the *client_id* of its header.
 
+    Args:   most: how many topics it may name, and how many partitions it may ask for, and how many forget.
     Cost:   O(topics); no object per partition, their bytes are kept.
-    Raises: MalformedFrame: it ends early or late, or a count is impossible.
+    Raises: MalformedFrame: it ends early or late, or a count is impossible; LimitReached: it is about too much.
     """
     version = header.api_version
     layout = request_layout(version)
@@ -127,8 +129,10 @@ def read_request(header: RequestHeader, cursor: Cursor) -> FetchRequest:
     max_bytes = cursor.i32() if version >= 3 else _NO_LIMIT
     isolation = cursor.i8() if version >= 4 else 0
     session_id, session_epoch = (cursor.i32(), cursor.i32()) if version >= 7 else (0, -1)
-    sections = tuple(_read_section(layout, cursor) for _ in range(cursor.count(flexible=flexible, item_bytes=3)))
-    forgotten = tuple(_read_forgotten(layout, cursor)) if version >= 7 else ()
+    topics = _limited(cursor.count(flexible=flexible, item_bytes=3), most)
+    sections = tuple(_read_section(layout, cursor) for _ in range(topics))
+    _limited(sum(len(section.entries) for section in sections) // layout.stride, most)
+    forgotten = tuple(_read_forgotten(layout, cursor, most)) if version >= 7 else ()
     rack_id = (cursor.nullable_string(flexible=flexible) or "") if version >= 11 else ""
     if flexible:
         for tag, field in cursor.tags():
@@ -137,6 +141,14 @@ def read_request(header: RequestHeader, cursor: Cursor) -> FetchRequest:
     cursor.done()
     options = FetchOptions(max_wait_ms, min_bytes, max_bytes, isolation, rack_id)
     return FetchRequest(header, replica_id, options, session_id, session_epoch, sections, forgotten)
+
+
+def _limited(count: int, most: int) -> int:
+    if count > most:
+        raise LimitReached(
+            "max-fetch-partitions", f"a fetch of {count} partitions or topics, {most} are let through"
+        )
+    return count
 
 
 def _read_section(layout: RequestLayout, cursor: Cursor) -> Section:
@@ -162,10 +174,13 @@ def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> 
     return bytes(kept)
 
 
-def _read_forgotten(layout: RequestLayout, cursor: Cursor) -> Iterator[Key]:
-    for _ in range(cursor.count(flexible=layout.flexible, item_bytes=3)):
+def _read_forgotten(layout: RequestLayout, cursor: Cursor, most: int) -> Iterator[Key]:
+    total = 0
+    for _ in range(_limited(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
         topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
-        for _ in range(cursor.count(flexible=layout.flexible, item_bytes=4)):
+        count = cursor.count(flexible=layout.flexible, item_bytes=4)
+        total = _limited(total + count, most)
+        for _ in range(count):
             yield Key(topic, cursor.i32())
         if layout.flexible:
             cursor.skip_tags()

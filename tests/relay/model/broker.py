@@ -15,7 +15,6 @@ import attrs
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import LaneId
 from proxy.fetch.topology import Topology
-from proxy.relay.commands import Link
 from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
 from proxy.session.epochs import NO_SESSION, SessionId
 from proxy.wire.fetch import FetchRequest, PartitionReply, TopicId, read_request, response_layout
@@ -24,13 +23,14 @@ from proxy.wire.fetch.requests import request_layout
 from proxy.wire.headers import read_request_header
 from tests.relay.model.logs import Kind, Log, Replica, Stored, Topic
 
-__all__ = ["FOLLOWER", "LEADER", "RACK", "Flight", "Look", "ModelBroker", "ModelFollower"]
+__all__ = ["FOLLOWER", "FOLLOWERS_VERSION", "LEADER", "RACK", "Flight", "Look", "ModelBroker", "ModelFollower"]
 
 LEADER: Final = 1
 FOLLOWER: Final = 2
 RACK: Final = "b"
 """That of the follower, and ours where we have one."""
-_REDIRECTS_VERSION: Final = 11
+FOLLOWERS_VERSION: Final = 11
+"""Of Fetch, from which on consumers may read followers, and tell racks."""
 
 _REFUSALS: Final = (
     ErrorCode.fetch_session_id_not_found,
@@ -64,7 +64,7 @@ class Flight:
     """A fetch that was sent to the broker."""
 
     request: FetchRequest
-    link: Link
+    link: LaneId
     sent_at: int
     """On the count of all events."""
     sent_s: float
@@ -95,7 +95,6 @@ class Flight:
 
     @property
     def node_id(self) -> int:
-        assert isinstance(self.link, LaneId)
         return self.link.source.node_id
 
     @property
@@ -183,7 +182,7 @@ class ModelBroker:
 
     # ------------------------------------------------------------------------------------------ its fetches
 
-    def take(self, frame: bytes, link: Link, at: int, now_s: float, known: Topology) -> Flight:
+    def take(self, frame: bytes, link: LaneId, at: int, now_s: float, known: Topology) -> Flight:
         """A frame, with its size, is on its way."""
         header, cursor = read_request_header(memoryview(frame)[4:])
         assert header.api_version == self.version
@@ -308,7 +307,7 @@ class ModelBroker:
         return self.is_mistaken or (replica.is_in_sync and replica.start <= offset <= replica.end)
 
     def _preferred(self, log: Log, ask: Ask, request: FetchRequest) -> int:
-        is_near = request.version >= _REDIRECTS_VERSION and request.options.rack_id == RACK
+        is_near = request.version >= FOLLOWERS_VERSION and request.options.rack_id == RACK
         return FOLLOWER if is_near and self.would_redirect(log, ask.offset) else -1
 
     def _locate(self, key: Key, names: dict[UUID, str]) -> Log | ErrorCode:
@@ -335,7 +334,7 @@ class ModelBroker:
             return ErrorCode.fenced_leader_epoch
         if ask.leader_epoch > log.epoch:
             return ErrorCode.unknown_leader_epoch
-        if not log.is_led_here and self.version < 11:
+        if not log.is_led_here and self.version < FOLLOWERS_VERSION:
             return ErrorCode.not_leader_or_follower
         is_unknown = ask.last_fetched_epoch != -1 and log.diverges(ask.last_fetched_epoch, ask.offset) == (-1, -1)
         is_there = log.start <= ask.offset <= log.end
@@ -363,7 +362,12 @@ class ModelFollower(ModelBroker):
 
     def __init__(self, version: int, leader: ModelBroker, slots: int) -> None:
         super().__init__(version, {}, slots)
-        self.topics, self.names, self.past, self.replicas = leader.topics, leader.names, leader.past, leader.replicas
+        self.topics, self.names, self.past, self.replicas = (
+            leader.topics,
+            leader.names,
+            leader.past,
+            leader.replicas,
+        )
         self.flights, self.sent, self.by_bytes = leader.flights, leader.sent, leader.by_bytes
         self.sends_back = False
         """Whether it names a replica itself, as old ones did (KAFKA-13778)."""

@@ -7,6 +7,8 @@ import attrs
 
 from proxy.errors import ErrorCode
 from proxy.fetch.topology import Topology
+from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId
+from proxy.session.upstream import Brought, Plan, SessionReply, UpstreamSession
 from proxy.wire.fetch import (
     FETCH,
     IDS_VERSION,
@@ -16,6 +18,7 @@ from proxy.wire.fetch import (
     FetchResponse,
     Key,
     PartitionReply,
+    Topic,
     TopicId,
     read_response,
     write_request,
@@ -64,6 +67,8 @@ class Exchange:
     """The same of what the follower has."""
     known: Topology = attrs.field(factory=Topology)
     """What the relay knew when it was sent."""
+    ready_s: float = float("inf")
+    """Since when there have been records that it could be answered with."""
     delays_s: float = 0.0
     """How long things had been held up by then."""
 
@@ -78,10 +83,20 @@ class Said:
 
 
 class ModelClient:
-    """Speaks Fetch *version*, without sessions. Positions are kept per partition, in the order of asking."""
+    """Speaks Fetch *version*. Positions are kept per partition, in the order of asking."""
 
-    def __init__(self, version: int, isolation: int, *, knows_epochs: bool, broker: ModelBroker) -> None:
+    def __init__(
+        self, version: int, isolation: int, *, knows_epochs: bool, has_sessions: bool, broker: ModelBroker
+    ) -> None:
         self.version = version
+        self.has_session = has_sessions and version >= _SESSIONS_VERSION
+        """Whether it asks incrementally, and is answered so."""
+        self._session = UpstreamSession()
+        self._plan = Plan(NO_SESSION, FINAL_EPOCH, {}, (), 0)
+        """What the exchange that waits says to the session."""
+        self._asked: Mapping[Key, Ask] = {}
+        self._told: dict[Key, PartitionReply] = {}
+        """What answers within the session need not repeat."""
         self.isolation = isolation
         self.positions: dict[Name, Position] = {}
         self.waiting: list[Exchange] = []
@@ -93,6 +108,11 @@ class ModelClient:
         self._broker = broker
         self._correlation_id = 0
         self.refresh()
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it sends another fetch now: up to two ahead, but in a session one after the other."""
+        return len(self.waiting) < (1 if self.has_session else 2)
 
     @property
     def by_id(self) -> bool:
@@ -131,7 +151,10 @@ class ModelClient:
         )
         header = RequestHeader(FETCH, self.version, self._correlation_id, "the-client")
         keyed = {Key(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()}
-        return write_request(header, options, 0, UNKNOWN, keyed, ())
+        self._asked = keyed
+        self._session.touch({*keyed, *self._session.listed})
+        self._plan = plan = self._session.plan(keyed, keep=self.has_session)
+        return write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
 
     def _bounds(self, logs: Mapping[Name, Log]) -> dict[Name, tuple[int, int]]:
         return {name: (log.generation, log.bound(self.isolation)) for name, log in logs.items()}
@@ -148,6 +171,8 @@ class ModelClient:
         if self.waiting:
             self.waiting[0].begun_s = now_s
         replies = [(topic, reply) for topic, part in response.topics for reply in part]
+        if self.has_session:
+            replies = self._filled_in(response, replies)
         if not replies and response.throttle_ms and self.version >= _SESSIONS_VERSION + 1:
             return exchange, response, []
         names = {topic_id: name for name, topic_id in exchange.ids.items()} if self.by_id else {}
@@ -155,6 +180,29 @@ class ModelClient:
         assert told == list(exchange.asks), "partitions are missing, or not in the client's order"
         said = [Said(name, exchange.asks[name], reply) for name, (_, reply) in zip(told, replies, strict=True)]
         return exchange, response, said
+
+    def _filled_in(
+        self, response: FetchResponse, replies: list[tuple[Topic, PartitionReply]]
+    ) -> list[tuple[Topic, PartitionReply]]:
+        """*replies*, and what the session has told before of all others, in the order of asking."""
+        given = {Key(topic, reply.partition): reply for topic, reply in replies}
+        session_id = SessionId(response.session_id)
+        said = SessionReply(response.error, session_id, response.throttle_ms, given.keys())
+        outcome = self._session.receive(self._plan, said)
+        assert isinstance(outcome, Brought), f"a session that is well is refused: {outcome}"
+        if not given and response.throttle_ms:
+            return []
+        if self._plan.is_full:
+            self._told = {}
+        for key, reply in given.items():
+            offsets_only = reply._replace(aborted=None, preferred_read_replica=UNKNOWN, records=b"")
+            self._told.pop(key, None)
+            if not reply.error:
+                self._told[key] = offsets_only
+        if self._plan.is_full:
+            return replies
+        assert all(key in given or key in self._told for key in self._asked), "nothing was ever told of it"
+        return [(key.topic, given.get(key) or self._told[key]) for key in self._asked]
 
     def heed(self, exchange: Exchange, said: list[Said]) -> None:
         """Go on from what was answered, or discard it."""

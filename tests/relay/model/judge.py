@@ -11,7 +11,7 @@ from proxy.session import downstream
 from proxy.session.downstream import Key
 from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
 from tests.relay.model import filters
-from tests.relay.model.broker import FOLLOWER, LEADER, RACK, Flight, Look
+from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, Look
 from tests.relay.model.client import Exchange, Name, Said
 from tests.relay.model.logs import Stored, whole_batches
 
@@ -27,7 +27,8 @@ _SLACK_S: Final = 0.05
 _AGE_SLACK_S: Final = 0.5
 _HOLD_S: Final = 0.25
 """How long a client is held whose broker is gone."""
-_RACKS_VERSION: Final = 11
+_SURE_S: Final = 0.1
+"""How long the records of one broker may wait for another one's."""
 _LOSSES: Final = 3
 """How many sources may be waited for in vain, one after the other: the leader, its follower, the leader again."""
 _BACK_OFF_S: Final = 10.0
@@ -53,11 +54,17 @@ def _check_rack(world: "World", flight: Flight) -> None:
         return
     if source.is_rackless or not (world.racks.ours or world.racks.clients):
         assert not rack, "a rack is told"
-    elif flight.request.version >= _RACKS_VERSION:
+    elif flight.request.version >= FOLLOWERS_VERSION:
         assert rack == RACK, "no rack is told"
+    exchange = world.client.waiting[0] if world.client.waiting else None
+    if source.node_id == FOLLOWER and exchange is not None and exchange.known is world.known:
+        for key in flight.covers:
+            assert _may_be_read_there(world, key), f"{key} is read from a follower that is not in sync"
     if source.node_id == FOLLOWER:
         assert world.racks.reads_followers, "a follower is read for who has no rack, or goes there by itself"
-        assert all(ask.leader_epoch != UNKNOWN for ask in flight.covers.values()), "asked without an epoch"
+        asks = flight.covers.values()
+        assert all(ask.leader_epoch != UNKNOWN for ask in asks), "asked without an epoch"
+        assert all(ask.last_fetched_epoch == UNKNOWN for ask in asks), "asked what is truncated"
 
 
 def nothing_stalls(world: "World") -> None:
@@ -70,7 +77,14 @@ def nothing_stalls(world: "World") -> None:
     max_wait_s = options.max_wait_ms / 1000
     if world.was_well_since(exchange.sent_at):
         ready = [name for name in exchange.asks if _could_be_had(world, exchange, name)]
-        assert options.min_bytes > 1 or not ready, f"no answer, though there are records in {ready}"
+        if not ready or options.min_bytes > 1:
+            exchange.ready_s = float("inf")
+        exchange.ready_s = min(exchange.ready_s, world.now_s)
+        held_up_s = world.now_s - exchange.ready_s
+        is_stalled = held_up_s > _SURE_S if world.racks.reads_followers else True
+        assert options.min_bytes > 1 or not (ready and is_stalled), (
+            f"no answer, though there are records in {ready}"
+        )
         assert waited_s <= max_wait_s + _SLACK_S, "a client waits longer than it said"
     if limits.ask_timeout_s is not None:
         delays_s = world.delays_s - exchange.delays_s
@@ -106,7 +120,7 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
     replica = world.broker.replicas[log]
     if world.racks.is_slow and world.broker.would_redirect(log, ask.offset):
         return False
-    if world.follower.version < _RACKS_VERSION or (world.follower.version < 13) != (world.broker.version < 13):
+    if not world.is_follower_able:
         return True
     key: Key = (log.topic_id, log.index) if world.follower.version >= 13 else name
     if world.follower.refusal(replica, key, downstream.Ask(ask.offset, ask.max_bytes, log.epoch)):
@@ -119,6 +133,16 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
         for info in (exchange.known.topic(name[0]), world.known.topic(name[0]))
     )
     return is_out and not world.broker.would_redirect(log, ask.offset)
+
+
+def _may_be_read_there(world: "World", key: Key) -> bool:
+    """Whether the follower is in sync as far as is known, or the leader has said so since that was known."""
+    name = world.broker.name_of(key[0], world.known)
+    info = None if name is None else world.known.topic(name)
+    if name is None or info is None or key[1] not in info.replicas:
+        return True
+    is_in_sync = FOLLOWER in info.replicas[key[1]].in_sync
+    return is_in_sync or world.named_at.get((name, key[1]), 0) > world.told_at.get((name, key[1]), 0)
 
 
 # -------------------------------------------------------------------------------------- when it is answered
@@ -159,13 +183,11 @@ def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
     error = each.reply.error
     looks = list(_leaders_looks(world, exchange, each))
     if error == ErrorCode.offset_out_of_range:
-        assert any(
-            _is_out_of_range(each, ask, look) for ask, look in looks
-        ), f"{each.name} is not out of range at {each.ask.offset}:{_seen(world, exchange)}"
+        assert any(_is_out_of_range(each, ask, look) for ask, look in looks), (
+            f"{each.name} is not out of range at {each.ask.offset}:{_seen(world, exchange)}"
+        )
         return
-    is_misfit = any(
-        _is_misfit(world, exchange, known, each.name) for known in (exchange.known, world.known)
-    )
+    is_misfit = any(_is_misfit(world, exchange, known, each.name) for known in (exchange.known, world.known))
     is_of_epochs = error in (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
     assert not is_of_epochs or each.ask.epoch != UNKNOWN, "an error about an epoch that nobody has told"
     is_cut_off = any(
@@ -306,7 +328,8 @@ def _check_nothing_new(world: "World", exchange: Exchange, each: Said, *, is_emp
         return
     assert any(
         _says_nothing_new(world, exchange, each, flight) or (not is_empty and _waits(world, each, flight))
-        for flight in world.broker.flights if not flight.is_lost
+        for flight in world.broker.flights
+        if not flight.is_lost
     ), f"nobody says that there is nothing new in {each.name} at {each.ask.offset}:{_seen(world, exchange)}"
 
 

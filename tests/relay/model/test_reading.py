@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import LaneId
+from proxy.fetch.routes import Selector
 from proxy.wire.fetch import FetchOptions
 from tests.relay.model import judge
-from proxy.fetch.routes import Selector
-from tests.relay.model.broker import RACK, ModelBroker, ModelFollower
+from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient, Name
 from tests.relay.model.logs import Kind
 from tests.relay.model.world import LANES, NO_RACK, Racks, World
@@ -24,7 +24,6 @@ TOPICS: Final = {"a": 3, "b": 2}
 NAMES: Final = [(topic, index) for topic, number in TOPICS.items() for index in range(number)]
 ALL: Final = 0xFFFF
 PRODUCERS: Final = (7, 8)
-RACKS_VERSION: Final = 11
 
 Whim = Literal["ask no more", "ask later", "refresh metadata"]
 Fate = Literal[
@@ -123,6 +122,7 @@ class Reading(RuleBasedStateMachine):
         versions=some_versions,
         isolation=st.integers(0, 1),
         knows_epochs=st.booleans(),
+        has_sessions=st.booleans(),
         slots=st.sampled_from([10, 10, 1, 0]),
         assigned=st.lists(some_name, min_size=1, unique=True),
         filled=st.lists(some_name, unique=True),
@@ -135,6 +135,7 @@ class Reading(RuleBasedStateMachine):
         versions: tuple[int, int],
         isolation: int,
         knows_epochs: bool,
+        has_sessions: bool,
         slots: int,
         assigned: list[Name],
         filled: list[Name],
@@ -142,7 +143,7 @@ class Reading(RuleBasedStateMachine):
         racks: Racks,
         followers_version: int | None,
     ) -> None:
-        if racks.clients and versions[0] < RACKS_VERSION:
+        if racks.clients and versions[0] < FOLLOWERS_VERSION:
             racks = NO_RACK
         self.may_drain = may_drain
         self.broker = ModelBroker(versions[1], TOPICS, slots)
@@ -150,7 +151,9 @@ class Reading(RuleBasedStateMachine):
         self.follower = ModelFollower(followers_version or versions[1], self.broker, slots)
         for replica in self.broker.replicas.values():
             replica.follow()
-        self.client = ModelClient(versions[0], isolation, knows_epochs=knows_epochs, broker=self.broker)
+        self.client = ModelClient(
+            versions[0], isolation, knows_epochs=knows_epochs, has_sessions=has_sessions, broker=self.broker
+        )
         self.world = World(self.broker, self.follower, self.client, racks)
         for name in filled:
             self.produce(name, 2, True)
@@ -159,7 +162,7 @@ class Reading(RuleBasedStateMachine):
 
     # -------------------------------------------------------------------------------------- the client
 
-    @precondition(lambda self: self.client.positions and len(self.client.waiting) < 2)
+    @precondition(lambda self: self.client.positions and self.client.may_ask)
     @rule(
         wait_ms=some_waits_ms,
         min_bytes=some_min_bytes,
@@ -213,9 +216,7 @@ class Reading(RuleBasedStateMachine):
     # ---------------------------------------------------------------------------------------- the logs
 
     @rule(then=some_polls, name=some_name, batches=st.integers(1, 3), replicated=mostly, heard=mostly)
-    def produce(
-        self, name: Name, batches: int, replicated: bool, heard: bool = True, then: Polls = ()
-    ) -> None:
+    def produce(self, name: Name, batches: int, replicated: bool, heard: bool = True, then: Polls = ()) -> None:
         log = self.broker.log(name)
         for number in range(batches):
             self.broker.append(log, "plain", number + 1)
@@ -274,9 +275,7 @@ class Reading(RuleBasedStateMachine):
         for wait_ms in then:
             self.go_on(wait_ms)
 
-    @rule(
-        then=some_polls, what=st.sampled_from(get_args(FollowersFate)), name=some_name, number=st.integers(0, 6)
-    )
+    @rule(then=some_polls, what=st.sampled_from(get_args(FollowersFate)), name=some_name, number=st.integers(0, 6))
     def befall_follower(self, what: FollowersFate, name: Name, number: int, then: Polls) -> None:
         """Something happens to what the follower has of a partition."""
         log = self.broker.log(name)
@@ -284,7 +283,7 @@ class Reading(RuleBasedStateMachine):
         can_fetch = replica.is_assigned and not replica.error
         match what:
             case "catches up" | "rejoins" if can_fetch:
-                replica.follow()
+                replica.follow(hears=number < 3)
                 replica.is_in_sync |= what == "rejoins"
             case "fetches a batch" if can_fetch:
                 replica.follow(most=1)
@@ -404,8 +403,29 @@ class Reading(RuleBasedStateMachine):
             assert not client.waiting
         behind = {name for name, each in client.positions.items() if each.offset != self.broker.log(name).end}
         assert not behind, f"{behind} are never read to their ends"
+        if not self.may_drain:
+            self.reads_come_home()
         world.farewell()
+
+    def reads_come_home(self) -> None:
+        """Once every back-off is over, what can be read from the follower is, and is waited for there."""
+        self.client.refresh()
+        for _ in range(6):
+            self.world.pass_time(100)
+            self.fetch(10_000, 1, 150, ALL)
+            self.world.pass_time(10)
+        self.fetch(30_000, 1, 150, ALL)
+        self.world.pass_time(0.1)
+        waiting = {
+            self.broker.name_of(key[0], flight.meant): flight.node_id
+            for flight in self.world.under_way()
+            for key in flight.covers
+        }
+        node_id = FOLLOWER if self.world.is_follower_read else LEADER
+        topics = {topic for topic, _ in self.client.positions}
+        assert waiting == dict.fromkeys(topics, node_id), f"in the end, brokers are asked for {waiting}"
+        self.world.pass_time(100)
 
 
 TestReading = Reading.TestCase
-TestReading.settings = steps(50, runs=200)
+TestReading.settings = steps(50, runs=150)

@@ -4,12 +4,15 @@ Nothing takes time unless a test makes it: links open, answers arrive and topolo
 are held up.
 """
 
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Final
 
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import LaneId
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
@@ -36,10 +39,10 @@ from proxy.relay.commands import (
     Told,
 )
 from proxy.wire.apis import VersionRange
-from proxy.wire.fetch import FETCH, FetchOptions
+from proxy.wire.fetch import FETCH, IDS_VERSION, FetchOptions
 from tests.pieces import joined
 from tests.relay.model import judge
-from tests.relay.model.broker import FOLLOWER, LEADER, RACK, Flight, ModelBroker, ModelFollower
+from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient
 from tests.relay.model.logs import Log
 from tests.relay.playbook import lane
@@ -98,6 +101,7 @@ def build_relay(racks: Racks) -> tuple[ClientRelay, Limits]:
         rack=racks.ours,
         selector=racks.selector,
         preferred_max_age_s=_MAX_AGE_S,
+        sessions=ClientSessions(10, partial(next, count(1))),
     )
     return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)
 
@@ -127,9 +131,7 @@ class Wire:
 
 
 class World:
-    def __init__(
-        self, broker: ModelBroker, follower: ModelFollower, client: ModelClient, racks: Racks
-    ) -> None:
+    def __init__(self, broker: ModelBroker, follower: ModelFollower, client: ModelClient, racks: Racks) -> None:
         self.now_s = 1000.0
         self.at = 0
         """Counts events."""
@@ -137,10 +139,14 @@ class World:
         self.brokers: dict[int, ModelBroker] = {LEADER: broker, FOLLOWER: follower}
         self.racks = racks
         self.relay, self.limits = build_relay(racks)
+        self.told_at: dict[tuple[str, int], int] = {}
+        """When the relay last heard something new of a partition's topic, on the count of all events."""
+        self.named_at: dict[tuple[str, int], int] = {}
+        """When it was last sent to the follower, by the same count."""
         self.gone: set[int] = set()
         """Brokers to which no connection can be made."""
         self.sent_at_once = 0
-        self.wires: dict[LaneId, Wire] = {link: Wire() for link in LANES}
+        self.wires: dict[Link, Wire] = {link: Wire() for link in LANES}
         self.known = Topology()
         """What the relay was told last."""
         self.learning = 0
@@ -157,6 +163,18 @@ class World:
         self.ghosts: list[Flight] = []
         """Requests that were lost on their way, and may arrive yet."""
         self.refreshed: Topology = self._cluster(Topology())
+
+    @property
+    def is_follower_read(self) -> bool:
+        """Whether the follower is of use to the client as long as all is well."""
+        is_chosen = self.racks.selector is Selector.RACK_AWARE or self.broker.selects
+        return self.racks.reads_followers and self.is_follower_able and is_chosen
+
+    @property
+    def is_follower_able(self) -> bool:
+        """Whether it can be asked as the leader is."""
+        versions = (self.broker.version, self.follower.version)
+        return min(versions) >= FOLLOWERS_VERSION and len({each >= IDS_VERSION for each in versions}) == 1
 
     # ----------------------------------------------------------------------------------- what tests may do
 
@@ -214,8 +232,7 @@ class World:
     def tell(self) -> None:
         """Another connection has had the topology refreshed."""
         self.refreshed = self._cluster(self.refreshed)
-        self.known = self.refreshed
-        self.handle(Told(self.known))
+        self._tell(self.refreshed)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:
@@ -274,10 +291,10 @@ class World:
             self.learning -= 1
             if not self.is_metadata_stale:
                 self.refreshed = self._cluster(self.refreshed)
-            self.known = self.refreshed
-            self.handle(Told(self.known))
+            self._tell(self.refreshed)
             return True
-        for link, wire in self.wires.items():
+        for link in LANES:
+            wire = self.wires[link]
             node_id = link.source.node_id
             if wire.is_opening and node_id in self.gone:
                 wire.is_opening, wire.lost_at = False, self.at + 1
@@ -315,9 +332,23 @@ class World:
                 self.handle(LinkAnswering(flight.link))
                 return True
             return False
+        self._note_redirects(flight)
         broker.delivered(flight, self.at, self.now_s, self.known)
         self.handle(LinkFrame(flight.link, memoryview(flight.answer)))
         return True
+
+    def _note_redirects(self, flight: Flight) -> None:
+        for key, look in flight.looks.items():
+            name = self.broker.name_of(key[0], flight.meant)
+            if name is not None and look.preferred_replica == FOLLOWER:
+                self.named_at[name, key[1]] = self.at + 1
+
+    def _tell(self, known: Topology) -> None:
+        for log in self.broker.logs():
+            if known.topic(log.topic) is not self.known.topic(log.topic):
+                self.told_at[log.key] = self.at + 1
+        self.known = known
+        self.handle(Told(known))
 
     def under_way(self) -> list[Flight]:
         return [flight for flight in self.broker.flights if flight.is_under_way]

@@ -1,0 +1,45 @@
+"""``sidefetch user``: a line for the file of users."""
+
+import argparse
+import getpass
+import secrets
+import sys
+
+from proxy.cli.options import Commands
+from proxy.errors import ConfigError
+from proxy.sasl.scram import HASHES
+from proxy.sasl.users import line_of
+
+__all__ = ["add_to"]
+
+_SALT_BYTES = 16
+_ITERATIONS = 8192
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "user",
+        help="make a line for --listen-sasl-file",
+        description="Read a password, from the terminal or the first line of stdin, and print the line that makes"
+        " NAME a user with it. The password is not in the line.",
+        usage="sidefetch user NAME [--mechanism MECHANISM]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", help="as clients give it: sasl.username")
+    parser.add_argument(
+        "--mechanism", choices=list(HASHES), default="SCRAM-SHA-256", help="clients of PLAIN may use either"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ConfigError("password: it is empty; accepted: one line")
+    salt = secrets.token_bytes(_SALT_BYTES)
+    try:
+        print(line_of(arguments.name, arguments.mechanism, password, salt, _ITERATIONS))
+    except ValueError as wrong:
+        raise ConfigError(f"NAME: {arguments.name!r}: {wrong}; accepted: another") from None
+    return 0

@@ -1,0 +1,178 @@
+"""SCRAM (RFC 5802, RFC 7677) without channel binding, both sides, as Kafka speaks it.
+
+::
+
+    client                                server
+    n,,n=USER,r=NONCE              -->
+                                   <--    r=NONCE+THEIRS,s=SALT,i=ITERATIONS
+    c=biws,r=NONCE+THEIRS,p=PROOF  -->
+                                   <--    v=SIGNATURE
+
+Names and passwords are taken as UTF-8, without SASLprep: so does Kafka.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Self
+
+import attrs
+
+from proxy.errors import LoginRefused, MalformedFrame
+
+__all__ = ["HASHES", "MIN_ITERATIONS", "ScramClient", "ScramKeys", "ScramServer"]
+
+HASHES: Final[Mapping[str, str]] = MappingProxyType({"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"})
+"""The hash of each mechanism."""
+MIN_ITERATIONS: Final = 4096
+"""Kafka's least: with fewer, a password could be guessed from what passes."""
+_MOST_ITERATIONS: Final = 100_000
+"""Six times Kafka's most; a server that asks for more would keep us busy instead of knowing us."""
+_NO_BINDING: Final = "biws"
+"""``n,,`` in base64."""
+
+
+@attrs.frozen
+class ScramKeys:
+    """What a server keeps of a password. Source: RFC 5802, 3."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes = attrs.field(repr=False)
+    server_key: bytes = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, mechanism: str, password: str, salt: bytes, iterations: int) -> Self:
+        """Cost: milliseconds for each 10,000 iterations, that is what they are for."""
+        name = HASHES[mechanism]
+        client_key, server_key = _keys(name, _salted(name, password, salt, iterations))
+        return cls(salt, iterations, hashlib.new(name, client_key).digest(), server_key)
+
+
+class ScramClient:
+    """One login of *user*; *nonce* is random, printable and without commas."""
+
+    def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
+        self._hash = HASHES[mechanism]
+        self._password = password
+        self._nonce = nonce
+        self._bare = f"n={_quoted(user)},r={nonce}"
+        self._signature = b""
+
+    def first(self) -> bytes:
+        return f"n,,{self._bare}".encode()
+
+    def proof(self, challenge: bytes) -> bytes:
+        """The last word, to the server's first. Raises: LoginRefused: it is no such server, or not a safe one."""
+        said = _fields(challenge)
+        if "e" in said:
+            raise LoginRefused(f"the broker says {said['e']}")
+        try:
+            nonce, salt, iterations = said["r"], base64.b64decode(said["s"], validate=True), int(said["i"])
+        except (KeyError, ValueError, binascii.Error):
+            raise LoginRefused("the broker's SCRAM challenge cannot be read") from None
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
+            raise LoginRefused("the broker's SCRAM challenge is for somebody else")
+        if not MIN_ITERATIONS <= iterations <= _MOST_ITERATIONS:
+            raise LoginRefused(
+                f"the broker wants {iterations} SCRAM iterations, at least {MIN_ITERATIONS} are safe"
+            )
+        client_key, server_key = _keys(self._hash, _salted(self._hash, self._password, salt, iterations))
+        unproven = f"c={_NO_BINDING},r={nonce}"
+        signed = b",".join([self._bare.encode(), challenge, unproven.encode()])
+        signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), signed, self._hash)
+        self._signature = hmac.digest(server_key, signed, self._hash)
+        return f"{unproven},p={base64.b64encode(_xor(client_key, signature)).decode()}".encode()
+
+    def check(self, final: bytes) -> None:
+        """Whether the server knows the password, too. Raises: LoginRefused."""
+        said = _fields(final)
+        if "e" in said:
+            raise LoginRefused(f"the broker says {said['e']}")
+        if not self._signature or not hmac.compare_digest(said.get("v", ""), _text(self._signature)):
+            raise LoginRefused("the broker does not know the password itself: something poses as it")
+
+
+class ScramServer:
+    """One login, from the server's side."""
+
+    def __init__(self, mechanism: str, nonce: str) -> None:
+        self._hash = HASHES[mechanism]
+        self._own_nonce = nonce
+        self._nonce = self._bare = self._first = ""
+        self._keys: ScramKeys | None = None
+
+    def user(self, message: bytes) -> str:
+        """Whom the client's first message names. Raises: MalformedFrame."""
+        binding, _, rest = _decoded(message).partition(",")
+        authorized, _, bare = rest.partition(",")
+        said = _fields(bare.encode())
+        if binding not in ("n", "y") or "n" not in said or not said.get("r"):
+            raise MalformedFrame("no first message of SCRAM")
+        user = said["n"].replace("=2C", ",").replace("=3D", "=")
+        if authorized and authorized != f"a={said['n']}":
+            raise MalformedFrame("SCRAM for another user")
+        self._bare, self._nonce = bare, said["r"] + self._own_nonce
+        return user
+
+    def challenge(self, keys: ScramKeys) -> bytes:
+        """What to answer."""
+        self._keys = keys
+        self._first = f"r={self._nonce},s={_text(keys.salt)},i={keys.iterations}"
+        return self._first.encode()
+
+    def signature(self, message: bytes) -> bytes | None:
+        """The answer to the client's proof; None if that is wrong. Raises: MalformedFrame."""
+        assert self._keys is not None, "there was no challenge"
+        unproven, comma, proof_text = _decoded(message).rpartition(",p=")
+        said = _fields(unproven.encode())
+        try:
+            proof = base64.b64decode(proof_text, validate=True)
+        except binascii.Error:
+            raise MalformedFrame("no proof of SCRAM") from None
+        size = hashlib.new(self._hash).digest_size
+        if not comma or len(proof) != size or said.get("r") != self._nonce or said.get("c") not in ("biws", "eSws"):
+            raise MalformedFrame("no last message of SCRAM")
+        signed = ",".join([self._bare, self._first, unproven]).encode()
+        signature = hmac.digest(self._keys.stored_key, signed, self._hash)
+        client_key = _xor(proof, signature)
+        if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), self._keys.stored_key):
+            return None
+        return b"v=" + base64.b64encode(hmac.digest(self._keys.server_key, signed, self._hash))
+
+
+def _salted(name: str, password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
+
+
+def _keys(name: str, salted: bytes) -> tuple[bytes, bytes]:
+    """The client's and the server's."""
+    return hmac.digest(salted, b"Client Key", name), hmac.digest(salted, b"Server Key", name)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _quoted(user: str) -> str:
+    return user.replace("=", "=3D").replace(",", "=2C")
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _decoded(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise MalformedFrame("SCRAM that is not UTF-8") from None
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    """``r=…,s=…`` by letter; empty where it is none of that."""
+    text = message.decode(errors="replace")
+    return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}

@@ -1,0 +1,68 @@
+"""What TLS with the brokers costs: the same records through Sidefetch with and without it."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.bench.frame import Expectation, Table, Way, measure
+from tests.bench.reader import Job
+from tests.bench.stage import KAFKA, NODE, address_of, create_topics, fill, read
+from tests.certificates import Authority
+from tests.kafka.cluster import KafkaCluster
+from tests.sidefetch import Sidefetch
+
+__all__ = ["run"]
+
+_TOPIC: Final = "full"
+_PARTITIONS: Final = 4
+_PASSES: Final = 4
+_LEAST_RATIO: Final = 0.1
+"""Of plaintext: the brokers' own TLS, which copies every byte in Java, takes most of it."""
+
+
+def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+    """MB/s of records of 1 KiB, with brokers of its own."""
+    megabytes = 64 if quick else 256
+    with contextlib.ExitStack() as stage:
+        authority = Authority(Path(stage.enter_context(tempfile.TemporaryDirectory(prefix="sidefetch-bench-"))))
+        settings = {
+            "listener.security.protocol.map": "TLS:SSL,"
+            + ",".join(f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER")),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": authority.issue("127.0.0.1", file="broker").both,
+        }
+        tell(f"starting three brokers of Kafka {KAFKA} that speak TLS")
+        cluster = stage.enter_context(
+            KafkaCluster(KAFKA, quick=False, heap_mib=1024, settings=settings, listeners=("TLS",))
+        )
+        create_topics(cluster, {_TOPIC: _PARTITIONS})
+        tell("writing records")
+        fill(cluster, _TOPIC, _PARTITIONS, megabytes=megabytes)
+        options = ["--upstream-tls", "on", "--upstream-tls-ca", str(authority.path)]
+        plain = stage.enter_context(Sidefetch(cluster.bootstrap))
+        secured = stage.enter_context(Sidefetch(cluster.bootstrap_of("TLS"), options=options))
+        ways = [
+            _way("Sidefetch, plaintext", address_of(NODE, plain.bootstrap), megabytes),
+            _way("Sidefetch, TLS", address_of(NODE, secured.bootstrap), megabytes),
+        ]
+        tell("warming up")
+        for way in ways:
+            way.run()
+        table = measure("reading 1 KiB records", "MB/s", ways, rounds=3 if quick else 5, tell=tell)
+    ratio = table.ratio("Sidefetch, TLS")
+    return [
+        table.expecting(
+            Expectation(f"TLS: {ratio:.2f} of plaintext, at least {_LEAST_RATIO}", is_met=ratio >= _LEAST_RATIO)
+        )
+    ]
+
+
+def _way(name: str, address: str, megabytes: int) -> Way:
+    def once() -> float:
+        count = read(Job(address, {_TOPIC: _PARTITIONS}, passes=_PASSES))
+        assert count.record_bytes >= megabytes * 1_000_000 * _PASSES, f"only {count.record_bytes} bytes of records"
+        return count.record_bytes / count.seconds / 1e6
+
+    return Way(name, once)

@@ -1,0 +1,73 @@
+"""What check says of TLS and logins."""
+
+import pytest
+
+from proxy.cli.check import greeting_report
+from proxy.cli.security import findings
+from proxy.cli.seen import BrokerSeen
+from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig, UpstreamSecurity
+
+KAFKA = UpstreamConfig((Address("kafka", 9092),))
+
+
+def told(
+    up: UpstreamSecurity = UpstreamSecurity(),  # noqa: B008  # frozen
+    down: DownstreamSecurity = DownstreamSecurity(),  # noqa: B008
+) -> dict[str, str]:
+    """Level by the text's beginning."""
+    found = findings(Config(KAFKA, upstream_security=up, downstream_security=down))
+    return {finding.text: finding.level for finding in found}
+
+
+def level_of(found: dict[str, str], part: str) -> str:
+    (level,) = (level for text, level in found.items() if part in text)
+    return level
+
+
+def test_a_sidecar_in_plaintext_is_told_nothing() -> None:
+    assert told() == {}
+
+
+def test_who_asks_clients_for_nothing_and_is_somebody_is_told() -> None:
+    found = told(UpstreamSecurity(tls=True, sasl="SCRAM-SHA-256", username_file="u", password_file="p"))
+
+    assert level_of(found, "spoken to by TLS, as SCRAM-SHA-256 has it") == "ok"
+    assert level_of(found, "every client is what Sidefetch is") == "note"
+
+
+def test_clients_that_log_in_themselves_are_told_which_of_them_are_read_for() -> None:
+    found = told(UpstreamSecurity(tls=True, sasl="client"))
+
+    assert level_of(found, "PLAIN and OAUTHBEARER are said again") == "note"
+    assert level_of(found, "SCRAM and GSSAPI cannot be repeated") == "warning"
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "part"),
+    [
+        (
+            UpstreamSecurity(sasl="PLAIN", username_file="u", password_file="p"),
+            DownstreamSecurity(),
+            "PLAIN without upstream-tls",
+        ),
+        (UpstreamSecurity(sasl="client"), DownstreamSecurity(), "no upstream-tls"),
+        (
+            UpstreamSecurity(tls=True, tls_verify_host=False),
+            DownstreamSecurity(),
+            "upstream-tls-verify-host is off",
+        ),
+        (UpstreamSecurity(), DownstreamSecurity(insecure=True), "insecure-listen"),
+        (UpstreamSecurity(), DownstreamSecurity(insecure=True, sasl_file="u"), "passwords of PLAIN can be read"),
+    ],
+)
+def test_what_is_not_safe_is_warned_of(up: UpstreamSecurity, down: DownstreamSecurity, part: str) -> None:
+    assert level_of(told(up, down), part) == "warning"
+
+
+def test_where_only_clients_may_look_the_servers_are_told() -> None:
+    reached = BrokerSeen(-1, Address("a", 1), None, versions={1: (4, 17), 18: (0, 4)})
+    away = BrokerSeen(-1, Address("b", 1), None, problem="refused")
+
+    assert "a:1  reached, looks like Kafka 4.0" in greeting_report([reached, away], [])
+    assert greeting_report([reached, away], []).endswith("can reach this cluster, for clients that it takes.")
+    assert greeting_report([away], []).endswith("cannot reach this cluster.")

@@ -1,0 +1,331 @@
+"""Brokers that speak TLS and ask who is there, read by clients that know nothing of that."""
+
+import json
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from tests.certificates import Authority
+from tests.kafka.admin import Admin, unique
+from tests.kafka.records import Record
+from tests.kafka.secured import (
+    PASSWORD,
+    REAUTH_MS,
+    REAUTHENTICATES,
+    USER,
+    Secured,
+    secured_cluster,
+    unsecured_token,
+)
+from tests.net.test_tokens import Server as TokenServer
+from tests.prerequisites import require
+from tests.sidefetch import Sidefetch
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = 300
+
+
+@pytest.fixture(scope="module")
+def topic(secured: Secured) -> tuple[str, list[Record]]:
+    admin = Admin(secured.kafka)
+    name = admin.create_topic(unique("known"), 3, replication=3)
+    return name, admin.produce_known(name, RECORDS, 3)
+
+
+def read(bootstrap: str, topic: str, count: int, **settings: object) -> list[tuple[int, int]]:
+    """(Partition, offset) of *count* records, with a client that is told nothing but where to begin."""
+    with reading(bootstrap, topic, **settings) as consumer:
+        return taken(consumer, count)
+
+
+def reading(bootstrap: str, topic: str, **settings: object) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0, **settings})
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
+    return consumer
+
+
+def taken(consumer: Consumer, count: int, timeout_s: float = 30.0) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records in {timeout_s:g} s"
+        for message in consumer.consume(count - len(found), 0.2):
+            if message.error() is None:
+                found.append((message.partition() or 0, message.offset() or 0))
+    return found
+
+
+def known(records: Sequence[Record]) -> list[tuple[int, int]]:
+    return sorted((record.partition, record.offset) for record in records)
+
+
+def tls(secured: Secured) -> list[str]:
+    return ["--upstream-tls", "on", "--upstream-tls-ca", str(secured.authority.path)]
+
+
+def held(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(f"{text}\n")
+    return str(path)
+
+
+def named(folder: Path, mechanism: str, password: str = PASSWORD) -> list[str]:
+    return [
+        *("--upstream-sasl", mechanism),
+        *("--upstream-sasl-username-file", held(folder, "username", USER)),
+        *("--upstream-sasl-password-file", held(folder, "password", password)),
+    ]
+
+
+def check(bootstrap: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "proxy", "check", "--bootstrap-servers", bootstrap, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_brokers_are_read_by_tls(secured: Secured, topic: tuple[str, list[Record]]) -> None:
+    name, records = topic
+    with Sidefetch(secured.kafka.bootstrap_of("TLS"), options=tls(secured)) as sidefetch:
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+        assert "Traceback" not in sidefetch.log_text()
+
+
+def test_a_broker_that_wants_a_certificate_gets_it_and_a_new_one_from_the_next_connection_on(
+    secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
+) -> None:
+    name, records = topic
+    authority = secured.authority
+    ours = authority.issue("sidefetch", file="ours", password=b"key's own")
+    password = held(tmp_path, "key-password", "key's own")
+    options = [
+        *tls(secured),
+        *("--upstream-tls-cert", str(ours.cert), "--upstream-tls-key", str(ours.key)),
+        *("--upstream-tls-key-password-file", password),
+    ]
+    with Sidefetch(secured.kafka.bootstrap_of("MUTUAL"), options=options) as sidefetch:
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+
+        old_key = ours.key.read_bytes()
+        authority.issue("sidefetch", file="ours", password=b"key's own")
+        new_key = ours.key.read_bytes()
+        ours.key.write_bytes(old_key)  # the pair is half written
+        until(lambda: "credentials-kept" in sidefetch.log_text())
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+
+        ours.key.write_bytes(new_key)
+        until(lambda: "credentials-read" in sidefetch.log_text())
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+        assert "key's own" not in sidefetch.log_text()
+
+
+def until(condition: "object", timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
+    kafka = secured.kafka
+    port = kafka.brokers[1].more_ports["TLS"]
+    stranger = Authority(tmp_path, "stranger").issue("sidefetch")
+    system = [option for option in tls(secured) if option not in ("--upstream-tls-ca", str(secured.authority.path))]
+    ours = ["--upstream-tls-cert", str(stranger.cert), "--upstream-tls-key", str(stranger.key)]
+    mutual = kafka.bootstrap_of("MUTUAL").split(",")[0]
+    told = {
+        "authority is not known": check(f"127.0.0.1:{port}", *system),
+        "for another host": check(f"localhost:{port}", *tls(secured)),
+        "if no TLS is spoken there, upstream-tls off": check(kafka.brokers[1].address, *tls(secured)),
+        "Then upstream-tls on": check(f"127.0.0.1:{port}"),
+        "see upstream-tls-cert": check(mutual, *tls(secured)),
+        "our certificate": check(mutual, *tls(secured), *ours),
+        "Then upstream-sasl": check(kafka.bootstrap_of("SASL").split(",")[0], *tls(secured)),
+    }
+
+    for remedy, done in told.items():
+        assert done.returncode == 1, done
+        assert remedy in done.stdout, (remedy, done.stdout.partition("No bootstrap")[2])
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_brokers_are_told_who_we_are(
+    secured: Secured, topic: tuple[str, list[Record]], mechanism: str, tmp_path: Path
+) -> None:
+    name, records = topic
+    options = [*tls(secured), *named(tmp_path, mechanism), "--verify", "1"]
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+        assert PASSWORD not in sidefetch.log_text()
+    done = check(secured.kafka.bootstrap_of("SASL"), *options)
+    assert done.returncode == 0, done.stdout
+    assert PASSWORD not in done.stdout
+
+
+def test_a_token_in_a_file_is_read_again_for_each_login(
+    secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
+) -> None:
+    name, records = topic
+    token = held(tmp_path, "token", unsecured_token(lifetime_s=-60))
+    options = [*tls(secured), "--upstream-sasl", "OAUTHBEARER", "--upstream-sasl-token-file", token]
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        until(lambda: "OAUTHBEARER is refused" in sidefetch.log_text())
+        held(tmp_path, "token", unsecured_token())
+        assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+
+
+def test_a_token_is_asked_for_by_client_credentials(
+    secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
+) -> None:
+    name, records = topic
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours = secured.authority.issue("127.0.0.1", file="tokens")
+    context.load_cert_chain(ours.cert, ours.key)
+    with TokenServer(context) as server:
+        token = unsecured_token()
+        server.refused = (200, json.dumps({"access_token": token, "expires_in": 3600}).encode(), {})
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        options = [
+            *tls(secured),
+            *("--upstream-sasl", "OAUTHBEARER", "--upstream-sasl-token-url", server.url),
+            *("--upstream-sasl-token-ca", str(secured.authority.path)),
+            *("--upstream-sasl-client-id-file", held(tmp_path, "client-id", "sidefetch")),
+            *("--upstream-sasl-client-secret-file", held(tmp_path, "client-secret", "client's own")),
+        ]
+        try:
+            with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+                assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert len(server.asked) == 1
+    assert token not in sidefetch.log_text()
+    assert "client's own" not in sidefetch.log_text()
+
+
+def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
+    bootstrap = secured.kafka.bootstrap_of("SASL")
+    told = {
+        "see upstream-sasl-username-file and upstream-sasl-password-file": [
+            check(bootstrap, *tls(secured), *named(tmp_path, mechanism, "wrong password"))
+            for mechanism in ("PLAIN", "SCRAM-SHA-256")
+        ],
+        "no login is taken there": [
+            check(secured.kafka.bootstrap_of("TLS"), *tls(secured), *named(tmp_path, "PLAIN"))
+        ],
+    }
+
+    for remedy, each in told.items():
+        for done in each:
+            assert done.returncode == 1, done
+            assert remedy in done.stdout
+            assert "wrong password" not in done.stdout + done.stderr
+
+
+def test_a_login_that_ends_is_renewed_while_a_fetch_waits_at_the_broker(
+    secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
+) -> None:
+    """Without renewal the broker would close each connection at the first request after the time."""
+    name, records = topic
+    options = [*tls(secured), *named(tmp_path, REAUTHENTICATES), "--log-level", "debug"]
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        with reading(sidefetch.bootstrap, name) as consumer:
+            assert sorted(taken(consumer, len(records))) == known(records)
+            idle_until = time.monotonic() + 4 * REAUTH_MS / 1000
+            while time.monotonic() < idle_until:
+                assert consumer.consume(1, 0.5) == []
+            more = Admin(secured.kafka).produce_known(name, 30, 3, first=len(records))
+            assert sorted(taken(consumer, 30)) == known(more)
+        log = sidefetch.log_text()
+    records += more
+    assert "login-not-renewed" not in log
+    assert "lane-closed" not in log
+    assert "broker-unavailable" not in log
+
+
+# -------------------------------------------------------------------------- logins of clients, passed through
+
+LOGINS: dict[str, dict[str, object]] = {
+    "PLAIN": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "SCRAM-SHA-256": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "SCRAM-SHA-512": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "OAUTHBEARER": {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": f"principal={USER}"},
+}
+
+
+def as_client(mechanism: str) -> dict[str, object]:
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, **LOGINS[mechanism]}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_a_login_that_can_be_repeated_is_and_the_client_is_read_for(
+    secured: Secured, topic: tuple[str, list[Record]], mechanism: str
+) -> None:
+    name, records = topic
+    options = [*tls(secured), "--upstream-sasl", "client", "--verify", "1", "--rack", "b", "--log-level", "debug"]
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        assert sorted(read(sidefetch.bootstrap, name, len(records), **as_client(mechanism))) == known(records)
+        until(lambda: "client-identified" in sidefetch.log_text())
+    log = sidefetch.log_text()
+    (stopped,) = (line for line in log.splitlines() if " stopped " in line)
+    assert "preferred_fetches=" in stopped, "it was not read for, from a follower too"
+    assert "verify_differences" not in stopped
+    assert " verified=" in stopped
+    assert PASSWORD not in log
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", REAUTHENTICATES])
+def test_a_login_that_cannot_be_repeated_keeps_the_client_to_its_connection(
+    secured: Secured, topic: tuple[str, list[Record]], mechanism: str
+) -> None:
+    """Also when it has to log in again in the midst of reading."""
+    name, records = topic
+    options = [*tls(secured), "--upstream-sasl", "client"]
+    with (
+        Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch,
+        reading(sidefetch.bootstrap, name, **as_client(mechanism)) as consumer,
+    ):
+        assert sorted(taken(consumer, len(records))) == known(records)
+        idle_until = time.monotonic() + 2 * REAUTH_MS / 1000
+        while time.monotonic() < idle_until:
+            assert consumer.consume(1, 0.5) == []
+        more = Admin(secured.kafka).produce_known(name, 30, 3, first=len(records))
+        assert sorted(taken(consumer, 30)) == known(more)
+    records += more
+    log = sidefetch.log_text()
+    assert "client-kept-to-one-connection client=127.0.0.1" in log
+    assert f"mechanism={mechanism}" in log
+    (stopped,) = (line for line in log.splitlines() if " stopped " in line)
+    assert " clients_on_one_connection=" in stopped
+    assert "_fetches=" not in stopped, "something was read for it"
+
+
+def test_a_client_that_is_refused_by_the_broker_gets_the_brokers_own_word(secured: Secured) -> None:
+    options = [*tls(secured), "--upstream-sasl", "client"]
+    errors: list[str] = []
+    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
+        settings = {
+            **as_client("PLAIN"),
+            "sasl.password": "wrong",
+            "error_cb": lambda error: errors.append(str(error)),
+        }
+        with reading(sidefetch.bootstrap, "any", **settings) as consumer:
+            until(
+                lambda: consumer.poll(0.1) is not None or any("Invalid username or password" in e for e in errors)
+            )
+    assert any("Invalid username or password" in each for each in errors), errors
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    require("java", "maven")
+    with secured_cluster() as cluster:
+        yield cluster

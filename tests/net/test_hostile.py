@@ -1,0 +1,166 @@
+"""A real Sidefetch with hostile clients all around, while a good one reads."""
+
+import gzip
+import random
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+import trio
+
+from proxy.demo.client import Connection, connect
+from proxy.demo.messages import encode_request
+from proxy.wire.apis import ApiKey
+from tests.convert.logs import Record, message
+from tests.net.proxied import ask
+from tests.net.test_leaks import resident_mib, sidefetch_before_brokers
+
+METADATA = encode_request(ApiKey.METADATA, 1, 1, "c", {"topics": []})
+TIMEOUTS = ("--request-timeout", "1", "--handshake-timeout", "1", "--send-timeout", "1")
+CORRUPT_MESSAGE = (2).to_bytes(2)
+BOMB = gzip.compress(bytes(200 << 20))
+
+
+async def _is_closed(client: Connection) -> None:
+    with trio.fail_after(10):
+        with suppress(OSError):
+            assert await client.receive_frame() is None
+
+
+async def _dribbles(client: Connection) -> None:
+    """Slow loris: there is always one byte more."""
+    with trio.fail_after(10), suppress(OSError):
+        await client.send_frame((1 << 20).to_bytes(4))
+        while True:
+            await client.send_frame(b"\0")
+            await trio.sleep(0.05)
+
+
+async def _stops_in_the_middle(client: Connection) -> None:
+    await client.send_frame(METADATA[:-3])
+    await _is_closed(client)
+
+
+async def _says_nothing(client: Connection) -> None:
+    await _is_closed(client)
+
+
+async def _sends_garbage(client: Connection) -> None:
+    # Of a request it has a size and a key that is none; what follows is chance.
+    await client.send_frame((200).to_bytes(4) + b"\x7f" + random.randbytes(199))
+    await _is_closed(client)
+
+
+async def _claims_too_much(client: Connection) -> None:
+    await client.send_frame((2**31 - 1).to_bytes(4))
+    await _is_closed(client)
+
+
+async def _claims_less_than_nothing(client: Connection) -> None:
+    await client.send_frame((-5).to_bytes(4, signed=True))
+    await _is_closed(client)
+
+
+async def _speaks_tls(client: Connection) -> None:
+    await client.send_frame(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.randbytes(500))
+    await _is_closed(client)
+
+
+async def _speaks_http(client: Connection) -> None:
+    await client.send_frame(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await _is_closed(client)
+
+
+async def _lies_about_counts(client: Connection) -> None:
+    """Of partitions, in an OffsetCommit v0, which is read and lifted."""
+    body = b"\0\1g" + (2**31 - 1).to_bytes(4) + bytes(30)
+    header = (8).to_bytes(2) + bytes(2) + (1).to_bytes(4) + b"\0\1c"
+    await client.send_frame((len(header) + len(body)).to_bytes(4) + header + body)
+    await _is_closed(client)
+
+
+def _produced(message_set: bytes) -> bytes:
+    """Produce v0, acks 1, one set for partition 2 of topic t."""
+    partition = (2).to_bytes(4) + len(message_set).to_bytes(4) + message_set
+    body = b"\0\1" + (1000).to_bytes(4) + (1).to_bytes(4) + b"\0\1t" + (1).to_bytes(4) + partition
+    header = bytes(4) + (9).to_bytes(4) + b"\0\1c"
+    return (len(header) + len(body)).to_bytes(4) + header + body
+
+
+async def _is_refused(client: Connection, message_set: bytes) -> None:
+    await client.send_frame(_produced(message_set))
+    with trio.fail_after(30):
+        answer = await client.receive_frame()
+    assert answer is not None
+    assert answer[:11] == (9).to_bytes(4) + (1).to_bytes(4) + b"\0\1t"
+    assert answer[11:21] == (1).to_bytes(4) + (2).to_bytes(4) + CORRUPT_MESSAGE
+
+
+async def _sends_a_bomb(client: Connection) -> None:
+    await _is_refused(client, message(Record(0, -1, None, BOMB), 0, codec=1))
+
+
+async def _nests_wrappers(client: Connection) -> None:
+    inner = message(Record(0, -1, None, b"x"), 0)
+    for _ in range(20):
+        inner = message(Record(0, -1, None, gzip.compress(inner)), 0, codec=1)
+    await _is_refused(client, inner)
+
+
+HOSTILE: list[Callable[[Connection], Awaitable[None]]] = [
+    _dribbles,
+    _stops_in_the_middle,
+    _says_nothing,
+    _sends_garbage,
+    _claims_too_much,
+    _claims_less_than_nothing,
+    _speaks_tls,
+    _speaks_http,
+    _lies_about_counts,
+    _sends_a_bomb,
+    _nests_wrappers,
+]
+EACH = 3
+
+
+@pytest.mark.slow
+async def test_a_good_client_reads_all_in_order_while_hostile_ones_are_hung_up_on() -> None:
+    async with sidefetch_before_brokers(*TIMEOUTS) as (cluster, sidefetch, address):
+        pid, before_mib = sidefetch.process.pid, resident_mib(sidefetch.process.pid)
+        read: list[int] = []
+        written = 0
+        is_over = trio.Event()
+
+        async def write() -> None:
+            nonlocal written
+            while not is_over.is_set():
+                cluster.append("t", 0, [b"<record %d>" % written])
+                written += 1
+                await trio.sleep(0.02)
+
+        async def reads() -> None:
+            async with connect(address) as client:
+                while not is_over.is_set() or len(read) < written:
+                    with trio.fail_after(10):
+                        response = await client.call("fetch", 11, ask({0: len(read)}, max_wait=100))
+                    (partition,) = response.responses[0].partitions
+                    assert int(partition.error_code) == 0
+                    read.extend(int(each) for each in re.findall(rb"<record (\d+)>", partition.records or b""))
+
+        async def attack(kind: Callable[[Connection], Awaitable[None]]) -> None:
+            for _ in range(EACH):
+                async with connect(address) as client:
+                    await kind(client)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            nursery.start_soon(reads)
+            async with trio.open_nursery() as attackers:
+                for kind in HOSTILE:
+                    attackers.start_soon(attack, kind)
+            is_over.set()
+
+        assert read == list(range(written))
+        assert written > 50
+        assert resident_mib(pid) < before_mib + 400, "two bombs at once, before and after"

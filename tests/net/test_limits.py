@@ -1,0 +1,309 @@
+"""What clients may take: each limit is kept, told with its remedy, and harms nobody else."""
+
+import io
+import re
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from proxy.config import Config, LimitsConfig
+from proxy.demo.client import Connection
+from proxy.demo.cluster import embedded_cluster
+from proxy.demo.messages import encode_request
+from proxy.errors import LimitReached
+from proxy.net.limits import Admission, Deadlines, Look, Tell
+from proxy.net.logs import Log
+from proxy.net.memory import Budget
+from proxy.wire.apis import ApiKey
+from tests.net.proxied import Proxied, ask, configured, running
+
+QUIET = Look(frames=1, is_between=True, is_listened_to=True, sent_bytes=10, is_unsent=False, owes=False)
+SIZE = 1 << 20
+
+
+@asynccontextmanager
+async def limited(**limits: Any) -> AsyncIterator[Proxied]:
+    """A proxy with these limits; a client that keeps to them is served before and after."""
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        config: Config = attrs.evolve(configured(cluster.bootstrap), limits=LimitsConfig(**limits))
+        async with running(cluster, config) as it:
+            yield it
+
+
+async def is_served(client: Connection) -> bool:
+    response = await client.call("fetch", 11, ask({1: 0}))
+    return [int(each.error_code) for each in response.responses[0].partitions] == [0]
+
+
+async def hung_up_on(client: Connection, within_s: float = 5) -> bool:
+    with trio.fail_after(within_s):
+        try:
+            return await client.receive_frame() is None
+        except (trio.BrokenResourceError, OSError):
+            return True
+
+
+async def unclaimed(budget: Budget) -> None:
+    """Wait until it is all there again."""
+    with trio.fail_after(5):
+        while budget.claimed_bytes:
+            await trio.sleep(0.05)
+
+
+def told_of(it: Proxied, limit: str) -> list[str]:
+    """Lines that name the limit, the peer and what can be done."""
+    lines = [line for line in it.told("limit-reached") if f"limit={limit} " in line]
+    assert all(re.search(r"client=127\.0\.0\.1:\d+ reason=.+ remedy=.+", line) for line in lines)
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------- who is let in
+
+
+async def test_one_connection_too_many_is_closed_and_the_others_go_on() -> None:
+    async with limited(max_connections=2) as it, it.client(1) as one:
+        async with it.client(1) as other:
+            assert await is_served(one)
+            assert await is_served(other)
+            async with it.client(1) as third:
+                assert await hung_up_on(third)
+            assert await is_served(one)
+            assert await is_served(other)
+        await trio.sleep(0.1)
+        async with it.client(1) as next_one:
+            assert await is_served(next_one)
+        assert it.proxy.counts["limit_max_connections"] == 1
+        assert len(told_of(it, "max-connections")) == 1
+
+
+async def test_a_host_may_be_let_in_less_often_than_all() -> None:
+    async with limited(max_connections_per_peer=1) as it, it.client(1) as one:
+        async with it.client(1) as other:
+            assert await hung_up_on(other)
+        assert await is_served(one)
+        assert it.proxy.counts["limit_max_connections_per_peer"] == 1
+        assert len(told_of(it, "max-connections-per-peer")) == 1
+
+
+def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() -> None:
+    told: Counter[str] = Counter()
+    log = Log("text", "info", io.StringIO())
+    admission = Admission(LimitsConfig(max_connections=3, max_connections_per_peer=2), Tell(told, log))
+
+    entered = [admission.enters(peer) for peer in ("a:1", "a:2", "a:3", "[::1]:1", "b:1")]
+    assert entered == [True, True, False, True, False]
+    assert told == {"limit_max_connections_per_peer": 1, "limit_max_connections": 1}
+    for peer in ("a:1", "a:2", "[::1]:1"):
+        admission.leaves(peer)
+    assert admission.count == 0
+    assert not admission._by_host
+
+
+# --------------------------------------------------------------------------------------------------- timeouts
+
+
+async def test_a_client_that_sends_nothing_is_hung_up_on_and_one_that_waits_for_news_is_not() -> None:
+    async with limited(handshake_timeout_s=0.4) as it, it.client(1) as waiting, it.client(1) as mute:
+        await waiting.send("fetch", 11, ask({0: 0}, max_wait=1500))
+        assert await hung_up_on(mute)
+        assert (await waiting.receive()).responses
+        assert it.proxy.counts["limit_handshake_timeout"] == 1
+        assert len(told_of(it, "handshake-timeout")) == 1
+
+
+@pytest.mark.parametrize("size", [100, SIZE], ids=["small", "large"])
+async def test_a_request_that_dribbles_in_is_not_waited_for(size: int) -> None:
+    async with limited(request_timeout_s=0.5) as it, it.client(1) as good, it.client(1) as slow:
+        assert await is_served(slow)
+        await slow.send_frame(size.to_bytes(4))
+        with trio.fail_after(5):
+            try:
+                while True:
+                    await slow.send_frame(b"\0")
+                    await trio.sleep(0.05)
+            except ConnectionResetError:
+                pass
+        assert await is_served(good)
+        assert it.proxy.counts["limit_request_timeout"] == 1
+        assert len(told_of(it, "request-timeout")) == 1
+
+
+async def test_a_silent_client_is_hung_up_on_but_not_while_something_is_owed_to_it() -> None:
+    async with limited(idle_timeout_s=0.5) as it, it.client(1) as silent, it.client(1) as waiting:
+        assert await is_served(silent)
+        await waiting.send("fetch", 11, ask({0: 0}, max_wait=1500))
+        assert await hung_up_on(silent)
+        assert (await waiting.receive()).responses
+        assert it.proxy.counts["limit_idle_timeout"] == 1
+        assert all(" info " in line for line in told_of(it, "idle-timeout"))
+
+
+async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
+    async with limited(send_timeout_s=0.6) as it, it.client(1) as good, it.client(1) as stuck:
+        it.cluster.append("t", 0, [bytes(SIZE - 1000)] * 12)
+        options: dict[str, Any] = {"max_bytes": 12 * SIZE}
+        for offset in range(0, 12, 4):
+            request = ask({0: offset}, **options)
+            request["topics"][0]["partitions"][0]["partition_max_bytes"] = 12 * SIZE
+            await stuck.send("fetch", 11, request)
+        with trio.fail_after(8):
+            while not it.proxy.counts["limit_send_timeout"]:
+                await trio.sleep(0.05)
+        assert await is_served(good)
+        assert len(told_of(it, "send-timeout")) == 1
+        await unclaimed(it.proxy._services.budget)
+
+
+def overdue(looks: list[tuple[float, Look]], **limits: float) -> list[str | None]:
+    deadlines = Deadlines(LimitsConfig(**limits), 0.0)  # type: ignore[arg-type]
+    reached = [deadlines.overdue(look, now_s) for now_s, look in looks]
+    return [None if each is None else each.limit for each in reached]
+
+
+def test_a_request_is_timed_from_its_own_beginning() -> None:
+    partly = attrs.evolve(QUIET, is_between=False)
+    more = attrs.evolve(partly, frames=2)
+
+    assert overdue([(1, QUIET), (20, partly), (45, more), (70, more), (75, more)]) == [
+        *[None] * 4,
+        "request-timeout",
+    ]
+
+
+def test_a_request_that_waits_for_us_is_not_timed() -> None:
+    held_up = attrs.evolve(QUIET, is_between=False, is_listened_to=False)
+
+    assert overdue([(1, QUIET), (50, held_up), (100, held_up)]) == [None] * 3
+
+
+def test_a_client_that_reads_a_little_is_not_stuck() -> None:
+    slow = [attrs.evolve(QUIET, is_unsent=True, sent_bytes=sent) for sent in (10, 10, 11, 11, 11)]
+
+    assert overdue(list(zip((1, 290, 400, 690, 701), slow, strict=True))) == [*[None] * 4, "send-timeout"]
+
+
+def test_what_is_owed_keeps_a_connection() -> None:
+    owed = attrs.evolve(QUIET, owes=True)
+
+    assert overdue([(1, QUIET), (900, owed), (1400, QUIET), (1500, QUIET)]) == [*[None] * 3, "idle-timeout"]
+
+
+# ------------------------------------------------------------------------------------------- what is asked for
+
+
+async def test_a_fetch_of_too_much_ends_its_connection_only() -> None:
+    async with limited(max_fetch_partitions=2) as it, it.client(1) as good, it.client(1) as greedy:
+        assert await is_served(good)
+        await greedy.send("fetch", 11, ask({0: 0, 1: 0, 2: 0}))
+        assert await hung_up_on(greedy)
+        assert await is_served(good)
+        assert it.proxy.counts["limit_max_fetch_partitions"] == 1
+        assert len(told_of(it, "max-fetch-partitions")) == 1
+
+
+async def test_a_session_does_not_grow_beyond_what_a_fetch_may_name() -> None:
+    async with limited(max_fetch_partitions=2) as it, it.client(1) as greedy:
+        response = await greedy.call("fetch", 11, ask({0: 0, 1: 0}, session_epoch=0))
+        held = {"session_id": response.session_id, "session_epoch": 1}
+        await greedy.send("fetch", 11, ask({2: 0}, **held))
+        assert await hung_up_on(greedy)
+        assert it.proxy.counts["limit_max_fetch_partitions"] == 1
+        assert len(it.proxy.client_sessions) == 0
+
+
+async def test_a_request_that_is_too_large_is_a_limit_and_not_read() -> None:
+    async with limited() as it, it.client(1) as greedy:
+        await greedy.send_frame((200 * SIZE).to_bytes(4))
+        assert await hung_up_on(greedy)
+        assert it.proxy.counts["limit_max_frame"] == 1
+        assert len(told_of(it, "max-frame")) == 1
+
+
+async def test_a_client_that_does_not_wait_for_answers_is_read_more_slowly() -> None:
+    async with limited(max_in_flight=2) as it, it.client(1) as eager:
+        requests = [encode_request(ApiKey.METADATA, 1, number, "c", {"topics": []}) for number in range(20)]
+        await eager.send_frame(b"".join(requests))
+        for number in range(20):
+            frame = await eager.receive_frame()
+            assert frame is not None
+            assert int.from_bytes(frame[:4]) == number
+        assert it.proxy.counts["limit_max_in_flight"] > 0
+        assert len(told_of(it, "max-in-flight")) == 1
+
+
+async def test_a_client_that_reads_no_answers_is_not_read_either() -> None:
+    """Answers that Sidefetch makes by itself cost no broker's time, so nothing else would hold them up."""
+    async with limited() as it, it.client(1) as deaf:
+        assert await is_served(deaf)
+        (client,) = it.proxy._clients
+        client._client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        assert isinstance(deaf._stream, trio.SocketStream)
+        deaf._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unknown = encode_request(ApiKey.API_VERSIONS, 0, 1, "c", {})
+        unknown = unknown[:6] + (99).to_bytes(2) + unknown[8:]
+        with trio.move_on_after(1.5):
+            while True:
+                await deaf.send_frame(unknown * 1000)
+        unsent = len(client._outbox._pieces)
+    assert 0 < unsent < 20
+
+
+async def test_requests_wait_for_memory_and_all_are_answered() -> None:
+    async with limited(request_memory_bytes=SIZE) as it:
+        names = [f"{'x' * 200}{number}" for number in range(4000)]
+
+        async def produce() -> None:
+            async with it.client(1) as client:
+                for _ in range(3):
+                    assert (
+                        len((await client.call("metadata", 5, {"topics": [{"name": n} for n in names]})).topics)
+                        == 4000
+                    )
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(produce)
+        assert it.proxy.counts["limit_request_memory"] > 0
+        await unclaimed(it.proxy._request_budget)
+
+
+async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memory() -> None:
+    """What is asked for is kept from one fetch to the next: whoever waited for that would wait for ever."""
+    async with limited(request_memory_bytes=SIZE) as it, trio.open_nursery() as nursery:
+        offsets = dict.fromkeys(range(15_000), 0)
+
+        async def rest() -> None:
+            async with it.client(1) as client:
+                response = await client.call("fetch", 11, ask(offsets))
+                assert len(response.responses[0].partitions) == 15_000
+                await trio.sleep_forever()
+
+        for _ in range(5):
+            nursery.start_soon(rest)
+        with trio.fail_after(30):
+            async with it.client(1) as last:
+                await last.call("fetch", 11, ask(offsets))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_line_is_told_once_in_a_while_for_each_limit_and_host() -> None:
+    stream, counts = io.StringIO(), Counter[str]()
+    tell = Tell(counts, Log("text", "info", stream))
+    for port in range(100):
+        tell("max-connections", f"10.0.0.1:{port}", "there are 7 connections")
+    tell("max-connections", "10.0.0.2:1", "there are 7 connections")
+    tell("max-frame", "10.0.0.1:1", "large")
+
+    assert counts == {"limit_max_connections": 101, "limit_max_frame": 1}
+    assert len(stream.getvalue().splitlines()) == 3
+
+
+def test_an_error_names_its_option() -> None:
+    assert LimitReached("max-frame", "large").limit == "max-frame"

@@ -1,0 +1,182 @@
+"""Tokens by client credentials, from a server that can be told to fail."""
+
+import io
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+import trio
+
+from proxy.config import UpstreamSecurity
+from proxy.errors import BrokerUnavailable, ConfigError
+from proxy.net.access import Access, access_of
+from proxy.net.logs import Log
+from proxy.sasl.logins import BearerLogin
+from tests.certificates import Authority
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: "Server"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.asked.append((self.headers["Authorization"], parse_qs(body)))
+        status, said, more = self.server.answer
+        self.send_response(status)
+        for name, value in more.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(said)
+
+    do_GET = do_POST  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """Grants token-1, token-2…, or says what it is told to."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.asked: list[tuple[str, dict[str, list[str]]]] = []
+        self.life_s = 100
+        self.refused: tuple[int, bytes, dict[str, str]] | None = None
+
+    @property
+    def answer(self) -> tuple[int, bytes, dict[str, str]]:
+        granted = {"access_token": f"token-{len(self.asked)}", "expires_in": self.life_s, "token_type": "Bearer"}
+        return self.refused or (200, json.dumps(granted).encode(), {})
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.server_address[1]}/token"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def server(authority: Authority) -> Iterator[Server]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours = authority.issue("127.0.0.1")
+    context.load_cert_chain(ours.cert, ours.key)
+    with Server(context) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def access(server: Server, folder: Path, log: io.StringIO | None = None, **more: Any) -> Access:
+    (folder / "id").write_text("side:fetch\n")
+    (folder / "secret").write_text("s&cret\n")
+    settings = {
+        "sasl": "OAUTHBEARER",
+        "token_url": server.url,
+        "client_id_file": str(folder / "id"),
+        "client_secret_file": str(folder / "secret"),
+        "token_ca": str(folder / "ca.pem"),
+        **more,
+    }
+    return access_of(UpstreamSecurity(**settings), Log("text", "debug", log or io.StringIO()))
+
+
+async def login(access: Access) -> BearerLogin:
+    assert access.login is not None
+    told = await access.login()
+    assert isinstance(told, BearerLogin)
+    return told
+
+
+async def test_a_token_is_asked_for_as_the_client_and_used_for_most_of_its_life(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = access(server, tmp_path, scope="kafka read")
+    start_s = trio.current_time()
+    for now_s, token in ((0, "token-1"), (79, "token-1"), (81, "token-2"), (82, "token-2")):
+        monkeypatch.setattr(trio, "current_time", lambda now_s=now_s: start_s + now_s)
+        assert (await login(ours)).token == token
+
+    (authorization, form), _ = server.asked
+    assert authorization == "Basic c2lkZSUzQWZldGNoOnMlMjZjcmV0"
+    assert form == {"grant_type": ["client_credentials"], "scope": ["kafka read"]}
+
+
+async def test_a_token_that_lives_still_is_used_while_there_is_no_new_one(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = io.StringIO()
+    ours = access(server, tmp_path, log)
+    start_s = trio.current_time()
+    await login(ours)
+    server.refused = (503, b"", {})
+
+    monkeypatch.setattr(trio, "current_time", lambda: start_s + 90)
+    assert (await login(ours)).token == "token-1"
+    assert "token-kept" in log.getvalue()
+    monkeypatch.setattr(trio, "current_time", lambda: start_s + 101)
+    with pytest.raises(BrokerUnavailable, match="answers 503"):
+        await login(ours)
+
+
+async def test_all_that_want_one_at_once_ask_once(server: Server, tmp_path: Path) -> None:
+    ours = access(server, tmp_path)
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(login, ours)
+
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            (401, b'{"error":"invalid_client"}', {}),
+            r"answers 401 \(invalid_client\): see upstream-sasl-client-id-file",
+        ),
+        ((400, b"x", {}), "answers 400: see"),
+        ((302, b"", {"Location": "https://127.0.0.1:1/"}), "answers 302"),
+        ((200, b"{}", {}), "something else than a token"),
+        ((200, b"[]", {}), "something else than a token"),
+        ((200, b"\xff", {}), "something else than a token"),
+        ((200, b'{"access_token":"a b"}', {}), "holds no token"),
+        ((200, b'{"access_token":7}', {}), "holds no token"),
+    ],
+)
+async def test_what_is_no_token_is_told_without_any_secret(
+    server: Server, tmp_path: Path, answer: tuple[int, bytes, dict[str, str]], told: str
+) -> None:
+    server.refused = answer
+
+    with pytest.raises(BrokerUnavailable, match=told) as wrong:
+        await login(access(server, tmp_path))
+
+    assert "s&cret" not in str(wrong.value)
+    assert len(server.asked) == 1
+
+
+async def test_a_server_whose_authority_is_not_known_gets_no_secret(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(BrokerUnavailable, match="upstream-sasl-token-ca"):
+        await login(access(server, tmp_path, token_ca=None))
+
+    assert server.asked == []
+
+
+def test_a_secret_that_is_not_there_keeps_us_from_starting(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="upstream-sasl-client-secret-file: /nowhere"):
+        access(server, tmp_path, client_secret_file="/nowhere")

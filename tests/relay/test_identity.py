@@ -1,0 +1,183 @@
+"""What is learnt from logins that pass: who the client is, and what may be said on further connections."""
+
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from proxy.demo.messages import encode_request
+from proxy.errors import BrokerUnavailable, ClientProtocolError
+from proxy.relay.client import ClientRelay, Sasl
+from proxy.relay.commands import PASS, Command, Identified, LinkFrame, LinkLost, OpenLink, Reply, Send
+from proxy.sasl.logins import BearerLogin, PlainLogin
+from proxy.wire import sasl
+from proxy.wire.frames import with_size
+from proxy.wire.headers import RequestHeader
+from tests.pieces import joined
+from tests.relay.playbook import Play, of_type
+from tests.relay.test_tokens import begun, from_broker
+
+HANDSHAKE, AUTHENTICATE, FETCH = 17, 36, 1
+PLAIN = b"\0alice\0secret"
+BEARER = b"n,,\1auth=Bearer abc.def.\1\1"
+
+
+def header(key: int, version: int, correlation_id: int = 1) -> RequestHeader:
+    return RequestHeader(key, version, correlation_id, "c")
+
+
+def from_client(play: Play, key: int, version: int, said: dict[str, Any]) -> list[Command]:
+    return play.request(encode_request(key, version, 1, "c", said))
+
+
+def answered(play: Play, key: int, version: int, **fields: Any) -> list[Command]:
+    return play.handle(LinkFrame(PASS, memoryview(sasl.answer(header(key, version), **fields))[4:]))
+
+
+def logging_in(mechanism: str, error: ErrorCode = ErrorCode.none) -> tuple[Play, list[Command]]:
+    play = Play()
+    from_client(play, HANDSHAKE, 1, {"mechanism": mechanism})
+    play.open(PASS)
+    return play, answered(play, HANDSHAKE, 1, error_code=error, mechanisms=("PLAIN",))
+
+
+def said(
+    play: Play, message: bytes, answer: bytes = b"", error: ErrorCode = ErrorCode.none, version: int = 2
+) -> list[Command]:
+    told = from_client(play, AUTHENTICATE, version, {"auth_bytes": message})
+    fields: dict[str, Any] = {"error_code": error, "error_message": None, "auth_bytes": answer}
+    return told + answered(play, AUTHENTICATE, version, **fields)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_plain_is_repeated_once_the_broker_has_accepted_it(version: int) -> None:
+    play, _ = logging_in("PLAIN")
+
+    told = said(play, PLAIN, version=version)
+
+    assert of_type(Identified, told) == [Identified("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))]
+
+
+def test_a_token_is_repeated_and_its_holder_is_whoever_has_it() -> None:
+    play, _ = logging_in("OAUTHBEARER")
+
+    (told,) = of_type(Identified, said(play, BEARER))
+
+    assert told.login == BearerLogin("abc.def.")
+    assert told.principal.startswith("OAUTHBEARER:")
+    assert "abc" not in told.principal
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message", "answer", "error"),
+    [
+        ("PLAIN", PLAIN, b"", ErrorCode.sasl_authentication_failed),
+        ("OAUTHBEARER", BEARER, b'{"status":"invalid_token"}', ErrorCode.none),
+    ],
+)
+def test_what_the_broker_refuses_is_not_repeated(
+    mechanism: str, message: bytes, answer: bytes, error: ErrorCode
+) -> None:
+    play, _ = logging_in(mechanism)
+
+    assert of_type(Identified, said(play, message, answer, error)) == []
+
+
+def test_a_raw_token_is_repeated_too() -> None:
+    play = begun("PLAIN")
+    play.request(with_size(PLAIN))
+
+    told = play.handle(LinkFrame(PASS, memoryview(b"")))
+
+    assert of_type(Identified, told) == [Identified("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))]
+
+
+def test_a_login_that_is_renewed_is_told_under_the_first_name() -> None:
+    play, _ = logging_in("OAUTHBEARER")
+    (first,) = of_type(Identified, said(play, BEARER))
+    from_client(play, HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
+    answered(play, HANDSHAKE, 1, error_code=ErrorCode.none, mechanisms=())
+
+    (second,) = of_type(Identified, said(play, b"n,,\1auth=Bearer new\1\1"))
+
+    assert second == Identified(first.principal, "OAUTHBEARER", BearerLogin("new"))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "NEW"])
+def test_what_cannot_be_repeated_keeps_the_client_to_its_connection(mechanism: str) -> None:
+    play, told = logging_in(mechanism)
+
+    assert of_type(Identified, told) == [Identified("", mechanism, None)]
+    for each in (b"n,,n=alice,r=x", b"c=biws,r=xy,p=q"):
+        assert of_type(Identified, said(play, each, b"r=xy")) == []
+    passed = len(play.passed)
+    commands = play.fetch({0: 5})
+    assert len(play.passed) == passed + 1
+    assert of_type(OpenLink, commands) == []
+
+
+def test_where_such_a_connection_is_lost_the_client_is_too() -> None:
+    """Brokers close what is idle; a new connection would be nobody's."""
+    play, _ = logging_in("SCRAM-SHA-256")
+    said(play, b"n,,n=alice,r=x", b"r=xy")
+
+    with pytest.raises(BrokerUnavailable):
+        play.handle(LinkLost(PASS))
+
+
+def test_a_client_of_0_9_that_begins_with_its_token_is_such_a_client() -> None:
+    play = Play()
+
+    assert of_type(Identified, play.request(with_size(b"\x60\x82abc"))) == [Identified("", "GSSAPI", None)]
+
+
+def test_a_mechanism_that_the_broker_does_not_have_makes_nobody() -> None:
+    _, told = logging_in("SCRAM-SHA-256", ErrorCode.unsupported_sasl_mechanism)
+
+    assert of_type(Identified, told) == []
+
+
+def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:
+    play = Play()
+    play.fetch({0: 5})
+    from_client(play, HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    play.open(PASS)
+    answered(play, HANDSHAKE, 1, error_code=ErrorCode.none, mechanisms=("PLAIN",))
+
+    with pytest.raises(ClientProtocolError, match="before it logged in"):
+        said(play, PLAIN)
+
+
+def playing(kind: Sasl) -> Play:
+    play = Play()
+    relay = play.relay
+    play.relay = ClientRelay(relay._node_id, relay._place, 0, relay._reading, kind)
+    return play
+
+
+def test_where_logins_are_the_brokers_business_nobody_fetches_without() -> None:
+    with pytest.raises(ClientProtocolError, match="without having logged in"):
+        playing(Sasl.REQUIRED).fetch({0: 5})
+
+
+def test_where_logins_are_ours_the_clients_go_nowhere() -> None:
+    """They would be taken for renewals of ours."""
+    play = playing(Sasl.OURS)
+
+    for key, version, request in (
+        (HANDSHAKE, 0, {"mechanism": "PLAIN"}),
+        (HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+        (AUTHENTICATE, 2, {"auth_bytes": PLAIN}),
+    ):
+        told = from_client(play, key, version, request)
+        assert of_type(Send, told) == []
+        (reply,) = of_type(Reply, told)
+        body = sasl.read_answer(header(key, version), memoryview(joined(reply.pieces))[4:])
+        assert body.error_code == ErrorCode.illegal_sasl_state
+
+
+def test_tokens_from_the_broker_reach_the_client_whoever_listens_in() -> None:
+    play = begun("SCRAM-SHA-256")
+    play.request(with_size(b"n,,n=user,r=x"))
+
+    assert from_broker(play, b"r=xy") == [with_size(b"r=xy")]

@@ -1,0 +1,64 @@
+"""The file of users, and who is one."""
+
+import pytest
+
+from proxy.sasl.users import Users, line_of
+
+ALICE = line_of("alice", "SCRAM-SHA-256", "secret", b"salt", 4096)
+BOB = line_of("bob", "SCRAM-SHA-512", "hidden", b"salt", 5000)
+
+
+def users(*lines: str) -> Users:
+    return Users.parse("\n".join(lines), b"random")
+
+
+def test_who_has_a_line_is_known_by_the_password_and_nobody_else_is() -> None:
+    known = users("# ours", "", ALICE, BOB)
+
+    assert known.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    assert known.knows("alice", "secret")
+    assert known.knows("bob", "hidden")
+    for user, password in (("alice", "hidden"), ("alice", ""), ("carol", "secret"), ("", "")):
+        assert not known.knows(user, password)
+
+
+def test_who_is_not_there_looks_as_if_he_were_each_time_the_same() -> None:
+    known = users(BOB)
+
+    nobody = known.of("carol", "SCRAM-SHA-512")
+    assert nobody == known.of("carol", "SCRAM-SHA-512")
+    assert nobody != known.of("dave", "SCRAM-SHA-512")
+    assert nobody.iterations == 5000
+    assert len(nobody.stored_key) == len(known.of("bob", "SCRAM-SHA-512").stored_key)
+    assert nobody != Users.parse(BOB, b"another secret").of("carol", "SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([], "there are no users"),
+        (["alice"], "line 1: its mechanism"),
+        (["# x", ALICE.replace("SCRAM-SHA-256", "PLAIN")], "line 2: its mechanism"),
+        ([ALICE, ALICE], "line 2: that user has"),
+        ([ALICE.replace("salt=", "salz=")], "cannot be read"),
+        ([ALICE.replace("4096", "4095")], "iterations"),
+        ([ALICE.replace("4096", "9999999")], "iterations"),
+        ([ALICE.replace("SHA-256", "SHA-512")], "64 bytes"),
+        ([ALICE.replace("alice", " ")], "line 1: a name"),
+    ],
+)
+def test_a_line_that_is_wrong_is_told_by_its_number_alone(lines: list[str], why: str) -> None:
+    with pytest.raises(ValueError, match=why) as told:
+        users(*lines)
+
+    assert "stored_key=" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a\n", " a", "#a"])
+def test_a_name_that_no_line_can_hold_gets_none(name: str) -> None:
+    with pytest.raises(ValueError, match="a name"):
+        line_of(name, "SCRAM-SHA-256", "x", b"salt", 4096)
+
+
+def test_nothing_of_them_is_shown() -> None:
+    assert repr(users(ALICE)) == "Users()"
