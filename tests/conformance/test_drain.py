@@ -45,7 +45,6 @@ def test_a_member_of_a_group_reads_commits_and_leaves_after_sidefetch_was_told_t
         produced += operator.produce_known(topic, LAST, 3, first=FIRST)
         member.wait()
         left, committed = operator.members(group), operator.committed(group, topic)
-        programs(name).kill()
         assert_left_in_good_order(sidefetch)
 
     assert (joined, left) == (1, 0)
