@@ -9,7 +9,7 @@ import trio
 from proxy.bypass import Bypass
 from proxy.demo.client import Connection
 from proxy.demo.cluster import embedded_cluster
-from proxy.fetch.verify import samples
+from proxy.fetch.verify import Compared, compare, samples
 from proxy.net import verify as net_verify
 from tests.net.proxied import Proxied, ask, configured, proxied, running
 
@@ -173,6 +173,32 @@ async def test_a_difference_is_counted_and_told_without_the_records(monkeypatch:
         for part in ("topic=t", "partition=0", "offset=0", f"delivered_bytes={size}", f"direct_bytes={size}"):
             assert part in line
         assert "secret" not in it.log.getvalue()
+
+
+@pytest.mark.parametrize(("times", "differences"), [(2, 0), (1000, 1)])
+async def test_a_broker_that_does_not_have_it_is_asked_again_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, times: int, differences: int
+) -> None:
+    behind = iter(range(times))
+
+    def compared(*arguments: Any, **options: Any) -> list[Compared]:
+        lacks = next(behind, None) is not None
+        found = compare(*arguments, **options)
+        return [attrs.evolve(each, equal=False, direct_bytes=0) if lacks else each for each in found]
+
+    monkeypatch.setattr(net_verify, "compare", compared)
+    monkeypatch.setattr(net_verify, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(net_verify, "_TIMEOUT_S", 1.0)
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1, assignment=[[1]])
+        cluster.append("t", 0, [b"record"])
+        config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
+        async with running(cluster, config) as it, it.client(1) as client:
+            await fetch(client, {0: 0})
+            await counted(it, "verified", 1)
+
+        assert it.proxy.counts["verify_differences"] == differences
+        assert next(behind, 3) > 2
 
 
 async def test_a_broker_that_has_gone_is_no_difference_and_nobody_waits_for_it() -> None:
