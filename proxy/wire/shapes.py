@@ -67,7 +67,10 @@ def _steps(kind: Any) -> tuple[_Step, ...]:
     steps: list[_Step] = []
     tagged: dict[int, _Step] = {}
     for field in dataclasses.fields(kind):
-        step = _step(hints[field.name], field.metadata.get("kafka_type"), flexible=kind.__flexible__)
+        # A request's header has its client id as before, so that brokers can read it of any version (KIP-482).
+        is_as_before = (kind.__name__, field.name) == ("RequestHeader", "client_id")
+        flexible = kind.__flexible__ and not is_as_before
+        step = _step(hints[field.name], field.metadata.get("kafka_type"), flexible=flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = step
         elif isinstance(step, int) and steps and isinstance(steps[-1], int):
