@@ -204,8 +204,9 @@ class ClientSessions:
         return True
 
     def take_records(self) -> list[SessionRecord]:
-        """What has become of sessions since this was last called."""
-        records, self._records = self._records, []
+        """What has become of sessions since this was last called, by whichever principal."""
+        records = list(self._records)
+        self._records.clear()  # in place: all views share it
         return records
 
     def _find(self, session_id: int, node_id: int) -> ClientSession | None:

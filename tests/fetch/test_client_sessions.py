@@ -553,6 +553,23 @@ def test_what_becomes_of_sessions_is_traced() -> None:
     assert desk.sessions.take_records() == []
 
 
+def test_what_becomes_of_sessions_is_traced_once_however_many_principals_there_are() -> None:
+    desk = Desk(slots=1)
+    everybody, alice, bob = desk.sessions, desk.sessions.of("alice"), desk.sessions.of("bob")
+    desk.sessions = alice
+    session_id = create(desk, A0)
+    made = SessionRecord(1, session_id, "created", 1, "client")
+    assert alice.take_records() == [made]
+    desk.sessions = bob
+    desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0), now_s=EVICTION_S + 1))
+
+    assert bob.take_records() == [
+        SessionRecord(1, session_id, "evicted", 1, "client"),
+        SessionRecord(1, session_id + 1, "created", 1, "client"),
+    ]
+    assert [each.take_records() for each in (everybody, alice, bob)] == [[], [], []]
+
+
 def test_topics_of_a_session_are_known_at_its_own_brokers_listener() -> None:
     desk = Desk()
     session_id = create(desk, A0, A1, B0)
