@@ -31,6 +31,9 @@ __all__ = ["Landed", "Lane"]
 
 _SESSIONS_VERSION: Final = 7
 _SIZE_BYTES: Final = 4
+_LEADERS_VERSION: Final = 4
+_FOLLOWERS_VERSION: Final = 11
+"""Of Fetch; below, consumers are answered by leaders only (KIP-392)."""
 _LAST_TO_SIT_ON_REDIRECTS: Final = 13
 """Fetch version of Kafka 3.1 to 3.4; later ones are without that fault."""
 
@@ -75,14 +78,14 @@ class Lane:
     What a fetch asks for does not change while it is under way, but partitions may be taken out.
     """
 
-    def __init__(self, lane_id: LaneId, jitter: float, *, oldest_version: int, session_from: int = 0) -> None:
+    def __init__(self, lane_id: LaneId, jitter: float, *, is_follower: bool, session_from: int = 0) -> None:
         """*jitter*: 0..1, so that lanes that were refused together do not come back together.
 
-        *oldest_version*: of Fetch, that the broker must serve. *session_from*: partitions below which a session
-        would save nothing worth a slot of the broker's.
+        *session_from*: partitions below which a session would save nothing worth a slot of the broker's.
         """
         self.id = lane_id
-        self._oldest_version = oldest_version
+        self.is_follower = is_follower
+        """Whether its broker does not lead what it is asked for."""
         self._session_from = session_from
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
         self._sessionless_until_s = 0.0
@@ -111,11 +114,6 @@ class Lane:
     @property
     def _node_id(self) -> int:
         return self.id.source.node_id
-
-    @property
-    def has_been_open(self) -> bool:
-        """Whether it is known what the broker serves, or did when last asked."""
-        return self._version > 0
 
     @property
     def sits_on_redirects(self) -> bool:
@@ -148,10 +146,9 @@ class Lane:
         """
         served = ranges.get(FETCH)
         version = min(served.last, MAX_VERSION) if served is not None else 0
-        if version < self._oldest_version:
-            raise BrokerProtocolError(
-                f"broker {self._node_id} serves Fetch up to v{version}, v{self._oldest_version} is needed"
-            )
+        oldest = _FOLLOWERS_VERSION if self.is_follower else _LEADERS_VERSION
+        if version < oldest:
+            raise BrokerProtocolError(f"broker {self._node_id} serves Fetch up to v{version}, v{oldest} is needed")
         by_id = self.by_id
         self._version = version
         if self.by_id != by_id:
@@ -211,17 +208,6 @@ class Lane:
         an answer may take that waits for nothing.
         """
         options = attrs.evolve(options, max_wait_ms=ceil(wait_s * 1000 - 0.001))
-        return self._sent(exchange, client_id, options, wait_s, now_s, timeout_s)
-
-    def _sent(
-        self,
-        exchange: int,
-        client_id: str | None,
-        options: FetchOptions,
-        wait_s: float,
-        now_s: float,
-        timeout_s: float,
-    ) -> Ask:
         plan = self._session.plan(self.asks, keep=self._keeps_session(now_s))
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
@@ -263,7 +249,7 @@ class Lane:
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
         """Have the broker give its slot to another; only while nothing is asked for, or under way."""
-        return self._sent(0, None, FetchOptions(0, 0), 0.0, now_s, timeout_s)
+        return self.ask(0, None, FetchOptions(0, 0), 0.0, now_s, timeout_s)
 
     def farewell(self) -> list[Note | Ask]:
         """Close the session at the broker, if there is one."""

@@ -15,9 +15,6 @@ __all__ = ["Lanes", "Pair"]
 
 _WORTH_PARKING: Final = 100
 """Idle partitions from which it pays to read the moving ones apart; and moving ones from which a session pays."""
-_LEADERS_VERSION: Final = 4
-_FOLLOWERS_VERSION: Final = 11
-"""Of Fetch; below, consumers are answered by leaders only (KIP-392)."""
 _UNUSED_S: Final = 30.0
 """After so long, a source that nothing is read from is left, and the slot of its session given back."""
 
@@ -26,11 +23,9 @@ class Pair:
     """The two lanes to one source."""
 
     def __init__(self, source: Source, jitter: float, *, is_follower: bool) -> None:
-        oldest = _FOLLOWERS_VERSION if is_follower else _LEADERS_VERSION
-        self.is_follower = is_follower
-        self.patient = Lane(LaneId(source, LaneKind.PATIENT), jitter, oldest_version=oldest)
+        self.patient = Lane(LaneId(source, LaneKind.PATIENT), jitter, is_follower=is_follower)
         self.quick = Lane(
-            LaneId(source, LaneKind.QUICK), jitter, oldest_version=oldest, session_from=_WORTH_PARKING
+            LaneId(source, LaneKind.QUICK), jitter, is_follower=is_follower, session_from=_WORTH_PARKING
         )
         self.parks = Parks()
 

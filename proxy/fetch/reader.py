@@ -243,7 +243,7 @@ class Reader:
             if lane is not home and lane.by_id != home.by_id:
                 raise BrokerProtocolError(f"broker {lane.id.source.node_id} names topics in another way")
         except BrokerProtocolError as unfit:
-            if not self._is_follower(lane):
+            if not lane.is_follower:
                 raise
             yield CloseLane(lane.id, str(unfit), is_fault=False)
             yield from self._lost(lane, now_s)
@@ -251,9 +251,6 @@ class Reader:
         exchange = self._exchange
         if exchange is not None and isinstance(self._stage, Connecting) and home.is_open:
             yield from self._begin(exchange, now_s)
-
-    def _is_follower(self, lane: Lane) -> bool:
-        return lane.id.source.node_id != self._node_id
 
     def _leave_unused(self, now_s: float) -> Iterator[Command]:
         for lane in list(self._lanes.unused(now_s)):
@@ -336,7 +333,7 @@ class Reader:
         outcome, response = landed.outcome, landed.response
         asking = self._exchange if isinstance(self._stage, Asking) else None
         if isinstance(outcome, Refused):
-            if self._is_follower(lane) and outcome.why is Refusal.ERROR:
+            if lane.is_follower and outcome.why is Refusal.ERROR:
                 yield from self._leave_follower(lane, now_s)
             elif asking is not None:
                 yield from self._refused(asking, outcome, now_s)
@@ -359,7 +356,7 @@ class Reader:
             pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints |= {each.node_id: each for each in response.endpoints}
-        taken = self._tables.take_in(pair, lane, landed, asking, self._topology, now_s)
+        taken = self._tables.take_in(lane, landed, asking, self._topology, now_s)
         yield from taken.notes
         if taken.stale:
             yield Learn(frozenset(taken.stale))
@@ -385,7 +382,7 @@ class Reader:
         was_open = lane.is_open
         lane.lost()
         self._lanes.held.drop()
-        if self._is_follower(lane):
+        if lane.is_follower:
             yield from self._leave_follower(lane, now_s)
             return
         exchange = self._exchange
@@ -455,8 +452,7 @@ class Reader:
     def _find_homes(self, now_s: float) -> Iterator[Command]:
         assert self._exchange is not None
         asks, rack, topology = self._tables.wanted.asks, self._exchange.rack, self._topology
-        follows = bool(self._exchange.request.options.rack_id)
-        looks_back_at = self._routes.home if follows or not rack else self._routes.rackless
+        looks_back_at = self._routes.home if self._tables.follows or not rack else self._routes.rackless
 
         def source_of(key: Key) -> Source:
             if key in self._tables.wanted.checked:

@@ -11,7 +11,7 @@ from proxy.fetch.commands import Note
 from proxy.fetch.converting import Job, Policy
 from proxy.fetch.exchange import Exchange, erroneous
 from proxy.fetch.lane import Landed, Lane
-from proxy.fetch.lanes import Lanes, Pair
+from proxy.fetch.lanes import Lanes
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.routes import Routes
 from proxy.fetch.seen import Seen
@@ -58,7 +58,9 @@ class Tables:
         self._told_under: dict[Key, int] = {}
         """The leader epoch in which the offsets were told that the sheet has."""
         self._client_id: str | None = None
-        self._follows = self._tells_epochs = False
+        self._tells_epochs = False
+        self.follows = False
+        """Whether the client goes by itself to the replica that a leader prefers: it has told its rack (v11+)."""
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
         """Of no use before the first ``update``."""
@@ -67,10 +69,10 @@ class Tables:
         """Take in a fetch; returns whether it is of another kind than the last, so that nothing can be kept."""
         layout = request_layout(request.version)
         self._client_id = request.header.client_id
-        self._follows = bool(request.options.rack_id)
+        self.follows = bool(request.options.rack_id)
         self._tells_epochs = tells_epochs(request)
         readable = self._policy.switch_for(request.version)
-        asker = Asker(self._node_id, self._lanes.home.patient.by_id, self._follows, readable)
+        asker = Asker(self._node_id, self._lanes.home.patient.by_id, self.follows, readable)
         change = self.wanted.update(layout, request.sections, topology, asker)
         for key in change.touched:
             self._look_back(key)
@@ -96,7 +98,7 @@ class Tables:
                 self.wanted.check(key, epoch)
 
     def take_in(
-        self, pair: Pair, lane: Lane, landed: Landed, asking: Exchange | None, topology: Topology, now_s: float
+        self, lane: Lane, landed: Landed, asking: Exchange | None, topology: Topology, now_s: float
     ) -> TakenIn:
         """Take over what an answer tells.
 
@@ -115,21 +117,21 @@ class Tables:
                 is_news = is_current and _is_news(reply)
                 if is_current and reply.error in STALE_TOPOLOGY:
                     taken.stale.add(named)
-                is_outdated = pair.is_follower and ask.epoch != wanted.epoch
+                is_outdated = lane.is_follower and ask.epoch != wanted.epoch
                 if not (reply.error or is_outdated):
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
                     # Followers hear of the high watermark after their leader, so theirs may be within an epoch; and
                     # of an election, so that they may tell of records that are cut off.
-                    may_fall = not pair.is_follower and (is_news or key in lane.asks)
+                    may_fall = not lane.is_follower and (is_news or key in lane.asks)
                     self._learn(named, key, ask, reply, may_fall=may_fall)
                 if not is_news:
                     continue
                 if len(reply.records) and not reply.error:
-                    self._bring(pair, named, key, ask, reply, now_s)
-                elif pair.is_follower:
+                    self._bring(lane, named, key, ask, reply, now_s)
+                elif lane.is_follower:
                     self._routes.failed(key, now_s)
                     self._stray(key, taken)
-                elif reply.preferred_read_replica != UNKNOWN and not self._follows:
+                elif reply.preferred_read_replica != UNKNOWN and not self.follows:
                     if not self._routes.prefer(key, reply.preferred_read_replica, topology, now_s):
                         taken.stale.add(named)
                     self._stray(key, taken)
@@ -139,7 +141,7 @@ class Tables:
                         taken.has_strays = True
                     elif asking is not None:
                         asking.add(named, self._leaders_word(asking, named, key, ask, reply, topology, taken))
-        if self.wanted.checked and not pair.is_follower:
+        if self.wanted.checked and not lane.is_follower:
             looked_back = self._looked_back(landed)
             self._lanes.changed(looked_back)
             taken.has_strays |= bool(looked_back)
@@ -150,8 +152,8 @@ class Tables:
         self._told_under[key] = max(ask.epoch, told_under)
         self.sheet.learn(topic, reply, may_fall=may_fall or ask.epoch > told_under)
 
-    def _bring(self, pair: Pair, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
-        if pair.is_follower:
+    def _bring(self, lane: Lane, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
+        if lane.is_follower:
             self._routes.works(key)
             told = self.sheet.high_watermark(topic, key.partition)
             if told > reply.high_watermark:  # as the client has been told
