@@ -299,7 +299,6 @@ class Proxy:
         except OSError:
             return  # it has gone already
         if not self._admission.enters(peer):
-            stream.socket.close()
             return
         try:
             client = await self._accepted(stream, peer)
@@ -402,8 +401,6 @@ class Proxy:
     async def _reached(self, node_id: BrokerId) -> BrokerConnection:
         """A bare connection to this broker."""
         address = self._topology.address_of(node_id)
-        if address is None:
-            raise BrokerUnavailable(f"broker {node_id} has no known address")
         timeout_s = self._config.upstream.connect_timeout_s
         budget = self._services.budget
         return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=self._access)

@@ -509,8 +509,6 @@ class ClientConnection:
             return ready
         node_id = self._node_of(link)
         address = self._services.topology.address_of(node_id)
-        if address is None:
-            raise BrokerUnavailable(f"broker {node_id} has no known address")
         timeout_s, budget = self._services.connect_timeout_s, self._services.budget
         access = self._access
         if link is PASS:
@@ -572,12 +570,9 @@ class ClientConnection:
 
     async def _close_elsewhere(self, command: Send) -> None:
         """Send the last fetches of sessions on a connection of their own, and wait for an answer."""
-        node_id = self._node_of(command.link)
-        address = self._services.topology.address_of(node_id)
-        if address is None:
-            return
+        node_id, access = self._node_of(command.link), self._access
         try:
-            access = self._access
+            address = self._services.topology.address_of(node_id)
             with await connect(address, connect_timeout_s=_FAREWELL_S, access=access) as frames:
                 await frames.send(command.pieces)
                 await frames.receive()

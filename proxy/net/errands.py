@@ -32,7 +32,7 @@ class Errands:
     def __init__(
         self,
         node_id: BrokerId,
-        address_of: Callable[[BrokerId], Address | None],
+        address_of: Callable[[BrokerId], Address],
         connect_timeout_s: float,
         log: Log,
         access: Access = OPEN,
@@ -87,10 +87,8 @@ class Errands:
             self._group = group
         return connection
 
-    async def _connected(self, address: Address | None) -> BrokerConnection:
+    async def _connected(self, address: Address) -> BrokerConnection:
         """The connection that is kept, from here on."""
-        if address is None:
-            raise BrokerUnavailable(f"broker {self._node_id} has no known address")
         self.close()
         self._connection = await open_broker(
             address, client_id=_CLIENT_ID, connect_timeout_s=self._connect_timeout_s, access=self.access

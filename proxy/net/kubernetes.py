@@ -8,12 +8,13 @@ import http.client
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 from proxy.config.rack import ZONE_LABEL, NotTold, zone_of_node
+from proxy.net.https import answer_to
 
 __all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "zone_of_this_node"]
 
@@ -48,7 +49,9 @@ def zone_of_this_node(
     )
     request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        return zone_of_node(_body(request, tls, timeout_s), label), node
+        # Not through a proxy: that of the environment is for what is outside of the cluster.
+        body = answer_to(request, tls, timeout_s, most_bytes=_MOST_BYTES, through_proxy=False)
+        return zone_of_node(body, label), node
     except HTTPError as refused:
         refused.close()
         raise NotTold(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
@@ -71,23 +74,6 @@ def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     if not token.isprintable() or not token:
         raise NotTold(f"{account / 'token'} holds no token", f"mount it anew, or {_OR_GIVE}")
     return token, tls
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """A token goes nowhere but to the API."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _body(request: Request, tls: ssl.SSLContext, timeout_s: float) -> bytes:
-    # Without proxies: that of the environment is for what is outside of the cluster.
-    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls), _NoRedirects)
-    with opener.open(request, timeout=timeout_s) as answer:
-        body: bytes = answer.read(_MOST_BYTES + 1)
-    if len(body) > _MOST_BYTES:
-        raise ValueError(f"what the API answers has more than {_MOST_BYTES} bytes")
-    return body
 
 
 def _remedy(code: int) -> str:

@@ -60,11 +60,10 @@ class Tell:
         """*peer*: its address, with the port if there is one."""
         self._counts[f"limit_{limit.replace('-', '_')}"] += 1
         tell = self._log.info if limit == _IDLE else self._log.warning
-        host = peer.rpartition(":")[0]
         tell(
             "limit-reached",
             every_s=_LOG_EVERY_S,
-            per=(limit, host),
+            per=(limit, _host(peer)),
             limit=limit,
             client=peer or None,
             reason=why,

@@ -1,13 +1,7 @@
 """Tokens for OAUTHBEARER: from a file that somebody keeps fresh, or asked for by client credentials (RFC 6749)."""
 
-import base64
-import http.client
-import json
 import ssl
-from typing import Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote_plus, urlencode
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from typing import Final
 
 import attrs
 import trio
@@ -20,14 +14,10 @@ from proxy.sasl.logins import BearerLogin, Login
 
 __all__ = ["TokenFile", "TokenGrants"]
 
-_TIMEOUT_S: Final = 5.0
-"""For each step of the conversation; within the time that a connection may take."""
-_MOST_BYTES: Final = 1024**2
 _FRESH: Final = 0.8
 """The share of its life for which a token is used: as sasl.login.refresh.window.factor, and before it is time to
 renew a login, so that each renewal gets a new one."""
-_UNTOLD_S: Final = 300.0
-"""The life of a token whose server does not tell it."""
+_URL: Final = "upstream-sasl-token-url"
 
 
 @attrs.frozen
@@ -81,12 +71,15 @@ class TokenGrants:
             return BearerLogin(self._token)
 
     async def _refresh(self) -> None:
+        from proxy.net.grants import granted  # megabytes, which few need
+
         asked_at_s = trio.current_time()
         client, tls = self._client.value, self._tls.value
         try:
-            token, life_s = await trio.to_thread.run_sync(
-                _granted, self._url, client, self._scope, tls, abandon_on_cancel=True
+            told, life_s = await trio.to_thread.run_sync(
+                granted, _URL, self._url, client.name, client.password, self._scope, tls, abandon_on_cancel=True
             )
+            token = _checked(told, _URL)
         except BrokerUnavailable as wrong:
             if trio.current_time() >= self._expires_at_s:
                 raise
@@ -98,51 +91,7 @@ class TokenGrants:
         self._expires_at_s = asked_at_s + life_s
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """A secret goes nowhere but to the server."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _granted(url: str, client: Client, scope: str | None, tls: ssl.SSLContext) -> tuple[str, float]:
-    """A token, and how long it lives, in seconds. Blocking."""
-    form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
-    pair = f"{quote_plus(client.name)}:{quote_plus(client.password)}".encode()
-    request = Request(url, urlencode(form).encode(), {"Accept": "application/json"})  # noqa: S310  # checked before
-    request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
-    where = "upstream-sasl-token-url"
-    try:
-        with build_opener(HTTPSHandler(context=tls), _NoRedirects).open(request, timeout=_TIMEOUT_S) as answer:
-            body = answer.read(_MOST_BYTES)
-    except HTTPError as refused:
-        with refused:
-            why = _error(refused.read(_MOST_BYTES))
-        remedy = "see upstream-sasl-client-id-file and upstream-sasl-client-secret-file, and upstream-sasl-scope"
-        raise BrokerUnavailable(f"{where} answers {refused.code}{why}: {remedy}") from None
-    except URLError as unreached:
-        trust = isinstance(unreached.reason, ssl.SSLCertVerificationError)
-        remedy = "name its authority by upstream-sasl-token-ca" if trust else "is it right, and reached from here?"
-        raise BrokerUnavailable(f"{where} was not reached ({unreached.reason}): {remedy}") from None
-    except (OSError, http.client.HTTPException) as broken:
-        raise BrokerUnavailable(f"{where} broke off: {type(broken).__name__}") from None
-    try:
-        told = json.loads(body)
-        token, life_s = told["access_token"], float(told.get("expires_in", _UNTOLD_S))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise BrokerUnavailable(f"{where} answers something else than a token") from None
-    return _checked(token, where), life_s
-
-
 def _checked(token: object, where: str) -> str:
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
         raise BrokerUnavailable(f"{where} holds no token")
     return token
-
-
-def _error(body: bytes) -> str:
-    """The code that RFC 6749 has for what is wrong."""
-    try:
-        return f" ({str(json.loads(body)['error'])[:60]})"
-    except (ValueError, LookupError, TypeError):
-        return ""

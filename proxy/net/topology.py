@@ -92,9 +92,12 @@ class TopologyService:
         """A broker's answer told this address."""
         self.addresses[BrokerId(node_id)] = Address(host, port)
 
-    def address_of(self, node_id: BrokerId) -> Address | None:
-        """Where a broker is, or was last."""
-        return self.addresses.get(node_id)
+    def address_of(self, node_id: BrokerId) -> Address:
+        """Where a broker is, or was last. Raises: BrokerUnavailable: nobody has told."""
+        try:
+            return self.addresses[node_id]
+        except KeyError:
+            raise BrokerUnavailable(f"broker {node_id} has no known address") from None
 
     def is_reachable(self) -> bool:
         """Whether a broker has answered when one was asked last; if that is seconds ago, one is asked again."""

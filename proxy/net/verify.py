@@ -38,7 +38,7 @@ class Verifier:
         self,
         node_id: BrokerId,
         rate: float,
-        address_of: Callable[[BrokerId], Address | None],
+        address_of: Callable[[BrokerId], Address],
         counts: Counter[str],
         log: Log,
         access: Access = OPEN,
@@ -95,8 +95,6 @@ class Verifier:
 
     async def _asked(self, sampled: Sequence[Sample], *, committed: bool) -> tuple[int, FetchResponse]:
         address = self._address_of(self._node_id)
-        if address is None:
-            raise BrokerUnavailable(f"broker {self._node_id} has no known address")
         async with dial(
             address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S, access=self.access
         ) as connection:

@@ -91,20 +91,23 @@ class ClientRelay:
         self._node_id = node_id
         self._reading = reading
         self._sasl = sasl
-        self._new_reader = partial(Reader, node_id, place, jitter, reading)
-        self._reader = self._new_reader()
+        self._jitter = jitter
+        self._place = place
+        self._read_by(reading)
         self._reads = False
         """Whether the reader has been given a fetch."""
         self._draining = False
-        self._way_out = WayOut(node_id, reading.sessions)
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
-        self._place = place
-        self._jitter = jitter
         self._is_identified = False
         self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
         self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
         """The one that the reader answers."""
+
+    def _read_by(self, reading: Reading) -> None:
+        self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
+        self._reader = self._new_reader()
+        self._way_out = WayOut(self._node_id, reading.sessions)
 
     @property
     def takes_requests(self) -> bool:
@@ -268,10 +271,7 @@ class ClientRelay:
         elif not self._is_identified:
             if self._reads:
                 raise ClientProtocolError("it has fetched before it logged in")
-            reading = self._reading.of(told.principal)
-            self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
-            self._reader = self._new_reader()
-            self._way_out = WayOut(self._node_id, reading.sessions)
+            self._read_by(self._reading.of(told.principal))
         self._is_identified = True
 
     def _lane_answer(self, link: LaneId, frame: memoryview, now_s: float) -> Iterator[Command]:
