@@ -91,5 +91,7 @@ class Counts:
     aborted_batches: int = 0
     """Left out, of aborted transactions."""
     aborted_records: int = 0
+    cpu_us: int = 0
+    """Of the threads that it took, as whoever runs it measures that."""
     recompressions: int = 0
     """Entries that were decompressed and compressed again."""

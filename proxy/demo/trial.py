@@ -19,6 +19,7 @@ from proxy.demo.processes import DemoFailed, free_ports, reader, serves
 from proxy.errors import ErrorCode
 from proxy.net.app import Proxy
 from proxy.net.logs import Log
+from proxy.net.observers import Who
 from proxy.net.rack import find_rack
 from proxy.relay.traffic import Traffic
 from proxy.trace import FetchRecord, Record
@@ -105,7 +106,7 @@ class _Bill:
 
     cost: Cost = attrs.field(factory=Cost)
 
-    def observe(self, record: Record) -> None:
+    def observe(self, _: Who, record: Record, /) -> None:
         if isinstance(record, FetchRecord):
             so_far = self.cost
             self.cost = Cost(
@@ -114,6 +115,9 @@ class _Bill:
                 so_far.to_brokers + record.request_bytes,
                 so_far.from_brokers + record.response_bytes,
             )
+
+    def left(self, _: Who, /) -> None:
+        """Its fetches are on the bill."""
 
 
 @asynccontextmanager
@@ -132,7 +136,7 @@ async def _sidefetch(config: Config, bill: _Bill, rack: str | None) -> AsyncIter
     )
     said = io.StringIO()
     ours = attrs.evolve(config, downstream=downstream, log=LogConfig(), grace_s=1.0)
-    proxy = Proxy(ours, Log(ours.log.format, ours.log.level, said), bill.observe, rack=rack)
+    proxy = Proxy(ours, Log(ours.log.format, ours.log.level, said), [bill], rack=rack)
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)
         with trio.move_on_after(_START_S):

@@ -243,7 +243,11 @@ class ClientSessions:
         return session_id
 
     def _evicted(self, held: Held[ClientSession]) -> None:
-        self._note(held.id, held.session, "evicted")
+        self._note(held.id, held.session, "evicted", held)
 
-    def _note(self, session_id: int, session: ClientSession, event: SessionEvent) -> None:
-        self._records.append(SessionRecord(session.node_id, session_id, event, len(session), "client"))
+    def _note(
+        self, session_id: int, session: ClientSession, event: SessionEvent, held: Held[ClientSession] | None = None
+    ) -> None:
+        times = (None, None) if held is None else (held.created_s, held.used_s)
+        record = SessionRecord(session.node_id, session_id, event, len(session), "client", "", "", *times)
+        self._records.append(record)

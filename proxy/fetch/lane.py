@@ -51,6 +51,7 @@ _LATE_S: Final = 2.0
 class _Flight:
     """A fetch that the broker has not answered."""
 
+    lane: LaneId
     plan: Plan
     version: int
     correlation_id: int
@@ -96,6 +97,7 @@ class Lane:
         self._correlation_id = 0
         self._muted_until_s = 0.0
         self._brought_before = False
+        self._session_made_s: float | None = None
         self.asks: dict[Key, KeyAsk] = {}
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.waits = self.is_parked = False
@@ -212,7 +214,7 @@ class Lane:
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
         late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
-        self._flight = _Flight(plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
+        self._flight = _Flight(self.id, plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
         self.sent_s, self.asked_in, self._answering_in = now_s, exchange, None
         return ask
 
@@ -243,8 +245,8 @@ class Lane:
         asked = ChainMap(dict(flight.plan.asks), self._session.listed)
         outcome = self._session.receive(flight.plan, reply)
         self._learn_of_slots(flight.plan, response, outcome, now_s)
-        record = _fetch_record(self._node_id, flight, response, len(keys), len(frame), route, name_of)
-        notes = (Note(record), *_session_notes(self._node_id, flight.plan, outcome))
+        record = _fetch_record(flight, response, len(keys), len(frame), now_s, route, name_of)
+        notes = (Note(record), *self._session_notes(flight, outcome, now_s))
         return Landed(response, outcome, notes, asked)
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
@@ -258,7 +260,7 @@ class Lane:
         if plan is None:
             return []
         ask = self._framed(plan, None, FetchOptions(0, 0))
-        return [Note(SessionRecord(self._node_id, plan.session_id, "closed", size)), ask]
+        return [self._session_note(plan.session_id, "closed", size, "the client has gone"), ask]
 
     def _keeps_session(self, now_s: float) -> bool:
         return (
@@ -283,6 +285,25 @@ class Lane:
         if crowded:
             self._sessionless_until_s = now_s + self._back_off_s
 
+    def _session_notes(self, flight: _Flight, outcome: Brought | Refused, now_s: float) -> Iterator[Note]:
+        plan = flight.plan
+        match outcome:
+            case Brought(session_id) if plan.epoch == INITIAL_EPOCH and session_id == NO_SESSION:
+                yield self._session_note(session_id, "refused", plan.size, "the broker has granted none")
+            case Brought(session_id) if plan.epoch == INITIAL_EPOCH:
+                self._session_made_s = now_s
+                yield self._session_note(session_id, "created", plan.size)
+            case Refused(why) if plan.session_id != NO_SESSION:
+                event: SessionEvent = "evicted" if why is Refusal.EVICTED else "reset"
+                yield self._session_note(plan.session_id, event, plan.size, why.value)
+            case _:
+                pass
+
+    def _session_note(self, session_id: int, event: SessionEvent, size: int, reason: str = "") -> Note:
+        made_s, used_s = (self._session_made_s, self.sent_s) if session_id else (None, None)
+        name = _name_of(self.id)
+        return Note(SessionRecord(self._node_id, session_id, event, size, "upstream", name, reason, made_s, used_s))
+
     def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
@@ -291,21 +312,24 @@ class Lane:
 
 
 def _fetch_record(
-    node_id: int,
     flight: _Flight,
     response: FetchResponse,
     answered: int,
     size: int,
+    now_s: float,
     route: RouteKind,
     name_of: Callable[[Topic], str],
 ) -> FetchRecord:
-    plan = flight.plan
+    (source, kind), plan = flight.lane, flight.plan
     read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
     return FetchRecord(
-        node=node_id,
+        node=source.node_id,
+        lane="rackless" if source.is_rackless else kind.value,
+        lane_id=_name_of(flight.lane),
         version=flight.version,
         kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
         session_id=response.session_id,
+        epoch=plan.epoch,
         size=plan.size,
         named=len(plan.asks),
         forgotten=len(plan.forgotten),
@@ -314,18 +338,14 @@ def _fetch_record(
         response_bytes=_SIZE_BYTES + size,
         record_bytes=response.record_bytes,
         error=response.error,
+        throttle_ms=response.throttle_ms,
         route=route,
         topics=tuple((name_of(topic), record_bytes) for topic, record_bytes in read if record_bytes),
+        sent_s=flight.sent_s,
+        answered_s=now_s,
     )
 
 
-def _session_notes(node_id: int, plan: Plan, outcome: Brought | Refused) -> Iterator[Note]:
-    match outcome:
-        case Brought(session_id) if plan.epoch == INITIAL_EPOCH:
-            event: SessionEvent = "created" if session_id else "refused"
-            yield Note(SessionRecord(node_id, session_id, event, plan.size))
-        case Refused(why) if plan.session_id != NO_SESSION:
-            event = "evicted" if why is Refusal.EVICTED else "reset"
-            yield Note(SessionRecord(node_id, plan.session_id, event, plan.size))
-        case _:
-            pass
+def _name_of(lane: LaneId) -> str:
+    (node_id, is_rackless), kind = lane
+    return f"{node_id}-{'rackless-' if is_rackless else ''}{kind.value}"

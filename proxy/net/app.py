@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -38,6 +38,7 @@ from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.observers import Observer, Observers
 from proxy.net.principals import Principals
 from proxy.net.probes import Probes, State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
@@ -49,15 +50,12 @@ from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
-from proxy.trace import Record
 from proxy.wire import api_versions
 from proxy.wire.addresses import Place
 from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
-__all__ = ["Observe", "Proxy", "serve"]
-
-Observe = Callable[[Record], None]
+__all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
 _UNNAMED: Final = -1000
@@ -66,15 +64,10 @@ _HANDSHAKE_S: Final = 10.0
 """For a client's TLS: as long as Kafka's own clients wait for a connection."""
 
 
-def _ignore(_: Record) -> None:
-    """Nobody observes."""
-
-
 async def serve(
     config: Config,
     reread: Reread,
     *,
-    observe: Observe = _ignore,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve clients until SIGTERM or SIGINT; the first one drains, a second one ends at once.
@@ -87,7 +80,7 @@ async def serve(
     found = await find_rack(config.routing, os.environ)
     tell_rack(found, log)
     allow_open_files(config.limits, log)
-    proxy = Proxy(config, log, observe, rack=found.rack)
+    proxy = Proxy(config, log, rack=found.rack)
     proxy.garbage.settle()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
@@ -167,8 +160,13 @@ class _AskedForVersions:
 class Proxy:
     """One proxy in front of one cluster."""
 
-    def __init__(self, config: Config, log: Log, observe: Observe = _ignore, *, rack: str | None = None) -> None:
-        """Raises: ConfigError: a file that settings name is not what it should be."""
+    def __init__(
+        self, config: Config, log: Log, observers: Sequence[Observer] = (), *, rack: str | None = None
+    ) -> None:
+        """*observers*: beside those that settings ask for.
+
+        Raises: ConfigError: a file that settings name is not what it should be.
+        """
         self._config = config
         self._log = log
         self._access = access_of(config.upstream_security, log)
@@ -216,7 +214,7 @@ class Proxy:
                 sessions=self.client_sessions,
             ),
             Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
-            observe,
+            Observers(*observers),
             log,
             self.live,
             self.counts,

@@ -30,6 +30,7 @@ from proxy.net.limits import Look, Tell
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import RESERVE_BYTES, Budget
+from proxy.net.observers import Observers, Who
 from proxy.net.principals import Principals
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.standing import Standing
@@ -93,7 +94,7 @@ class Services:
     connect_timeout_s: float
     reading: Reading
     budget: Budget
-    observe: Callable[[Record], None]
+    observers: Observers
     log: Log
     live: Live
     counts: Counter[str]
@@ -160,6 +161,7 @@ class ClientConnection:
             services.access,
         )
         self._topology = services.topology
+        self._who = Who(node_id, client.peer, services.topology.topology)
         self._access = services.access
         self._login: Login | None = None
         """What the client has said to the broker, if it may be said again."""
@@ -200,6 +202,7 @@ class ClientConnection:
             if self._entered is not None and self._services.principals is not None:
                 self._services.principals.leave(self._entered)
             self._let_go()
+            self._services.observers.left(self._who)
         if self._over is not None:
             raise self._over
 
@@ -376,7 +379,8 @@ class ClientConnection:
         return self._login
 
     def _observe(self, record: Record) -> None:
-        self._services.observe(record)
+        self._who.topology = self._topology.topology
+        self._services.observers.observe(self._who, record)
         if isinstance(record, FetchRecord):
             self._count(record)
         if isinstance(record, DamageRecord):
@@ -406,7 +410,12 @@ class ClientConnection:
         assert isinstance(chunks, Conversion)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(
-            chunks.magic, counts.messages, counts.source_bytes, counts.out_bytes, counts.padding_bytes
+            chunks.magic,
+            counts.messages,
+            counts.source_bytes,
+            counts.out_bytes,
+            counts.padding_bytes,
+            counts.cpu_us,
         )
         told["converted_records"] += record.records
         told["converted_bytes"] += record.in_bytes

@@ -30,6 +30,7 @@ from proxy.net.client import ClientConnection, Services
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
+from proxy.net.observers import Observers
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.relay.traffic import Traffic
@@ -76,7 +77,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[Connection]:
     topology.saw(1, broker.host, broker.behind_tap_port)
     budget = Budget(config.upstream.memory_bytes, log)
     services = Services(
-        topology, 5, Reading(0, 1 << 20, 5), budget, _ignore, log, Live(config, log), Counter(), 0, Traffic()
+        topology, 5, Reading(0, 1 << 20, 5), budget, Observers(), log, Live(config, log), Counter(), 0, Traffic()
     )
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -92,10 +93,6 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[Connection]:
         async with connect(f"127.0.0.1:{listener.socket.getsockname()[1]}") as client:
             yield client
         nursery.cancel_scope.cancel()
-
-
-def _ignore(_: object) -> None:
-    pass
 
 
 def _place(node_id: int, host: str, port: int) -> tuple[str, int]:  # noqa: ARG001

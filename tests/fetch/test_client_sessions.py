@@ -547,7 +547,7 @@ def test_what_becomes_of_sessions_is_traced() -> None:
         SessionRecord(1, NO_SESSION, "refused", 1, "client"),
         SessionRecord(1, first, "closed", 2, "client"),
         SessionRecord(1, second, "created", 1, "client"),
-        SessionRecord(1, second, "evicted", 1, "client"),
+        SessionRecord(1, second, "evicted", 1, "client", created_s=0.0, used_s=0.0),
         SessionRecord(1, second + 1, "created", 1, "client"),
     ]
     assert desk.sessions.take_records() == []
@@ -564,7 +564,7 @@ def test_what_becomes_of_sessions_is_traced_once_however_many_principals_there_a
     desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0), now_s=EVICTION_S + 1))
 
     assert bob.take_records() == [
-        SessionRecord(1, session_id, "evicted", 1, "client"),
+        SessionRecord(1, session_id, "evicted", 1, "client", created_s=0.0, used_s=0.0),
         SessionRecord(1, session_id + 1, "created", 1, "client"),
     ]
     assert [each.take_records() for each in (everybody, alice, bob)] == [[], [], []]

@@ -13,6 +13,7 @@ from proxy.demo.client import Connection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.net.app import Proxy
 from proxy.net.logs import Log
+from proxy.net.observers import Who
 from proxy.trace import FetchRecord, Record
 from tests.ports import free_port_range
 
@@ -72,6 +73,19 @@ class Proxied:
                 await trio.sleep(0.01)
 
 
+class _Kept:
+    """All that a proxy tells of its work."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def observe(self, _: Who, record: Record, /) -> None:
+        self.records.append(record)
+
+    def left(self, who: Who, /) -> None:
+        """What it did is kept."""
+
+
 @asynccontextmanager
 async def running(
     cluster: EmbeddedCluster, config: Config | None = None, *, patience_s: float = 10.0, rack: str | None = None
@@ -80,9 +94,9 @@ async def running(
     config = config or configured(cluster.bootstrap)
     config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, patience_s=patience_s))
     stream = io.StringIO()
-    records: list[Record] = []
-    proxy = Proxy(config, Log(LogConfig().format, "debug", stream), records.append, rack=rack)
-    it = Proxied(cluster, config, proxy, stream, records)
+    kept = _Kept()
+    proxy = Proxy(config, Log(LogConfig().format, "debug", stream), [kept], rack=rack)
+    it = Proxied(cluster, config, proxy, stream, kept.records)
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)
         await it.listening(min(cluster.state.alive))
