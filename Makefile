@@ -59,7 +59,7 @@ fuzz: install
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
   --no-emit-index-url --quiet
 lock:
-	$(COMPILE) pyproject.toml --extra demo --group build --group test --output-file deploy/requirements.lock
+	$(COMPILE) pyproject.toml --extra demo --extra grpc --extra top --group build --group test --output-file deploy/requirements.lock
 	printf 'kafka-python==1.4.7\nlz4\npython-snappy\nsix\nxxhash\n' | \
 	  $(COMPILE) - --output-file tests/clients/locks/kafka-python-1.4.7.lock
 	echo confluent-kafka==0.11.6 | $(COMPILE) - --no-deps --output-file tests/clients/locks/librdkafka-0.11.6.lock
