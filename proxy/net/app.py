@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -208,6 +209,7 @@ class Proxy:
         if config.admin.listen is not None:
             self._telemetry = Telemetry(rack, self._sources(budget), log)
             observers = (self._telemetry, *observers)
+        told = Observers(*observers)
         self._services = Services(
             self._topology,
             upstream.connect_timeout_s,
@@ -220,9 +222,11 @@ class Proxy:
                 Selector(config.routing.replica_selector),
                 upstream.metadata_max_age_s,
                 sessions=self.client_sessions,
+                cpu_s=time.thread_time,
+                tells_exchanges=told.wants_exchanges,
             ),
             budget,
-            Observers(*observers),
+            told,
             log,
             self.live,
             self.counts,
