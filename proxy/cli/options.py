@@ -25,6 +25,7 @@ _TITLES: Final = {
     "conversion": "records that clients cannot read",
     "log": "logs",
     "health": "probes",
+    "telemetry": "traces",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -53,6 +54,7 @@ _METAVARS: Final = {
     "log-level": "LEVEL",
     "health-listen": "HOST:PORT",
     "ready-requires-broker": "SWITCH",
+    "traces": "WHETHER",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",

@@ -8,12 +8,12 @@ import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from proxy.config import Config, ConversionConfig
+from proxy.config import Config, ConversionConfig, TelemetryConfig
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import (
     BrokerProtocolError,
@@ -50,14 +50,20 @@ from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
+from proxy.telemetry.exporting import trace_exporters
 from proxy.wire import api_versions
 from proxy.wire.addresses import Place
 from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
+if TYPE_CHECKING:
+    from proxy.net.traces import Traces
+
 __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
+_EXPORT_S: Final = 3.0
+"""For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
 _UNNAMED: Final = -1000
 """From here down: no broker has such a node id, and no field of the protocol."""
 _HANDSHAKE_S: Final = 10.0
@@ -127,6 +133,16 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
+def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
+    """The observer that exports spans, if anybody wants them: the SDK is loaded for them only."""
+    exporters = trace_exporters(config.traces, os.environ)
+    if not exporters:
+        return None
+    from proxy.net.traces import traces_of
+
+    return traces_of(exporters, log, counts, rack)
+
+
 def _whose_logins(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
@@ -189,6 +205,7 @@ class Proxy:
         self._is_listening = False
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self._traces = _traces(config.telemetry, log, self.counts, rack)
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
@@ -214,7 +231,7 @@ class Proxy:
                 sessions=self.client_sessions,
             ),
             Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
-            Observers(*observers),
+            Observers(*observers, *([self._traces] if self._traces is not None else ())),
             log,
             self.live,
             self.counts,
@@ -234,6 +251,13 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
+        try:
+            await self._serve_until_stopped(task_status)
+        finally:
+            if self._traces is not None:
+                await self._traces.close(_EXPORT_S)
+
+    async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(Probes(self._config.health, self._state, self._log).run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)

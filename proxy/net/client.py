@@ -330,6 +330,7 @@ class ClientConnection:
             case Leave(farewell):
                 self._leave(farewell)
             case Delivered(request, pieces, topology):
+                services.observers.delivered(self._who, pieces)
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
             case Errand():
@@ -408,6 +409,7 @@ class ClientConnection:
 
     def _observe_conversion(self, chunks: Chunks) -> None:
         assert isinstance(chunks, Conversion)
+        self._services.observers.delivered(self._who, (chunks.source,), chunks.offset)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(
             chunks.magic,

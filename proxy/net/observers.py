@@ -1,9 +1,9 @@
 """Who is told what Sidefetch does: the ledger, the metrics, the traces, the status page."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 import trio
@@ -11,7 +11,7 @@ import trio
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
 
-__all__ = ["Observer", "Observers", "Who", "at_us"]
+__all__ = ["Observer", "Observers", "RecordsObserver", "Who", "at_us"]
 
 _NUMBERS: Iterator[int] = count(1)
 
@@ -40,15 +40,31 @@ class Observer(Protocol):
         """The connection has ended; nothing more is told of it."""
 
 
+@runtime_checkable
+class RecordsObserver(Protocol):
+    """Is shown records, too, as they leave: to look at within the call, for they are sent on, not copied."""
+
+    def delivered(self, who: Who, pieces: Iterable[object], offset: int, /) -> None:
+        """*pieces* of an answer: those that are views are records, as brokers keep them.
+
+        What comes before *offset* the client does not get.
+        """
+
+
 class Observers:
     """Tells each of them, in turn."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+        self._readers = [each for each in observers if isinstance(each, RecordsObserver)]
 
     def observe(self, who: Who, record: Record) -> None:
         for each in self._observers:
             each.observe(who, record)
+
+    def delivered(self, who: Who, pieces: Iterable[object], offset: int = 0) -> None:
+        for each in self._readers:
+            each.delivered(who, pieces, offset)
 
     def left(self, who: Who) -> None:
         for each in self._observers:
