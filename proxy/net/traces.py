@@ -117,6 +117,11 @@ class Traces:
         self._provider = provider
         self._tracer = provider.get_tracer(_SCOPE)
 
+    @property
+    def connections(self) -> int:
+        """Of how many something is kept."""
+        return len(self._clients)
+
     # --------------------------------------------------------------------------------------------- what is told
 
     def observe(self, who: Who, record: Record, /) -> None:
