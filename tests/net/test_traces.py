@@ -1,6 +1,9 @@
 """What is exported of what connections tell: by the SDK's exporters in memory, and over OTLP/HTTP."""
 
 import io
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from proxy.demo.batches import Record, encode_batch
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 from proxy.net.observers import Observers, Who
-from proxy.net.traces import Traces
+from proxy.net.traces import Traces, exporter_of
 from tests.net.proxied import ask, proxied
 from tests.telemetry.collector import collector
 from tests.telemetry.conversation import TOPOLOGY, conversion, exchange, fetch, reset
@@ -208,3 +211,27 @@ async def test_what_a_proxy_does_for_a_client_arrives_at_a_collector(monkeypatch
     assert collected.resources[0]["service.instance.id"] == "me"
     assert collected.resources[0]["k8s.pod.name"] == "orders-1"
     assert collected.spans
+
+
+async def test_grpc_that_is_not_installed_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'sidefetch\[grpc\]'.*http/protobuf"):
+        exporter_of("otlp-grpc")
+
+
+def test_who_wants_no_traces_does_not_load_the_sdk() -> None:
+    program = (
+        "import io, sys\n"
+        "from proxy.config import Address, Config, UpstreamConfig\n"
+        "from proxy.net.app import Proxy\n"
+        "from proxy.net.logs import Log\n"
+        "config = Config(UpstreamConfig((Address('kafka', 9092),)))\n"
+        "Proxy(config, Log('text', 'info', sys.stderr))\n"
+        "print(*(name for name in sys.modules if name.startswith(('opentelemetry', 'google', 'requests'))))"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == ""
