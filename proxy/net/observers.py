@@ -10,6 +10,7 @@ import trio
 
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
+from proxy.wire.frames import Piece
 
 __all__ = ["Observer", "Observers", "RecordsObserver", "Who", "at_us"]
 
@@ -34,6 +35,10 @@ class Who:
 class Observer(Protocol):
     """Is told on the way of every fetch: it must neither wait nor raise."""
 
+    @property
+    def wants_exchanges(self) -> bool:
+        """Whether it is of use to tell it exchanges, which cost more to tell than the rest."""
+
     def observe(self, who: Who, record: Record, /) -> None: ...
 
     def left(self, who: Who, /) -> None:
@@ -42,12 +47,12 @@ class Observer(Protocol):
 
 @runtime_checkable
 class RecordsObserver(Protocol):
-    """Is shown records, too, as they leave: to look at within the call, for they are sent on, not copied."""
+    """Is shown answers, too, before they leave: to look at within the call, for they are sent on, not copied."""
 
-    def delivered(self, who: Who, pieces: Iterable[object], offset: int, /) -> None:
-        """*pieces* of an answer: those that are views are records, as brokers keep them.
+    def answering(self, who: Who, pieces: Iterable[Piece], /) -> None:
+        """*pieces* of an exchange's answer: views are records as brokers keep them, chunks may be conversions.
 
-        What comes before *offset* the client does not get.
+        The records of exchanges follow in the same order.
         """
 
 
@@ -57,14 +62,15 @@ class Observers:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
         self._readers = [each for each in observers if isinstance(each, RecordsObserver)]
+        self.wants_exchanges = any(each.wants_exchanges for each in observers)
 
     def observe(self, who: Who, record: Record) -> None:
         for each in self._observers:
             each.observe(who, record)
 
-    def delivered(self, who: Who, pieces: Iterable[object], offset: int = 0) -> None:
+    def answering(self, who: Who, pieces: Iterable[Piece]) -> None:
         for each in self._readers:
-            each.delivered(who, pieces, offset)
+            each.answering(who, pieces)
 
     def left(self, who: Who) -> None:
         for each in self._observers:

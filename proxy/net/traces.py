@@ -5,7 +5,7 @@ Of an exchange that it does not take, nothing is looked at.
 """
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -27,6 +27,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from proxy.convert.down import Conversion
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 from proxy.net.observers import Who
@@ -36,6 +37,7 @@ from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
 from proxy.telemetry.spans import About, Gathered, Span
 from proxy.trace import ExchangeRecord, Record
+from proxy.wire.frames import Piece
 
 __all__ = ["Traces", "exporter_of", "traces_of"]
 
@@ -76,17 +78,28 @@ def exporter_of(kind: Exporter) -> SpanExporter:
             return over_grpc.OTLPSpanExporter()
 
 
-@attrs.define(eq=False)
+@attrs.frozen
+class _Trace:
+    """One that may be exported."""
+
+    trace_id: int
+    sampling: SamplingResult
+    """What the sampler said of it."""
+    producers: Producers = attrs.field(factory=Producers)
+    """Of the records that are delivered."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.sampling.decision is Decision.RECORD_AND_SAMPLE
+
+
+@attrs.frozen(eq=False)
 class _Client:
     """A client's connection."""
 
     gathered: Gathered = attrs.field(factory=Gathered)
-    trace_id: int | None = None
-    """Of the exchange that is under way or comes next; None as long as it was not asked for."""
-    sampling: SamplingResult | None = None
-    """What the sampler said of it."""
-    producers: Producers | None = None
-    """Of what it was delivered."""
+    leaving: deque[_Trace] = attrs.field(factory=deque)
+    """Of exchanges whose answers are being sent."""
 
 
 class Traces:
@@ -129,26 +142,27 @@ class Traces:
         if not isinstance(record, ExchangeRecord):
             client.gathered.add(record, trio.current_time())
             return
-        if self._is_sampled(client):
-            self._emit(client, client.gathered.exchange(record, self._about(who), client.producers))
+        trace = client.leaving.popleft() if client.leaving else self._begun()
+        if trace.is_wanted:
+            self._emit(trace, client.gathered.exchange(record, self._about(who), trace.producers))
         else:
             client.gathered.drop(record)
-        client.trace_id = client.sampling = client.producers = None
 
-    def delivered(self, who: Who, pieces: Iterable[object], offset: int, /) -> None:
-        client = self._client(who)
-        if not self._is_sampled(client):
+    def answering(self, who: Who, pieces: Iterable[Piece], /) -> None:
+        trace = self._begun()
+        self._client(who).leaving.append(trace)
+        if not trace.is_wanted:
             return
-        if client.producers is None:
-            client.producers = Producers()
         for piece in pieces:
             if isinstance(piece, memoryview):
-                client.producers.search(piece, offset)
+                trace.producers.search(piece)
+            elif isinstance(piece, Conversion):
+                trace.producers.search(piece.source, piece.offset)
 
     def left(self, who: Who, /) -> None:
         client = self._clients.pop(who.number, None)
-        if client is not None and client.gathered and self._is_sampled(client):
-            self._emit(client, client.gathered.unclaimed(self._about(who), trio.current_time()))
+        if client is not None and client.gathered and (trace := self._begun()).is_wanted:
+            self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
 
     async def close(self, within_s: float) -> None:
         """Export what there is; after *within_s* seconds what is left is lost."""
@@ -170,16 +184,12 @@ class Traces:
     def _about(self, who: Who) -> About:
         return About(who.number, who.peer, who.client_id, who.topology, self._rack)
 
-    def _is_sampled(self, client: _Client) -> bool:
-        if client.sampling is None:
-            client.trace_id = RandomIdGenerator.generate_trace_id(self._ids)
-            client.sampling = self._sampler.decide(client.trace_id)
-        return client.sampling.decision is Decision.RECORD_AND_SAMPLE
+    def _begun(self) -> _Trace:
+        trace_id = RandomIdGenerator.generate_trace_id(self._ids)
+        return _Trace(trace_id, self._sampler.decide(trace_id))
 
-    def _emit(self, client: _Client, span: Span) -> None:
-        assert client.trace_id is not None
-        assert client.sampling is not None
-        self._ids.next_trace_id, self._sampler.decided = client.trace_id, client.sampling
+    def _emit(self, trace: _Trace, span: Span) -> None:
+        self._ids.next_trace_id, self._sampler.decided = trace.trace_id, trace.sampling
         self._export(span, _ROOT, time.time() - trio.current_time())
 
     def _export(self, span: Span, parent: Context, offset_s: float) -> None:

@@ -311,4 +311,6 @@ def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_n
     assert_repeats_only_what_was_not_committed(tasks)
     assert shared, "partitions were given up within a session"
     assert any(fetch.is_incremental and fetch.named for fetch in fetches)
-    assert {fetch.error for fetch in fetches} == {0}
+    # Before 2.3, a consumer may ask in a session before it has taken in the last answer there (KAFKA-8052).
+    its_own = {ErrorCode.invalid_fetch_session_epoch} if name == "java-2.0.1" else set()
+    assert {fetch.error for fetch in fetches} - its_own == {ErrorCode.none}

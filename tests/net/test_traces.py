@@ -17,6 +17,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from proxy.convert.down import Conversion
+from proxy.convert.types import Target
 from proxy.demo.batches import Record, encode_batch
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
@@ -27,6 +29,7 @@ from tests.telemetry.collector import collector
 from tests.telemetry.conversation import TOPOLOGY, conversion, exchange, fetch, reset
 
 TRACEPARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OTHER = TRACEPARENT.replace(b"-b7", b"-c8")
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,11 @@ def tracing() -> Told:
 
 def who(number: int = 1) -> Who:
     return Who(1, f"127.0.0.1:{40000 + number}", TOPOLOGY, number, "app")
+
+
+def linked(span: ReadableSpan) -> list[bytes]:
+    """As they were told in headers."""
+    return [f"00-{it.context.trace_id:032x}-{it.context.span_id:016x}-01".encode() for it in span.links]
 
 
 def records(*headers: bytes | None) -> memoryview:
@@ -102,24 +110,18 @@ async def test_spans_have_the_times_at_which_things_happened() -> None:
 async def test_records_are_linked_to_the_spans_that_they_were_produced_in() -> None:
     it, now_s = tracing(), trio.current_time()
     observers = Observers(it.traces)
-    observers.delivered(who(), [b"header", records(None, TRACEPARENT)])
-    observers.delivered(who(), [records(TRACEPARENT.replace(b"-b7", b"-c8"))], 0)
-    it.traces.observe(who(), exchange(now_s, now_s + 1))
-    it.traces.observe(who(), exchange(now_s + 1, now_s + 2))
+    converted = Conversion(records(None, OTHER), 1, Target(1))
+    observers.answering(who(), [b"header", records(None, TRACEPARENT), converted])
+    observers.answering(who(), [records(OTHER)])
+    for turn in range(3):
+        it.traces.observe(who(), exchange(now_s + turn, now_s + turn + 1))
 
-    first, second = await it.spans()
+    first, second, third = await it.spans()
 
-    assert [f"{link.context.trace_id:032x}-{link.context.span_id:016x}" for link in first.links] == [
-        "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
-        "0af7651916cd43dd8448eb211c80319c-c8ad6b7169203331",
-    ]
+    assert [linked(span) for span in (first, second, third)] == [[TRACEPARENT, OTHER], [OTHER], []]
     assert all(link.context.is_remote for link in first.links)
-    assert [dict(link.attributes or {}) for link in first.links] == [
-        {"messaging.kafka.offset": 1},
-        {"messaging.kafka.offset": 0},
-    ]
-    assert first.attributes["messaging.batch.message_count"] == 3  # type: ignore[index]
-    assert not second.links
+    assert [dict(link.attributes or {}) for link in first.links] == [{"messaging.kafka.offset": 1}] * 2
+    assert first.attributes["messaging.batch.message_count"] == 4  # type: ignore[index]
 
 
 async def test_of_an_exchange_that_the_sampler_leaves_out_nothing_is_exported(
@@ -131,7 +133,7 @@ async def test_of_an_exchange_that_the_sampler_leaves_out_nothing_is_exported(
     for turn in range(500):
         at_s = now_s + turn
         it.traces.observe(who(), fetch(at_s, at_s + 0.1, epoch=turn))
-        it.traces.delivered(who(), [records(TRACEPARENT)], 0)
+        it.traces.answering(who(), [records(TRACEPARENT)])
         it.traces.observe(who(), exchange(at_s, at_s + 0.1, session_epoch=turn))
 
     spans = await it.spans()
@@ -210,7 +212,16 @@ async def test_what_a_proxy_does_for_a_client_arrives_at_a_collector(monkeypatch
     assert collected.resources[0]["service.name"] == "orders"
     assert collected.resources[0]["service.instance.id"] == "me"
     assert collected.resources[0]["k8s.pod.name"] == "orders-1"
-    assert collected.spans
+    (poll,) = collected.named("poll t")
+    (below,) = collected.below(poll)
+    assert (below.name, below.trace_id) == ("fetch t", poll.trace_id)
+    assert poll.start_us <= below.start_us <= below.end_us <= poll.end_us
+    assert poll.attributes["messaging.batch.message_count"] == 2
+    assert poll.attributes["sidefetch.fetch.version"] == 11
+    assert poll.attributes["sidefetch.records.source_bytes"] == below.attributes["sidefetch.records.bytes"] > 0
+    assert poll.attributes["server.port"] == below.attributes["server.port"] == it.cluster.state.addresses[1][1]
+    assert [f"00-{trace}-{span}-01".encode() for trace, span in poll.links] == [TRACEPARENT]
+    assert it.proxy.counts["spans_exported"] == it.proxy.counts["spans"] == 2
 
 
 async def test_grpc_that_is_not_installed_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
