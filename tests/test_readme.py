@@ -9,6 +9,7 @@ from proxy.config.rack import ZONE_LABEL
 from proxy.convert.versions import table as versions
 from proxy.net.kubernetes import NODE_NAME
 from proxy.relay.traffic import Traffic
+from proxy.telemetry import instruments
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +30,14 @@ def test_the_table_of_versions_is_that_of_the_lifts() -> None:
 
     assert end
     assert table == versions.readme_table(), f"put this between the marks:\n{versions.readme_table()}"
+
+
+def test_the_table_of_metrics_is_that_of_the_instruments() -> None:
+    _, _, rest = README.partition("made from proxy/telemetry/instruments.py; a test keeps it equal -->\n")
+    table, end, _ = rest.partition("<!-- end -->")
+
+    assert end
+    assert table == instruments.readme_table(), f"put this between the marks:\n{instruments.readme_table()}"
 
 
 def test_every_make_target_that_it_names_exists() -> None:

@@ -31,10 +31,10 @@ from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = [
     "SECTIONS",
+    "AdminConfig",
     "Config",
     "ConversionConfig",
     "DownstreamConfig",
-    "HealthConfig",
     "LimitsConfig",
     "LogConfig",
     "RoutingConfig",
@@ -361,16 +361,26 @@ class LogConfig:
 
 
 @attrs.frozen
-class HealthConfig:
-    """For whoever runs this: is it up, does it turn."""
+class AdminConfig:
+    """For whoever runs this: is it up, does it turn, what does it do."""
 
     listen: Address | None = attrs.field(
         default=None,
         metadata=_option(
-            "health-listen",
+            "admin-listen",
             ADDRESS,
-            "Where probes are answered over HTTP: /startup, /ready and /live. 0.0.0.0:9080 in a pod.",
+            "Where probes (/startupz, /readyz, /livez), /metrics and the status page (/) are answered over HTTP."
+            " 0.0.0.0:9080 in a pod.",
             "Not given: nowhere. Only who runs it knows who may ask.",
+        ),
+    )
+    open: bool = attrs.field(
+        default=False,
+        metadata=_option(
+            "admin-open",
+            SWITCH,
+            "Whether the status page and its API answer to other hosts, too; probes and metrics always do.",
+            "They tell who reads what. From elsewhere: by a forwarded port.",
         ),
     )
     ready_requires_broker: bool = attrs.field(
@@ -378,7 +388,7 @@ class HealthConfig:
         metadata=_option(
             "ready-requires-broker",
             SWITCH,
-            "Whether /ready is yes only while a broker can be reached: for a gateway that many share.",
+            "Whether /readyz is yes only while a broker can be reached: for a gateway that many share.",
             "An outage of Kafka must not take the application next to a sidecar out of its services.",
         ),
     )
@@ -412,7 +422,7 @@ class Config:
     routing: RoutingConfig = RoutingConfig()
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
-    health: HealthConfig = HealthConfig()
+    admin: AdminConfig = AdminConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     bypass: Bypass = attrs.field(
         default=Bypass(),
@@ -452,6 +462,6 @@ SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "routing": RoutingConfig,
     "conversion": ConversionConfig,
     "log": LogConfig,
-    "health": HealthConfig,
+    "admin": AdminConfig,
     "telemetry": TelemetryConfig,
 }

@@ -29,6 +29,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
 from proxy.net.access import access_of
+from proxy.net.admin import Admin
 from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
@@ -41,9 +42,10 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.observers import Observer, Observers
 from proxy.net.principals import Principals
-from proxy.net.probes import Probes, State
+from proxy.net.probes import State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket, address_text
+from proxy.net.telemetry import Sources, Telemetry
 from proxy.net.tls import client_reason, listen_tls, shake_hands
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
@@ -52,6 +54,7 @@ from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.telemetry.exporting import trace_exporters
+from proxy.telemetry.facts import Status
 from proxy.wire import api_versions
 from proxy.wire.addresses import Place
 from proxy.wire.headers import read_request_header
@@ -218,7 +221,14 @@ class Proxy:
             config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
         )
         upstream = config.upstream
-        told = Observers(*observers, *([self._traces] if self._traces is not None else ()))
+        budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
+        self._telemetry: Telemetry | None = None
+        if config.admin.listen is not None:
+            self._telemetry = Telemetry(rack, self._sources(budget), log)
+            observers = (self._telemetry, *observers)
+        if self._traces is not None:
+            observers = (self._traces, *observers)
+        told = Observers(*observers)
         self._services = Services(
             self._topology,
             upstream.connect_timeout_s,
@@ -234,7 +244,7 @@ class Proxy:
                 cpu_s=time.thread_time,
                 tells_exchanges=told.wants_exchanges,
             ),
-            Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
+            budget,
             told,
             log,
             self.live,
@@ -263,7 +273,9 @@ class Proxy:
 
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(Probes(self._config.health, self._state, self._log).run)
+            if self._telemetry is not None:
+                admin = Admin(self._config.admin, self._state, self._telemetry.facts, self._log)
+                await nursery.start(admin.run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             self._is_listening = True
@@ -300,6 +312,26 @@ class Proxy:
 
     def _state(self) -> State:
         return State(self._is_listening, self._stopping.is_set(), self._topology.is_reachable)
+
+    def _status(self) -> Status:
+        if self._stopping.is_set():
+            return "stopping"
+        return "ready" if self._is_listening else "starting"
+
+    def _sources(self, budget: Budget) -> Sources:
+        return Sources(
+            self._topology,
+            self._principals is None,
+            self.client_sessions,
+            self._config.downstream.client_sessions,
+            (budget, self._request_budget),
+            self.traffic,
+            self.live,
+            self.counts,
+            lambda: self._admission.count,
+            self._status,
+            dict,
+        )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:
         await self._topology.known.wait()

@@ -38,7 +38,7 @@ def document(facts: Facts) -> dict[str, Any]:
         "brokers": list(_brokers(facts)),
         "topics": [
             {"topic": topic, "record_bytes": record_bytes, "crossed_bytes": crossed_bytes}
-            for topic, record_bytes, crossed_bytes in facts.crossed_topics[:_MOST_TOPICS]
+            for topic, record_bytes, crossed_bytes in sorted(facts.topics, key=lambda each: -each[1])[:_MOST_TOPICS]
         ],
         "minutes": [{"at_us": each.at_us, **_sums(each.sums)} for each in state.minutes.last(now_us)],
         "conversion": {str(magic): records for magic, records in sorted(state.converted.items())},
@@ -151,7 +151,7 @@ def _brokers(facts: Facts) -> Iterator[dict[str, Any]]:
 def _lasting(facts: Facts) -> Iterator[Problem]:
     """What is wrong as long as it is so, whenever the log was told."""
     told = {each.event for each in facts.problems}
-    if not facts.is_reached and "no-broker-reachable" not in told:
+    if facts.is_reached is False and "no-broker-reachable" not in told:
         yield Problem.now("no-broker-reachable", "error", "", facts.now_us)
     if facts.has_broker_in_rack is False and "no-broker-in-rack" not in told:
         yield Problem.now("no-broker-in-rack", "warning", f"rack {facts.state.rack}", facts.now_us)

@@ -34,8 +34,8 @@ class Facts:
     now_us: int
     version: str
     status: Status
-    is_reached: bool
-    """Whether a broker has answered when one was asked last."""
+    is_reached: bool | None
+    """Whether a broker has answered when one was asked last; None where Sidefetch itself asks none."""
     topology: Topology
     connections: int
     """That clients have."""
@@ -46,8 +46,8 @@ class Facts:
     client_session_partitions: int
     client_session_evictions: int
     client_session_limit: int
-    crossed_topics: tuple[tuple[str, int, int], ...]
-    """Topics, the bytes of records that were read of them, and those of them that came from another rack."""
+    topics: tuple[tuple[str, int, int], ...]
+    """Each with the bytes of records that were read of it, and those of them that came from another rack."""
     bypass: str
     """Whose fetches pass as they came; empty for nobody's."""
     problems: tuple[Problem, ...]

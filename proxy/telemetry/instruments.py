@@ -58,7 +58,8 @@ def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[Facts], Ite
 
 def api_name(key: int) -> str:
     """``ListOffsets``."""
-    return api_key_map.get(key, OTHER).title().replace("_", "") if key >= 0 else OTHER
+    known = api_key_map.get(key)
+    return OTHER if known is None else known.title().replace("_", "")
 
 
 def error_name(code: int) -> str:
@@ -254,7 +255,8 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.broker.reachable", "gauge", "{boolean}",
-        "Whether a broker has answered when one was asked last.", (), _one(lambda f: f.is_reached),
+        "Whether a broker has answered when one was asked last; nothing where only clients may ask.", (),
+        lambda f: [] if f.is_reached is None else [(f.is_reached, {})],
     ),
     Instrument(
         "sidefetch.broker.in_rack", "gauge", "{boolean}",

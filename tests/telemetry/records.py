@@ -5,9 +5,11 @@ from typing import Any
 import attrs
 
 from proxy.fetch.topology import Broker, BrokerId, Topology
+from proxy.telemetry.facts import Budgeted, Facts
+from proxy.telemetry.state import State
 from proxy.trace import ClientRecord, ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, UsedApi
 
-__all__ = ["NOW_US", "TOPOLOGY", "Link", "client", "conversion", "exchange", "fetch", "session"]
+__all__ = ["NOW_US", "TOPOLOGY", "Link", "busy", "client", "conversion", "exchange", "facts_of", "fetch", "session"]
 
 NOW_US = 1_700_000_000_000_000
 TOPOLOGY = Topology(
@@ -91,3 +93,34 @@ def client(software: str = "librdkafka 0.11.6", *, requests: int = 5, client_id:
 
 def conversion(**changed: Any) -> ConversionRecord:
     return attrs.evolve(ConversionRecord(1, 50, 1400, 1600, 100, 2500), **changed)
+
+
+def facts_of(state: State) -> Facts:
+    return Facts(
+        state=state,
+        now_us=NOW_US + 5_000_000,
+        version="1",
+        status="ready",
+        is_reached=True,
+        topology=TOPOLOGY,
+        connections=1,
+        counts={"connections": 4, "limit_max_frame": 2, "limit_memory": 3},
+        budgets=(Budgeted("memory", 100, 10, 1),),
+        client_sessions=5,
+        client_session_partitions=50,
+        client_session_evictions=6,
+        client_session_limit=1000,
+        topics=(("t", 1400, 0),),
+        bypass="",
+        problems=(),
+        certificates=(("listen", 86_400.0),),
+    )
+
+
+def busy() -> State:
+    """Somebody has read."""
+    state = State("a", NOW_US)
+    errors = ((6, 1),)
+    for record in (session("created"), fetch(), conversion(), exchange(errors=errors), client()):
+        state.observe(Link(), record, NOW_US)
+    return state
