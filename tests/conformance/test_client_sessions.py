@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from proxy.errors import ErrorCode
 from tests.clients.conversation import Client
 from tests.conformance.judging import assert_repeats_only_what_was_not_committed, have_all, produce_until
 from tests.conformance.raw import dial, value_batch
