@@ -35,4 +35,6 @@ class SdkLog(logging.Handler):
         self._from.propagate = self._propagated
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.warning("telemetry", every_s=_EVERY_S, per=(record.name, record.msg), reason=record.getMessage())
+        self._log.warning(
+            "telemetry-failed", every_s=_EVERY_S, per=(record.name, record.msg), reason=record.getMessage()
+        )
