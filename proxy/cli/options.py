@@ -25,6 +25,7 @@ _TITLES: Final = {
     "conversion": "records that clients cannot read",
     "log": "logs",
     "admin": "probes, metrics and the status page",
+    "telemetry": "traces",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -54,6 +55,7 @@ _METAVARS: Final = {
     "admin-listen": "HOST:PORT",
     "admin-open": "SWITCH",
     "ready-requires-broker": "SWITCH",
+    "traces": "WHETHER",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",

@@ -15,6 +15,7 @@ from proxy.config.model import (
     LimitsConfig,
     LogConfig,
     RoutingConfig,
+    TelemetryConfig,
     UpstreamConfig,
 )
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option
@@ -38,6 +39,7 @@ __all__ = [
     "PortRange",
     "RackPlace",
     "RoutingConfig",
+    "TelemetryConfig",
     "TopicSwitch",
     "UpstreamConfig",
     "UpstreamSecurity",

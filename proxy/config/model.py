@@ -38,6 +38,7 @@ __all__ = [
     "LimitsConfig",
     "LogConfig",
     "RoutingConfig",
+    "TelemetryConfig",
     "UpstreamConfig",
 ]
 
@@ -394,6 +395,22 @@ class AdminConfig:
 
 
 @attrs.frozen
+class TelemetryConfig:
+    """What is told to other programs."""
+
+    traces: Literal["auto", "on", "off"] = attrs.field(
+        default="auto",
+        metadata=_option(
+            "traces",
+            choice("auto", "on", "off"),
+            "Whether spans are exported, as OpenTelemetry's own variables say (OTEL_...); on: to a Collector on"
+            " this host, unless they say otherwise.",
+            "auto: where OTEL_TRACES_EXPORTER or an OTEL_EXPORTER_OTLP_ENDPOINT is set, as in any other program.",
+        ),
+    )
+
+
+@attrs.frozen
 class Config:
     """Everything, in sections: each part of the program is given its own section, never the whole."""
 
@@ -406,6 +423,7 @@ class Config:
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
     admin: AdminConfig = AdminConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     bypass: Bypass = attrs.field(
         default=Bypass(),
         metadata=_option(
@@ -445,4 +463,5 @@ SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "conversion": ConversionConfig,
     "log": LogConfig,
     "admin": AdminConfig,
+    "telemetry": TelemetryConfig,
 }

@@ -9,12 +9,12 @@ import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from proxy.config import Config, ConversionConfig
+from proxy.config import Config, ConversionConfig, TelemetryConfig
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import (
     BrokerProtocolError,
@@ -53,15 +53,21 @@ from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
+from proxy.telemetry.exporting import trace_exporters
 from proxy.telemetry.facts import Status
 from proxy.wire import api_versions
 from proxy.wire.addresses import Place
 from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
+if TYPE_CHECKING:
+    from proxy.net.traces import Traces
+
 __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
+_EXPORT_S: Final = 3.0
+"""For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
 _UNNAMED: Final = -1000
 """From here down: no broker has such a node id, and no field of the protocol."""
 _HANDSHAKE_S: Final = 10.0
@@ -131,6 +137,16 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
+def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
+    """The observer that exports spans, if anybody wants them: the SDK is loaded for them only."""
+    exporters = trace_exporters(config.traces, os.environ)
+    if not exporters:
+        return None
+    from proxy.net.traces import traces_of
+
+    return traces_of(exporters, log, counts, rack)
+
+
 def _whose_logins(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
@@ -193,6 +209,7 @@ class Proxy:
         self._is_listening = False
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self._traces = _traces(config.telemetry, log, self.counts, rack)
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
@@ -209,6 +226,8 @@ class Proxy:
         if config.admin.listen is not None:
             self._telemetry = Telemetry(rack, self._sources(budget), log)
             observers = (self._telemetry, *observers)
+        if self._traces is not None:
+            observers = (self._traces, *observers)
         told = Observers(*observers)
         self._services = Services(
             self._topology,
@@ -246,6 +265,13 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
+        try:
+            await self._serve_until_stopped(task_status)
+        finally:
+            if self._traces is not None:
+                await self._traces.close(_EXPORT_S)
+
+    async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             if self._telemetry is not None:
                 admin = Admin(self._config.admin, self._state, self._telemetry.facts, self._log)

@@ -82,6 +82,13 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "verify-difference": Advice(
         "An answer differs from what the broker says", "Set bypass for that topic, and report it."
     ),
+    "telemetry-failed": Advice(
+        "Telemetry could not be exported",
+        "See that the Collector of OTEL_EXPORTER_OTLP_ENDPOINT runs and is reached.",
+    ),
+    "spans-left": Advice(
+        "Spans were not exported before the end", "See that the Collector answers within a second or two."
+    ),
     "settings-refused": Advice("Settings were read again, and are wrong", "Put them right, and send SIGHUP again."),
     "restart-needed": Advice("Settings have changed that need a restart", "Restart Sidefetch to have them."),
     "ended": Advice("A second signal ended Sidefetch", "Give it more time to stop."),

@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from proxy.errors import ErrorCode
 from tests.clients.conversation import Client
 from tests.conformance.judging import assert_repeats_only_what_was_not_committed, have_all, produce_until
 from tests.conformance.raw import dial, value_batch
@@ -207,6 +208,7 @@ def by_port(fetches: Sequence[SeenFetch]) -> list[list[SeenFetch]]:
 
 
 @JAVA
+@pytest.mark.each_once
 def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_changed(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -239,6 +241,7 @@ def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_chang
 
 
 @JAVA
+@pytest.mark.each_once
 def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -253,6 +256,7 @@ def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
 
 
 @JAVA
+@pytest.mark.each_once
 def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: KafkaCluster, admin: Admin) -> None:
     topic, produced = admin.filled_topic("java-crowd", 30)
 
@@ -276,6 +280,7 @@ def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: Kafka
 
 
 @JAVA
+@pytest.mark.each_once
 def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_nothing(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
