@@ -70,7 +70,15 @@ from proxy.relay.commands import (
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.sasl.logins import Login
-from proxy.trace import ClientRecord, ConversionRecord, DamageRecord, ExchangeRecord, FetchRecord, Record, TruncationRecord
+from proxy.trace import (
+    ClientRecord,
+    ConversionRecord,
+    DamageRecord,
+    ExchangeRecord,
+    FetchRecord,
+    Record,
+    TruncationRecord,
+)
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey
 from proxy.wire.frames import Chunks, Piece
