@@ -38,6 +38,7 @@ async def test_numbers_of_the_api_and_of_the_metrics_are_those_of_the_records() 
 
     fetches = it.fetches
     assert fetches
+    assert told["clients"][0]["software"] == "speaks as Kafka 0.11"
     assert told["total"]["broker_fetches"] == len(fetches)
     assert told["total"]["record_bytes"] == sum(each.record_bytes for each in fetches) > 1000
     assert told["brokers"][0]["fetches"] == len(fetches)
