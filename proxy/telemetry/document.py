@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from proxy.telemetry.facts import Facts
-from proxy.telemetry.instruments import api_name, error_name
+from proxy.telemetry.instruments import api_name, error_name, is_lifted
 from proxy.telemetry.problems import Problem, ordered
 from proxy.telemetry.state import BrokerReads, Client, ClientKey
 from proxy.telemetry.sums import Sums
@@ -91,7 +91,7 @@ def _client(key: ClientKey, client: Client, now_us: int) -> dict[str, Any]:
         (api.key, api.version, api.lifted_to)
         for reader in readers
         for api in reader.apis
-        if api.lifted_to != api.version
+        if is_lifted(api.key, api.version, api.lifted_to)
     }
     return {
         "client_id": key.client_id,

@@ -13,11 +13,12 @@ from typing import Final, Literal
 import attrs
 from kio.schema.index import api_key_map
 
+from proxy.convert.versions.table import TARGETS
 from proxy.errors import ErrorCode
 from proxy.telemetry.facts import Facts
 from proxy.telemetry.state import OTHER, by_rack
 
-__all__ = ["INSTRUMENTS", "Instrument", "Point", "api_name", "error_name", "readme_table"]
+__all__ = ["INSTRUMENTS", "Instrument", "Point", "api_name", "error_name", "is_lifted", "readme_table"]
 
 Kind = Literal["counter", "gauge"]
 Point = tuple[float, Mapping[str, str]]
@@ -60,6 +61,11 @@ def api_name(key: int) -> str:
     """``ListOffsets``."""
     known = api_key_map.get(key)
     return OTHER if known is None else known.title().replace("_", "")
+
+
+def is_lifted(key: int, version: int, to: int) -> bool:
+    """Whether the broker was asked in *to* for want of *version*. A fetch is asked as Sidefetch's own anyway."""
+    return to != version and (key, version) in TARGETS
 
 
 def error_name(code: int) -> str:
@@ -113,7 +119,10 @@ def _events(side: str) -> Callable[[Facts], Iterable[Point]]:
 
 def _requests(facts: Facts) -> Iterator[Point]:
     for (key, version, to), requests in facts.state.requests.items():
-        yield requests, {"api": api_name(key), "version": str(version), "lifted": str(to != version).lower()}
+        yield (
+            requests,
+            {"api": api_name(key), "version": str(version), "lifted": str(is_lifted(key, version, to)).lower()},
+        )
 
 
 def _software(facts: Facts) -> Iterator[Point]:

@@ -5,7 +5,7 @@ import re
 import attrs
 
 from proxy.telemetry.facts import Facts
-from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name
+from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name, is_lifted
 from proxy.telemetry.state import State
 from tests.telemetry.records import NOW_US, Link, busy, facts_of, fetch
 
@@ -59,3 +59,10 @@ def test_nothing_is_told_of_what_cannot_be_known() -> None:
 def test_apis_and_errors_have_their_names_and_others_none() -> None:
     assert [api_name(key) for key in (2, 12, 32000, -1)] == ["ListOffsets", "Heartbeat", "(other)", "(other)"]
     assert (error_name(6), error_name(32000)) == ("not_leader_or_follower", "(other)")
+
+
+def test_a_fetch_that_brokers_would_answer_is_not_lifted_though_ours_is_of_another_version() -> None:
+    assert not is_lifted(1, 4, 17)
+    assert is_lifted(1, 3, 17)
+    assert is_lifted(0, 2, 3)
+    assert not is_lifted(0, 2, 2)
