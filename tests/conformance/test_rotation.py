@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from tests.certificates import Authority, Files
+from tests.certificates import Authority
 from tests.conformance.test_upstream_security import check, reading, taken, tls, until
 from tests.kafka.admin import Admin, unique
 from tests.kafka.secured import Secured, secured_cluster, unsecured_token
@@ -20,12 +20,12 @@ from tests.sidefetch import Sidefetch
 
 pytestmark = pytest.mark.kafka
 
-LIFE_S: Final = 12.0
-"""Of what is to be replaced: nobody is let in by it any longer than that."""
+LIFE_S: Final = 15.0
+"""Of what is replaced: nobody is let in by it any longer than that."""
+TURN_S: Final = 2.5
+"""Long enough for Sidefetch to look at its files."""
 EVERY_S: Final = 0.002
 """Between two records."""
-
-KEYS: Final = ("ours.key", "shown.key")
 
 Where = tuple[int, int]
 """Partition and offset."""
@@ -58,15 +58,56 @@ class Mounted:
         return [f"--{name}", str(self._folder / file)]
 
 
-def contents(ours: Files, shown: Files, token: str) -> Contents:
-    """What Sidefetch shows to brokers and to clients, and what it tells brokers."""
-    return {
-        "ours.crt": ours.cert.read_bytes(),
-        "ours.key": ours.key.read_bytes(),
-        "shown.crt": shown.cert.read_bytes(),
-        "shown.key": shown.key.read_bytes(),
-        "token": token.encode(),
-    }
+class Issuer:
+    """Of what Sidefetch shows to brokers and to clients, and of what it tells brokers."""
+
+    def __init__(self, brokers: Authority, clients: Authority) -> None:
+        self._brokers = brokers
+        self._clients = clients
+
+    def issue(self) -> Contents:
+        """For ``LIFE_S`` from now on."""
+        ours = self._brokers.issue("sidefetch", file="ours", lifetime_s=LIFE_S)
+        shown = self._clients.issue("127.0.0.1", file="shown", lifetime_s=LIFE_S)
+        return {
+            "ours.crt": ours.cert.read_bytes(),
+            "ours.key": ours.key.read_bytes(),
+            "shown.crt": shown.cert.read_bytes(),
+            "shown.key": shown.key.read_bytes(),
+            "token": unsecured_token(lifetime_s=LIFE_S).encode(),
+        }
+
+
+@contextmanager
+def replaced(mounted: Mounted, issuer: Issuer) -> Iterator[None]:
+    """All of it, again and again, and each time half written first: a new certificate with the old key."""
+    is_over = threading.Event()
+
+    def replace() -> None:
+        while True:
+            current = issuer.issue()
+            mounted.hold(current)
+            if is_over.wait(TURN_S):
+                return
+            strange = issuer.issue()
+            mounted.hold(current | {name: strange[name] for name in ("ours.crt", "shown.crt", "token")})
+            if is_over.wait(TURN_S):
+                return
+
+    with running(replace, is_over):
+        yield
+
+
+@contextmanager
+def running(work: Callable[[], None], is_over: threading.Event) -> Iterator[None]:
+    """*work* in a thread, until it is told that it is over."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def options_of(mounted: Mounted, secured: Secured) -> list[str]:
@@ -100,13 +141,8 @@ def written(secured: Secured, topic: str) -> Iterator[list[Where]]:
             number += 1
         producer.flush(20)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with running(write, is_over):
         yield acknowledged
-    finally:
-        is_over.set()
-        thread.join()
 
 
 @contextmanager
@@ -121,20 +157,8 @@ def read_by(consumer: Consumer) -> Iterator[list[Where]]:
                 if message.error() is None:
                     found.append((message.partition() or 0, message.offset() or 0))
 
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
+    with running(read, is_over):
         yield found
-    finally:
-        is_over.set()
-        thread.join()
-
-
-def as_client(folder: Path, *authorities: Authority) -> dict[str, object]:
-    """Settings of a client that trusts these."""
-    trusted = folder / f"{'-'.join(each.path.stem for each in authorities)}-trusted.pem"
-    trusted.write_bytes(b"".join(each.path.read_bytes() for each in authorities))
-    return {"security.protocol": "SSL", "ssl.ca.location": str(trusted)}
 
 
 def assert_whole(found: list[Where]) -> None:
@@ -144,56 +168,39 @@ def assert_whole(found: list[Where]) -> None:
         assert offsets == list(range(len(offsets)))
 
 
-def anew(sidefetch: Sidefetch, topic: str, count: int, trusting: dict[str, object]) -> None:
-    """A client that comes now reads as much as there is."""
-    with reading(sidefetch.bootstrap, topic, **trusting) as consumer:
-        assert_whole(taken(consumer, count))
-
-
 def test_clients_read_on_while_all_that_proves_who_is_who_is_replaced(secured: Secured, tmp_path: Path) -> None:
-    topic = Admin(secured.kafka).create_topic(unique("rotated"), 3, replication=3)
-    brokers, first, second = secured.authority, Authority(tmp_path, "first"), Authority(tmp_path, "second")
-    bootstrap = secured.kafka.bootstrap_of("STRICT")
-    over_at_s = time.monotonic() + LIFE_S
-    old = contents(
-        brokers.issue("sidefetch", file="old", lifetime_s=LIFE_S),
-        first.issue("127.0.0.1", file="old"),
-        unsecured_token(lifetime_s=LIFE_S),
-    )
-    new = contents(brokers.issue("sidefetch", file="new"), second.issue("127.0.0.1", file="new"), unsecured_token())
-    trusts_first, trusts_second = (as_client(tmp_path, each) for each in (first, second))
-    mounted = Mounted(tmp_path / "mounted")
-    mounted.hold(old)
+    topic = Admin(secured.kafka).create_topic(unique("replaced"), 3, replication=3)
+    authority = Authority(tmp_path)
+    issuer, mounted = Issuer(secured.authority, authority), Mounted(tmp_path / "mounted")
+    first, over_at_s = issuer.issue(), time.monotonic() + LIFE_S
+    mounted.hold(first)
+    trusting = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
     with (
-        Sidefetch(bootstrap, options=options_of(mounted, secured)) as sidefetch,
-        reading(sidefetch.bootstrap, topic, **as_client(tmp_path, first, second)) as consumer,
+        Sidefetch(secured.kafka.bootstrap_of("STRICT"), options=options_of(mounted, secured)) as sidefetch,
+        replaced(mounted, issuer),
+        reading(sidefetch.bootstrap, topic, **trusting) as consumer,
         read_by(consumer) as read,
     ):
         with written(secured, topic) as acknowledged:
             until(lambda: len(read) > 100)
-            anew(sidefetch, topic, len(acknowledged), trusts_first)
-
-            mounted.hold({**new, **{name: old[name] for name in KEYS}})
-            until(lambda: sidefetch.log_text().count(" credentials-kept ") == 2)
-            anew(sidefetch, topic, len(acknowledged), trusts_first)
-
-            mounted.hold(new)
-            until(lambda: sidefetch.log_text().count(" credentials-read ") == 2)
-            anew(sidefetch, topic, len(acknowledged), trusts_second)
-
-            time.sleep(max(over_at_s + 1 - time.monotonic(), 0))
-            assert is_let_in(Mounted(tmp_path / "all new"), secured, new)
-            for name in ("ours", "token"):
-                partly_old = new | {each: old[each] for each in old if each.startswith(name)}
-                assert not is_let_in(Mounted(tmp_path / name), secured, partly_old), "nothing was shown"
-            anew(sidefetch, topic, len(acknowledged), trusts_second)
+            is_over = False
+            while not is_over:
+                is_over = time.monotonic() > over_at_s
+                with reading(sidefetch.bootstrap, topic, **trusting) as newcomer:
+                    assert_whole(taken(newcomer, len(acknowledged)))
         until(lambda: len(read) >= len(acknowledged))
         log = sidefetch.log_text()
-    assert len(acknowledged) > 1000
     assert sorted(read) == sorted(acknowledged)
     assert_whole(read)
+    assert log.count(" credentials-kept ") >= 2
+    assert log.count(" credentials-read ") >= 2
     assert "login-not-renewed" not in log
     assert "broker-unavailable" not in log
+    fresh = issuer.issue()
+    assert is_let_in(Mounted(tmp_path / "fresh"), secured, fresh)
+    for name in ("ours", "token"):
+        partly_old = fresh | {each: first[each] for each in first if each.startswith(name)}
+        assert not is_let_in(Mounted(tmp_path / name), secured, partly_old), "nothing was shown"
 
 
 def is_let_in(mounted: Mounted, secured: Secured, contents: Contents) -> bool:
