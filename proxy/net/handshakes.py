@@ -35,7 +35,7 @@ class Handshakes:
     async def shake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
         """Take over *stream*'s socket and make it a TLS one.
 
-        Raises: OSError: it could not be; trio.TooSlowError: not in time.
+        Raises: OSError: it could not be; trio.TooSlowError: not in time. It is closed, or still *stream*'s.
         """
         with trio.fail_after(_LONGEST_S):
             await trio.lowlevel.wait_readable(stream.socket)

@@ -80,7 +80,7 @@ class Issuer:
 
 @contextmanager
 def replaced(mounted: Mounted, issuer: Issuer) -> Iterator[None]:
-    """All of it, again and again, and each time half written first: a new certificate with the old key."""
+    """All of it, again and again, and half written in between: another certificate with the same key."""
     is_over = threading.Event()
 
     def replace() -> None:
@@ -174,7 +174,7 @@ def test_clients_read_on_while_all_that_proves_who_is_who_is_replaced(secured: S
     issuer, mounted = Issuer(secured.authority, authority), Mounted(tmp_path / "mounted")
     first, over_at_s = issuer.issue(), time.monotonic() + LIFE_S
     mounted.hold(first)
-    trusting = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
+    trusting = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path), "enable.auto.commit": False}
     with (
         Sidefetch(secured.kafka.bootstrap_of("STRICT"), options=options_of(mounted, secured)) as sidefetch,
         replaced(mounted, issuer),
