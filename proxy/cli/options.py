@@ -38,6 +38,7 @@ _METAVARS: Final = {
     "client-sessions": "NUMBER",
     "max-connections": "NUMBER",
     "max-connections-per-peer": "NUMBER",
+    "max-handshakes": "NUMBER",
     "max-in-flight": "NUMBER",
     "max-fetch-partitions": "NUMBER",
     "request-memory": "SIZE",

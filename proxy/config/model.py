@@ -184,6 +184,15 @@ class LimitsConfig:
             "As many as in all: a sidecar's clients have one address. To be set where many hosts share Sidefetch.",
         ),
     )
+    max_handshakes: int = attrs.field(
+        default=32,
+        metadata=_option(
+            "max-handshakes",
+            whole(1, 10_000),
+            "How many TLS handshakes with clients may be under way at once; the others wait for their turn.",
+            "Each takes up to a millisecond of the one thread that serves all: others wait for 32 of them at most.",
+        ),
+    )
     max_in_flight: int = attrs.field(
         default=64,
         metadata=_option(

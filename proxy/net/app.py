@@ -33,6 +33,7 @@ from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
 from proxy.net.garbage import Garbage
+from proxy.net.handshakes import Handshakes
 from proxy.net.heartbeat import Heartbeat
 from proxy.net.limits import Admission, Tell, allow_open_files, oversee
 from proxy.net.listeners import Listeners
@@ -44,7 +45,7 @@ from proxy.net.principals import Principals
 from proxy.net.probes import Probes, State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket, address_text
-from proxy.net.tls import client_reason, listen_tls, shake_hands
+from proxy.net.tls import client_reason, listen_tls
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.relay.client import Sasl
@@ -62,8 +63,6 @@ _LOG_EVERY_S: Final = 1.0
 _INVENTORY_EVERY_S: Final = 300.0
 _UNNAMED: Final = -1000
 """From here down: no broker has such a node id, and no field of the protocol."""
-_HANDSHAKE_S: Final = 10.0
-"""For a client's TLS: as long as Kafka's own clients wait for a connection."""
 
 
 async def serve(
@@ -194,6 +193,9 @@ class Proxy:
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
+        self._handshakes: Handshakes | None = None
+        if self._listen_tls is not None:
+            self._handshakes = Handshakes(limits.max_handshakes, self._listen_tls, self._tell)
         self._request_budget = Budget(
             limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
         )
@@ -341,15 +343,13 @@ class Proxy:
     async def _accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
         """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
         limit = self._config.downstream.max_frame_bytes
-        if self._listen_tls is None:
+        if self._handshakes is None:
             try:
                 return FrameSocket(stream, limit, self._request_budget)
             except OSError:
                 return None
         try:
-            with trio.fail_after(_HANDSHAKE_S):
-                secured = await shake_hands(stream, self._listen_tls.value)
-                return FrameSocket(secured, limit, self._request_budget)
+            return FrameSocket(await self._handshakes.shake(stream, peer), limit, self._request_budget)
         except (OSError, trio.TooSlowError) as wrong:
             self.counts["handshakes_failed"] += 1
             reason = client_reason(wrong)
