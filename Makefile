@@ -38,7 +38,7 @@ test:
 
 # What is told to Prometheus, a Collector and a browser, with real ones. The Collector is built: minutes, once.
 telemetry:
-	@.ci/prerequisites python go chromium prometheus
+	@.ci/prerequisites python go node chromium prometheus
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m telemetry $(PYTEST_ARGS)
 

@@ -53,7 +53,7 @@ from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
-from proxy.telemetry.exporting import trace_exporters
+from proxy.telemetry.exporting import Exporter, metric_exporters, trace_exporters
 from proxy.telemetry.facts import Status
 from proxy.wire import api_versions
 from proxy.wire.addresses import Place
@@ -61,6 +61,7 @@ from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
 if TYPE_CHECKING:
+    from proxy.net.metrics import Metrics
     from proxy.net.traces import Traces
 
 __all__ = ["Proxy", "serve"]
@@ -148,6 +149,15 @@ def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str |
     return traces_of(exporters, log, counts, rack)
 
 
+def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
+    """What exports them, if anybody wants that: the SDK is loaded for them only."""
+    if not exporters:
+        return None
+    from proxy.net.metrics import Metrics, exporter_of
+
+    return Metrics([exporter_of(each) for each in exporters], telemetry.facts, log)
+
+
 def _whose_logins(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
@@ -224,8 +234,11 @@ class Proxy:
         upstream = config.upstream
         budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
         self._telemetry: Telemetry | None = None
-        if config.admin.listen is not None:
+        self._metrics: Metrics | None = None
+        exporters = metric_exporters(os.environ)
+        if config.admin.listen is not None or exporters:
             self._telemetry = Telemetry(rack, self._sources(budget), log)
+            self._metrics = _metrics(exporters, self._telemetry, log)
             observers = (self._telemetry, *observers)
         if self._traces is not None:
             observers = (self._traces, *observers)
@@ -277,6 +290,8 @@ class Proxy:
             if self._telemetry is not None:
                 admin = Admin(self._config.admin, self._state, self._telemetry.facts, self._log)
                 await nursery.start(admin.run)
+            if self._metrics is not None:
+                nursery.start_soon(self._metrics.run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             self._is_listening = True

@@ -6,7 +6,7 @@ keeps what went wrong, and what to do.
 
 Traces: ``attributes`` declares every span and attribute, ``spans`` builds them from records once an exchange is
 over, ``producers`` finds whose records were delivered. ``net.traces`` hands them to OpenTelemetry's SDK, if
-``exporting`` finds that somebody wants them.
+``exporting`` finds that somebody wants them; ``net.metrics`` does so with metrics.
 
 Nothing in here does I/O or knows a clock: who runs it tells the time.
 """

@@ -256,12 +256,12 @@ INSTRUMENTS: Final = (
     Instrument(
         "sidefetch.broker.reachable", "gauge", "{boolean}",
         "Whether a broker has answered when one was asked last; nothing where only clients may ask.", (),
-        lambda f: [] if f.is_reached is None else [(f.is_reached, {})],
+        lambda f: [] if f.is_reached is None else [(int(f.is_reached), {})],
     ),
     Instrument(
         "sidefetch.broker.in_rack", "gauge", "{boolean}",
         "Whether there is a broker in our rack; nothing where either is unknown.", (),
-        lambda f: [] if f.has_broker_in_rack is None else [(f.has_broker_in_rack, {})],
+        lambda f: [] if f.has_broker_in_rack is None else [(int(f.has_broker_in_rack), {})],
     ),
     Instrument(
         "sidefetch.saved.fetches", "gauge", "{fetch}",
@@ -348,7 +348,7 @@ INSTRUMENTS: Final = (
     Instrument(
         "sidefetch.ready", "gauge", "{boolean}",
         "Whether clients may connect and Sidefetch has not been told to stop.", (),
-        _one(lambda f: f.status == "ready"),
+        _one(lambda f: int(f.status == "ready")),
     ),
     Instrument(
         "sidefetch.uptime", "gauge", "s",

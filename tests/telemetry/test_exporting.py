@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from proxy.errors import ConfigError
-from proxy.telemetry.exporting import trace_exporters
+from proxy.telemetry.exporting import metric_exporters, trace_exporters
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 TRACES_ENDPOINT = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}
@@ -49,3 +49,30 @@ def test_an_exporter_that_there_is_not_is_refused_with_what_there_is() -> None:
         trace_exporters("auto", {"OTEL_TRACES_EXPORTER": "zipkin"})
     with pytest.raises(ConfigError, match=r"http/json.*accepted: http/protobuf or grpc"):
         trace_exporters("on", {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "exporters"),
+    [
+        ({}, []),
+        (TRACES_ENDPOINT, []),
+        (ENDPOINT, ["otlp-http"]),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://collector:4318/v1/metrics"}, ["otlp-http"]),
+        (
+            {"OTEL_METRICS_EXPORTER": "otlp,console", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            ["otlp-grpc", "console"],
+        ),
+        ({**ENDPOINT, "OTEL_METRICS_EXPORTER": "prometheus"}, []),
+        ({**ENDPOINT, "OTEL_METRICS_EXPORTER": "none"}, []),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, []),
+    ],
+)
+def test_metrics_are_exported_where_their_variables_ask_for_it(
+    environ: dict[str, str], exporters: list[str]
+) -> None:
+    assert metric_exporters(environ) == exporters
+
+
+def test_an_exporter_of_metrics_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"OTEL_METRICS_EXPORTER: 'statsd' .* otlp, console, prometheus or none"):
+        metric_exporters({"OTEL_METRICS_EXPORTER": "statsd"})

@@ -20,6 +20,7 @@ def test_every_instrument_reads_something_and_has_the_attributes_that_it_declare
 
     for each in INSTRUMENTS:
         points = list(each.read(facts))
+        assert all(type(value) in (int, float) for value, _ in points), each.name
         assert points or each.name == "sidefetch.client.session.events", each.name
         assert all(set(attributes) == set(each.attributes) for _, attributes in points), each.name
 
