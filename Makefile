@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install demo test lint mutants bench fuzz soak lock sbom audit clean
+.PHONY: install demo test telemetry lint mutants bench fuzz soak lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -34,7 +34,13 @@ test:
 	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory install
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not telemetry" $(PYTEST_ARGS)
+
+# What is told to Prometheus, a Collector and a browser, with real ones. The Collector is built: minutes, once.
+telemetry:
+	@.ci/prerequisites python go node chromium prometheus
+	@$(MAKE) --no-print-directory install
+	$(BIN)/pytest -m telemetry $(PYTEST_ARGS)
 
 # Breaks the code on purpose, patch by patch; each must make the test fail that it names.
 mutants: install

@@ -20,7 +20,9 @@ def _lacking(tool: str) -> str:
     return " ".join(done.stderr.split()) if done.returncode else ""
 
 
-def require(*tools: Literal["java", "maven", "node", "go", "c", "openssl", "linux-x86-64"]) -> None:
+def require(
+    *tools: Literal["java", "maven", "node", "go", "c", "openssl", "linux-x86-64", "chromium", "prometheus"],
+) -> None:
     """Go on if the machine has all *tools*; the script that ``make test`` begins with decides."""
     missing = [lack for lack in map(_lacking, tools) if lack]
     if missing:

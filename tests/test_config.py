@@ -11,10 +11,10 @@ from proxy.config import (
     OPTIONS,
     SECTIONS,
     Address,
+    AdminConfig,
     Config,
     DownstreamConfig,
     DownstreamSecurity,
-    HealthConfig,
     Option,
     PortRange,
     RackPlace,
@@ -192,17 +192,18 @@ def test_a_listen_port_among_the_broker_ports_is_a_problem(port: int) -> None:
 
 @pytest.mark.parametrize("port", [9092, 9093])
 def test_probes_and_clients_do_not_come_to_the_same_port(port: int) -> None:
-    config = attrs.evolve(Config(KAFKA), health=HealthConfig(Address("127.0.0.1", port)))
+    config = attrs.evolve(Config(KAFKA), admin=AdminConfig(Address("127.0.0.1", port)))
 
     assert problems_between(config) == [
-        f"health-listen: port {port} is one that clients connect to; accepted: a port other than those of"
+        f"admin-listen: port {port} is one that clients connect to; accepted: a port other than those of"
         " listen and broker-ports"
     ]
 
 
 def test_who_has_no_login_of_its_own_cannot_tell_whether_a_broker_answers() -> None:
     config = attrs.evolve(
-        Config(KAFKA, upstream_security=UpstreamSecurity(sasl="client")), health=HealthConfig(None, True)
+        Config(KAFKA, upstream_security=UpstreamSecurity(sasl="client")),
+        admin=AdminConfig(None, ready_requires_broker=True),
     )
 
     assert any(problem.startswith("ready-requires-broker: on") for problem in problems_between(config))

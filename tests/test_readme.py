@@ -9,6 +9,7 @@ from proxy.config.rack import ZONE_LABEL
 from proxy.convert.versions import table as versions
 from proxy.net.kubernetes import NODE_NAME
 from proxy.relay.traffic import Traffic
+from proxy.telemetry import instruments
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,6 +32,14 @@ def test_the_table_of_versions_is_that_of_the_lifts() -> None:
     assert table == versions.readme_table(), f"put this between the marks:\n{versions.readme_table()}"
 
 
+def test_the_table_of_metrics_is_that_of_the_instruments() -> None:
+    _, _, rest = README.partition("made from proxy/telemetry/instruments.py; a test keeps it equal -->\n")
+    table, end, _ = rest.partition("<!-- end -->")
+
+    assert end
+    assert table == instruments.readme_table(), f"put this between the marks:\n{instruments.readme_table()}"
+
+
 def test_every_make_target_that_it_names_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -42,7 +51,7 @@ def test_every_flag_that_it_names_exists() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "cli").glob("*.py"))
     table = readme_table()
 
-    told_elsewhere = {"--inputs", "--quick", "--seconds", "--seed"}
+    told_elsewhere = {"--inputs", "--long", "--quick", "--seconds", "--seed"}
     for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", README)) - told_elsewhere:
         assert f"`{flag}`" in table or f'"{flag}"' in sources, flag
 

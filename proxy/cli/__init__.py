@@ -11,28 +11,28 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.cli import check, demo, run, trial, user
+from proxy.cli import check, demo, run, top, trial, user
 from proxy.errors import ConfigError
 
 __all__ = ["main"]
 
-_COMMANDS: Sequence[Any] = (run, check, trial, demo, user)
+_COMMANDS: Sequence[Any] = (run, check, top, trial, demo, user)
 """Each has ``add_to``, which sets ``run`` in its parser's defaults."""
 
 
 def parser() -> argparse.ArgumentParser:
     """Of all commands."""
-    top = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="sidefetch",
         description="A Kafka sidecar proxy: clients that fetch every partition every time read a cluster by"
         " incremental fetch sessions.",
         allow_abbrev=False,
     )
-    top.add_argument("--version", action=_Version, help="print the version and leave")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.add_argument("--version", action=_Version, help="print the version and leave")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_to(commands)
-    return top
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:

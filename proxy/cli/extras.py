@@ -1,28 +1,33 @@
 """What to say where a part of Sidefetch needs packages that are not installed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import AbstractContextManager, contextmanager
 
 from proxy.errors import ConfigError
 
-__all__ = ["needs_demo_extra"]
-
-_OF_THE_DEMO: Final = frozenset({"aiokafka"})
+__all__ = ["needs_demo_extra", "needs_top_extra"]
 
 
-@contextmanager
-def needs_demo_extra() -> Iterator[None]:
+def needs_demo_extra() -> AbstractContextManager[None]:
     """Around an import of ``proxy.demo``: a missing package of its extra is told as what to install.
 
     Raises: ConfigError: in place of that ImportError; any other import error goes on as it is.
     """
+    return _needs("demo and try need", "demo", "aiokafka")
+
+
+def needs_top_extra() -> AbstractContextManager[None]:
+    """The same around what draws in a terminal."""
+    return _needs("top needs", "top", "rich")
+
+
+@contextmanager
+def _needs(who: str, extra: str, package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _OF_THE_DEMO:
+        if (error.name or "").partition(".")[0] != package:
             raise
         raise ConfigError(
-            f"demo and try need {package}, which is not installed: pip install 'sidefetch[demo]', or make install"
+            f"{who} {package}, which is not installed: pip install 'sidefetch[{extra}]', or make install"
         ) from error

@@ -24,7 +24,8 @@ _TITLES: Final = {
     "routing": "reads from the closest replica",
     "conversion": "records that clients cannot read",
     "log": "logs",
-    "health": "probes",
+    "admin": "probes, metrics and the status page",
+    "telemetry": "traces",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -52,8 +53,10 @@ _METAVARS: Final = {
     "convert-chunk": "SIZE",
     "log-format": "FORMAT",
     "log-level": "LEVEL",
-    "health-listen": "HOST:PORT",
+    "admin-listen": "HOST:PORT",
+    "admin-open": "SWITCH",
     "ready-requires-broker": "SWITCH",
+    "traces": "WHETHER",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",

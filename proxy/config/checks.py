@@ -34,13 +34,13 @@ def problems_between(config: Config) -> list[str]:
         for address in config.upstream.bootstrap_servers
         if any(_same(address, ours) for ours in down.listen)
     ]
-    health = config.health.listen
-    if health is not None and (health.port in down.broker_ports or health.port in [a.port for a in down.listen]):
+    admin = config.admin.listen
+    if admin is not None and (admin.port in down.broker_ports or admin.port in [a.port for a in down.listen]):
         problems.append(
-            f"health-listen: port {health.port} is one that clients connect to; accepted: a port other than those"
+            f"admin-listen: port {admin.port} is one that clients connect to; accepted: a port other than those"
             " of listen and broker-ports"
         )
-    if config.health.ready_requires_broker and config.upstream_security.sasl == "client":
+    if config.admin.ready_requires_broker and config.upstream_security.sasl == "client":
         problems.append(
             "ready-requires-broker: on, and upstream-sasl is client: only clients can ask a broker; accepted: off,"
             " or a login of Sidefetch's own"

@@ -31,13 +31,14 @@ from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = [
     "SECTIONS",
+    "AdminConfig",
     "Config",
     "ConversionConfig",
     "DownstreamConfig",
-    "HealthConfig",
     "LimitsConfig",
     "LogConfig",
     "RoutingConfig",
+    "TelemetryConfig",
     "UpstreamConfig",
 ]
 
@@ -369,16 +370,26 @@ class LogConfig:
 
 
 @attrs.frozen
-class HealthConfig:
-    """For whoever runs this: is it up, does it turn."""
+class AdminConfig:
+    """For whoever runs this: is it up, does it turn, what does it do."""
 
     listen: Address | None = attrs.field(
         default=None,
         metadata=_option(
-            "health-listen",
+            "admin-listen",
             ADDRESS,
-            "Where probes are answered over HTTP: /startup, /ready and /live. 0.0.0.0:9080 in a pod.",
+            "Where probes (/startupz, /readyz, /livez), /metrics and the status page (/) are answered over HTTP."
+            " 0.0.0.0:9080 in a pod.",
             "Not given: nowhere. Only who runs it knows who may ask.",
+        ),
+    )
+    open: bool = attrs.field(
+        default=False,
+        metadata=_option(
+            "admin-open",
+            SWITCH,
+            "Whether the status page and its API answer to other hosts, too; probes and metrics always do.",
+            "They tell who reads what. From elsewhere: by a forwarded port.",
         ),
     )
     ready_requires_broker: bool = attrs.field(
@@ -386,8 +397,24 @@ class HealthConfig:
         metadata=_option(
             "ready-requires-broker",
             SWITCH,
-            "Whether /ready is yes only while a broker can be reached: for a gateway that many share.",
+            "Whether /readyz is yes only while a broker can be reached: for a gateway that many share.",
             "An outage of Kafka must not take the application next to a sidecar out of its services.",
+        ),
+    )
+
+
+@attrs.frozen
+class TelemetryConfig:
+    """What is told to other programs."""
+
+    traces: Literal["auto", "on", "off"] = attrs.field(
+        default="auto",
+        metadata=_option(
+            "traces",
+            choice("auto", "on", "off"),
+            "Whether spans are exported, as OpenTelemetry's own variables say (OTEL_...); on: to a Collector on"
+            " this host, unless they say otherwise.",
+            "auto: where OTEL_TRACES_EXPORTER or an OTEL_EXPORTER_OTLP_ENDPOINT is set, as in any other program.",
         ),
     )
 
@@ -404,7 +431,8 @@ class Config:
     routing: RoutingConfig = RoutingConfig()
     conversion: ConversionConfig = ConversionConfig()
     log: LogConfig = LogConfig()
-    health: HealthConfig = HealthConfig()
+    admin: AdminConfig = AdminConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     bypass: Bypass = attrs.field(
         default=Bypass(),
         metadata=_option(
@@ -443,5 +471,6 @@ SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "routing": RoutingConfig,
     "conversion": ConversionConfig,
     "log": LogConfig,
-    "health": HealthConfig,
+    "admin": AdminConfig,
+    "telemetry": TelemetryConfig,
 }

@@ -99,6 +99,16 @@ class Conversion:
         self._is_padded = False
 
     @property
+    def source(self) -> memoryview:
+        """The records that it is made of."""
+        return self._log
+
+    @property
+    def offset(self) -> int:
+        """From which on the client wants records."""
+        return self._offset
+
+    @property
     def magic(self) -> int:
         """The record format that comes of it."""
         return self._target.magic

@@ -9,12 +9,12 @@ import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from proxy.config import Config, ConversionConfig
+from proxy.config import Config, ConversionConfig, TelemetryConfig
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import (
     BrokerProtocolError,
@@ -29,6 +29,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
 from proxy.net.access import access_of
+from proxy.net.admin import Admin
 from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
@@ -42,9 +43,10 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.observers import Observer, Observers
 from proxy.net.principals import Principals
-from proxy.net.probes import Probes, State
+from proxy.net.probes import State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket, address_text
+from proxy.net.telemetry import Sources, Telemetry
 from proxy.net.tls import client_reason, listen_tls
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
@@ -52,14 +54,22 @@ from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
+from proxy.telemetry.exporting import Exporter, metric_exporters, trace_exporters
+from proxy.telemetry.facts import Status
 from proxy.wire import api_versions
 from proxy.wire.addresses import Place
 from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
+if TYPE_CHECKING:
+    from proxy.net.metrics import Metrics
+    from proxy.net.traces import Traces
+
 __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
+_EXPORT_S: Final = 3.0
+"""For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
 _INVENTORY_EVERY_S: Final = 300.0
 _UNNAMED: Final = -1000
 """From here down: no broker has such a node id, and no field of the protocol."""
@@ -128,6 +138,25 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
+def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
+    """The observer that exports spans, if anybody wants them: the SDK is loaded for them only."""
+    exporters = trace_exporters(config.traces, os.environ)
+    if not exporters:
+        return None
+    from proxy.net.traces import traces_of
+
+    return traces_of(exporters, log, counts, rack)
+
+
+def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
+    """What exports them, if anybody wants that: the SDK is loaded for them only."""
+    if not exporters:
+        return None
+    from proxy.net.metrics import Metrics, exporter_of
+
+    return Metrics([exporter_of(each) for each in exporters], telemetry.facts, log)
+
+
 def _whose_logins(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
@@ -190,6 +219,7 @@ class Proxy:
         self._is_listening = False
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self._traces = _traces(config.telemetry, log, self.counts, rack)
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
@@ -203,7 +233,18 @@ class Proxy:
         self.client_sessions = ClientSessions(
             config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
         )
-        upstream, told = config.upstream, Observers(*observers)
+        upstream = config.upstream
+        budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
+        self._telemetry: Telemetry | None = None
+        self._metrics: Metrics | None = None
+        exporters = metric_exporters(os.environ)
+        if config.admin.listen is not None or exporters:
+            self._telemetry = Telemetry(rack, self._sources(budget), log)
+            self._metrics = _metrics(exporters, self._telemetry, log)
+            observers = (self._telemetry, *observers)
+        if self._traces is not None:
+            observers = (self._traces, *observers)
+        told = Observers(*observers)
         self._services = Services(
             self._topology,
             upstream.connect_timeout_s,
@@ -219,7 +260,7 @@ class Proxy:
                 cpu_s=time.thread_time,
                 tells_exchanges=told.wants_exchanges,
             ),
-            Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
+            budget,
             told,
             log,
             self.live,
@@ -240,8 +281,19 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
+        try:
+            await self._serve_until_stopped(task_status)
+        finally:
+            if self._traces is not None:
+                await self._traces.close(_EXPORT_S)
+
+    async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(Probes(self._config.health, self._state, self._log).run)
+            if self._telemetry is not None:
+                admin = Admin(self._config.admin, self._state, self._telemetry.facts, self._log)
+                await nursery.start(admin.run)
+            if self._metrics is not None:
+                nursery.start_soon(self._metrics.run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             self._is_listening = True
@@ -285,6 +337,26 @@ class Proxy:
 
     def _state(self) -> State:
         return State(self._is_listening, self._stopping.is_set(), self._topology.is_reachable)
+
+    def _status(self) -> Status:
+        if self._stopping.is_set():
+            return "stopping"
+        return "ready" if self._is_listening else "starting"
+
+    def _sources(self, budget: Budget) -> Sources:
+        return Sources(
+            self._topology,
+            self._principals is None,
+            self.client_sessions,
+            self._config.downstream.client_sessions,
+            (budget, self._request_budget),
+            self.traffic,
+            self.live,
+            self.counts,
+            lambda: self._admission.count,
+            self._status,
+            dict,
+        )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:
         await self._topology.known.wait()

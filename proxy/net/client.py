@@ -429,6 +429,8 @@ class ClientConnection:
         self._exchanges.converted(record)
 
     def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:
+        if record is not None:
+            self._services.observers.answering(self._who, pieces)
         try:
             self._outbox.put(pieces, None if record is None else partial(self._exchanges.sent, record))
         except OSError:

@@ -31,6 +31,7 @@ _MOST_REPEATS: Final = 1000
 """Repeated events whose last time is remembered; the oldest is forgotten first."""
 
 Scalar = str | int | float | bool | None
+Watch = Callable[[Level, str, Mapping[str, Scalar]], None]
 
 
 @attrs.define
@@ -54,6 +55,8 @@ class Log:
     stream: TextIO
     wall_s: Callable[[], float] = time.time
     clock_s: Callable[[], float] = time.monotonic
+    watch: Watch | None = None
+    """Is told all but what is for debugging, each time, whatever the level; of values, what a line would show."""
     _dropped: int = attrs.field(default=0, init=False)
     _repeats: dict[tuple[str, str], _Repeat] = attrs.field(factory=dict, init=False)
 
@@ -74,13 +77,19 @@ class Log:
         self._tell("error", event, every_s, per, fields)
 
     def _tell(self, level: Level, event: str, every_s: float, per: object, fields: Mapping[str, object]) -> None:
-        if _ORDER[level] < _ORDER[self.level]:
+        is_watched = self.watch is not None and level != "debug"
+        is_written = _ORDER[level] >= _ORDER[self.level]
+        if not is_watched and not is_written:
             return
         try:
+            shown = {name: _shown(name, value) for name, value in fields.items()}
+            if self.watch is not None and is_watched:
+                self.watch(level, event, shown)
+            if not is_written:
+                return
             suppressed = self._due(event, every_s, per) if every_s > 0 else 0
             if suppressed is None:
                 return
-            shown = {name: _shown(name, value) for name, value in fields.items()}
             if suppressed:
                 shown["suppressed"] = suppressed
             self._write(self._line(level, event, shown))

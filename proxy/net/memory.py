@@ -51,9 +51,10 @@ class Budget:
     def __init__(
         self, limit_bytes: int, log: Log, limit: str = "memory", on_wait: Callable[[], None] = _do_nothing
     ) -> None:
-        """*limit*: the option that sets it; *on_wait* is called whenever somebody has to wait."""
+        """*on_wait* is called whenever somebody has to wait."""
         self.limit_bytes = limit_bytes
-        self._limit = limit
+        self.limit = limit
+        """The option that sets it."""
         self._on_wait = on_wait
         self.claimed_bytes = 0
         """Whole buffers, what is kept for the next frame included."""
@@ -114,11 +115,11 @@ class Budget:
         self._log.info(
             "memory-waits",
             every_s=_COMPLAIN_EVERY_S,
-            per=self._limit,
+            per=self.limit,
             wanted_bytes=size_bytes,
             claimed_bytes=self.claimed_bytes,
             waiting=self.waiting,
-            limit=self._limit,
+            limit=self.limit,
             remedy="raise it, or have clients ask for less at once",
         )
         try:

@@ -1,17 +1,18 @@
 """Who is told what Sidefetch does: the ledger, the metrics, the traces, the status page."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 import trio
 
 from proxy.fetch.topology import Topology
 from proxy.trace import Record
+from proxy.wire.frames import Piece
 
-__all__ = ["Observer", "Observers", "Who", "at_us"]
+__all__ = ["Observer", "Observers", "RecordsObserver", "Who", "at_us"]
 
 _NUMBERS: Iterator[int] = count(1)
 
@@ -44,16 +45,32 @@ class Observer(Protocol):
         """The connection has ended; nothing more is told of it."""
 
 
+@runtime_checkable
+class RecordsObserver(Protocol):
+    """Is shown answers, too, before they leave: to look at within the call, for they are sent on, not copied."""
+
+    def answering(self, who: Who, pieces: Iterable[Piece], /) -> None:
+        """*pieces* of an exchange's answer: views are records as brokers keep them, chunks may be conversions.
+
+        The records of exchanges follow in the same order.
+        """
+
+
 class Observers:
     """Tells each of them, in turn."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+        self._readers = [each for each in observers if isinstance(each, RecordsObserver)]
         self.wants_exchanges = any(each.wants_exchanges for each in observers)
 
     def observe(self, who: Who, record: Record) -> None:
         for each in self._observers:
             each.observe(who, record)
+
+    def answering(self, who: Who, pieces: Iterable[Piece]) -> None:
+        for each in self._readers:
+            each.answering(who, pieces)
 
     def left(self, who: Who) -> None:
         for each in self._observers:

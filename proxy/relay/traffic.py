@@ -62,6 +62,15 @@ class Traffic:
         """Bytes from the sources that *counted* picks."""
         return sum(record_bytes for source, record_bytes in self.record_bytes.items() if counted(source))
 
+    def topics(self) -> list[tuple[str, int, int]]:
+        """Each with its bytes, and those of them that crossed."""
+        read: Counter[str] = Counter()
+        crossed: Counter[str] = Counter()
+        for source, record_bytes in self.record_bytes.items():
+            read[source.topic] += record_bytes
+            crossed[source.topic] += record_bytes if source.crossed else 0
+        return [(topic, record_bytes, crossed[topic]) for topic, record_bytes in read.items()]
+
     @property
     def closest_share(self) -> float | None:
         """The share of routed partitions that was asked for at a preferred or selected replica; None before any."""
@@ -88,11 +97,8 @@ class Traffic:
         return [("no rack" if rack is None else rack, self.total(_is_from(rack))) for rack in racks]
 
     def _crossed_by_topic(self) -> list[tuple[str, int]]:
-        crossed: Counter[str] = Counter()
-        for source, record_bytes in self.record_bytes.items():
-            if source.crossed:
-                crossed[source.topic] += record_bytes
-        return crossed.most_common()
+        crossed = [(topic, crossed_bytes) for topic, _, crossed_bytes in self.topics() if crossed_bytes]
+        return sorted(crossed, key=lambda each: -each[1])
 
 
 def _is_from(rack: str | None) -> Callable[[Source], bool]:

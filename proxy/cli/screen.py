@@ -1,0 +1,166 @@
+"""What ``sidefetch top`` draws: the document of the API, in rich's boxes. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["screen", "shown_bytes"]
+
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_MOST_CLIENTS: Final = 20
+_MOST_PROBLEMS: Final = 5
+
+
+def screen(document: Mapping[str, Any], failed: str = "") -> RenderableType:
+    """*failed*: why there is nothing newer than *document*."""
+    parts: list[RenderableType] = [_head(document, failed), _sums(document)]
+    if document["problems"]:
+        parts.append(Panel(_problems(document), title="Problems", title_align="left", border_style="yellow"))
+    parts.append(Panel(_hour(document["minutes"]), title="The last hour, by the minute", title_align="left"))
+    parts.append(_brokers(document))
+    parts.append(_clients(document["clients"]))
+    return Group(*parts)
+
+
+def shown_bytes(count: float) -> str:
+    """With three digits, or all of them below a thousand."""
+    sign, size = "-" if count < 0 else "", abs(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{sign}{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{sign}{size:.3g} {unit}"
+        size /= 1000
+    return f"{sign}{size:.3g} TB"
+
+
+def _head(document: Mapping[str, Any], failed: str) -> Text:
+    status, style = document["status"], "bold green"
+    if failed:
+        status, style = f"no answer: {failed}", "bold red"
+    elif document["is_reached"] is False:
+        status, style = "no broker answers", "bold red"
+    elif status != "ready":
+        style = "bold yellow"
+    up_s = (document["now_us"] - document["started_us"]) / 1_000_000
+    rack = f"rack {document['rack']}" if document["rack"] else "rack not known"
+    told = [f"cluster {document['cluster_id'] or 'not known yet'}", rack, f"up {_lasting(up_s)}"]
+    text = Text.assemble(("Sidefetch ", "bold"), (_plain(status), style))
+    return text.append(_plain("  " + ", ".join(told)), "dim")
+
+
+def _sums(document: Mapping[str, Any]) -> Table:
+    total, sessions = document["total"], document["sessions"]
+    grid = Table.grid(expand=True, padding=(0, 2))
+    for _ in range(5):
+        grid.add_column()
+    near = _share(total["own_rack_bytes"], total["record_bytes"]) if document["rack"] else "-"
+    grid.add_row("Fetches spared", "Talk saved", "Reading now", "From our rack", "Broker sessions", style="dim")
+    grid.add_row(
+        _share(total["saved_fetches"], total["client_fetches"]),
+        shown_bytes(total["saved_bytes"]),
+        f"{shown_bytes(document['bytes_per_s'])}/s",
+        near,
+        str(sessions["broker"]["sessions"]),
+        style="bold",
+    )
+    grid.add_row(
+        f"{total['client_fetches']:,} to {total['broker_fetches']:,}",
+        f"{shown_bytes(total['client_talk_bytes'])} to {shown_bytes(total['broker_talk_bytes'])}",
+        f"{shown_bytes(total['record_bytes'])} in all",
+        f"{shown_bytes(total['crossed_bytes'])} crossed",
+        f"{sessions['broker']['partitions']:,} partitions",
+        style="dim",
+    )
+    return grid
+
+
+def _problems(document: Mapping[str, Any]) -> Group:
+    lines: list[RenderableType] = []
+    for each in document["problems"][:_MOST_PROBLEMS]:
+        ago_s = (document["now_us"] - each["last_us"]) / 1_000_000
+        head = Text.assemble((_plain(each["title"]), _STYLES[each["level"]]))
+        lines.append(head.append(f"  {each['times']:,} times, last {_lasting(ago_s)} ago", "dim"))
+        lines.append(Text("  " + _plain(each["remedy"])))
+    return Group(*lines)
+
+
+def _hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for name, style, label in (
+        ("client_fetches", "bright_black", "fetches of clients"),
+        ("broker_fetches", "green", "fetches to brokers"),
+        ("record_bytes", "blue", "records"),
+    ):
+        values = [minute[name] for minute in minutes]
+        most = max(values)
+        told = shown_bytes(most) if name == "record_bytes" else f"{most:,}"
+        # Both kinds of fetches have one scale: what is between them is what was saved.
+        scale = max(minute["client_fetches"] for minute in minutes) if name == "broker_fetches" else most
+        grid.add_row(
+            Text(label, "dim"), Text(_line(values, max(scale, most)), style), Text(f"at most {told}", "dim")
+        )
+    return grid
+
+
+def _line(values: Sequence[int], most: int) -> str:
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // most)] if most else " " for value in values)
+
+
+def _brokers(document: Mapping[str, Any]) -> Table:
+    table = Table(title="Brokers", title_justify="left", expand=True)
+    for name in ("Broker", "Rack", "Records", "Now", "Fetches", "Sessions", "Asked as"):
+        table.add_column(name, justify="right" if name in ("Records", "Now", "Fetches", "Sessions") else "left")
+    for each in document["brokers"]:
+        is_ours = each["rack"] is not None and each["rack"] == document["rack"]
+        asked = sum(each["partitions"].values())
+        table.add_row(
+            "others" if each["node"] < 0 else str(each["node"]),
+            Text(_plain(each["rack"] or "-"), "green" if is_ours else ""),
+            shown_bytes(each["record_bytes"]),
+            f"{shown_bytes(each['bytes_per_s'])}/s",
+            f"{each['fetches']:,}",
+            str(each["sessions"]),
+            ", ".join(f"{why} {_share(count, asked)}" for why, count in each["partitions"].items() if count) or "-",
+        )
+    return table
+
+
+def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title="Clients", title_justify="left", expand=True)
+    for name in ("Client", "Speaks", "Partitions", "Its fetches", "To brokers", "Saved", "Now"):
+        table.add_column(name, justify="left" if name in ("Client", "Speaks") else "right")
+    ordered = sorted(clients, key=lambda each: -each["delivered_bytes"])
+    for each in ordered[:_MOST_CLIENTS]:
+        versions = ", ".join(f"v{version}" for version in each["fetch_versions"])
+        table.add_row(
+            Text(_plain(f"{each['client_id'] or '(no name)'} {each['host']}".rstrip())),
+            Text(_plain(f"{each['software'] or 'Fetch'} {versions}")),
+            f"{each['partitions']:,}",
+            f"{each['fetches']:,}",
+            f"{each['broker_fetches']:,}",
+            shown_bytes(each["saved_bytes"]),
+            f"{shown_bytes(each['bytes_per_s'])}/s",
+        )
+    if len(ordered) > _MOST_CLIENTS:
+        table.add_row(f"and {len(ordered) - _MOST_CLIENTS} more")
+    return table
+
+
+def _share(part: float, all_: float) -> str:
+    return f"{100 * part / all_:.1f} %" if all_ > 0 else "-"
+
+
+def _lasting(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
+def _plain(text: str) -> str:
+    """Names come from clients: what would steer the terminal is not shown."""
+    return "".join(each if each.isprintable() else "?" for each in text)

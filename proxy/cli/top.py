@@ -1,0 +1,89 @@
+"""``sidefetch top``: what a running Sidefetch does, in a terminal."""
+
+import argparse
+import http.client
+import json
+import time
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+from proxy.cli.extras import needs_top_extra
+from proxy.cli.options import Commands
+from proxy.errors import ConfigError
+
+__all__ = ["add_to"]
+
+_URL: Final = "http://127.0.0.1:9080"
+_TIMEOUT_S: Final = 5.0
+_MOST_BYTES: Final = 16 * 1024**2
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "top",
+        help="show what a running Sidefetch does",
+        description="Show what a running Sidefetch does, as its status page does, until Ctrl-C. It must run with"
+        " --admin-listen; where it runs elsewhere, forward that port here, or see --admin-open.",
+        usage="sidefetch top [URL] [--once]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("url", metavar="URL", nargs="?", default=_URL, help=f"where it answers [default: {_URL}]")
+    parser.add_argument("--once", action="store_true", help="show it once, and leave")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    url = _checked(arguments.url)
+    with needs_top_extra():
+        from rich.console import Console
+        from rich.live import Live
+
+        from proxy.cli.screen import screen
+    console = Console()
+    try:
+        document = _asked(url)
+        if arguments.once:
+            console.print(screen(document))
+            return 0
+        with Live(screen(document), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                time.sleep(1)
+                failed = ""
+                try:
+                    document = _asked(url)
+                except _NotToldError as wrong:
+                    failed = str(wrong)
+                live.update(screen(document, failed), refresh=True)
+    except _NotToldError as wrong:
+        console.print(f"{url}: {wrong}", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+class _NotToldError(Exception):
+    """Why there is no document."""
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"URL: {url!r} is no address of a web server; accepted: such as {_URL}")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _asked(url: str) -> Any:
+    try:
+        with build_opener(ProxyHandler({})).open(f"{url}/api/v1/state", timeout=_TIMEOUT_S) as answer:
+            document = json.loads(answer.read(_MOST_BYTES))
+    except HTTPError as wrong:
+        with wrong:
+            raise _NotToldError(f"{wrong.code}: {wrong.read(500).decode(errors='replace').strip()}") from None
+    except (OSError, http.client.HTTPException, ValueError) as wrong:
+        raise _NotToldError(str(getattr(wrong, "reason", wrong)) or type(wrong).__name__) from None
+    if not isinstance(document, dict) or "minutes" not in document:
+        raise _NotToldError("this is not Sidefetch's status")
+    return document

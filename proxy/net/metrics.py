@@ -1,0 +1,89 @@
+"""Metrics by OpenTelemetry's SDK: all instruments, read by its own thread whenever it exports."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
+
+from proxy.errors import ConfigError
+from proxy.net.logs import Log
+from proxy.net.sdk import SdkLog, resource
+from proxy.telemetry.exporting import Exporter
+from proxy.telemetry.facts import Facts
+from proxy.telemetry.instruments import INSTRUMENTS, Instrument
+
+__all__ = ["Metrics", "exporter_of"]
+
+_LAST_S: Final = 5.0
+"""For the last export, when Sidefetch stops."""
+
+
+def exporter_of(kind: Exporter) -> MetricExporter:
+    """One that takes the rest of its settings from the environment.
+
+    Raises: ConfigError: what it needs is not installed.
+    """
+    match kind:
+        case "console":
+            return ConsoleMetricExporter()
+        case "otlp-http":
+            from opentelemetry.exporter.otlp.proto.http import metric_exporter as over_http
+
+            return over_http.OTLPMetricExporter()
+        case "otlp-grpc":
+            try:
+                from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as over_grpc
+            except ModuleNotFoundError as missing:
+                raise ConfigError(
+                    f"OTLP over gRPC needs {missing.name}, which is not installed: pip install 'sidefetch[grpc]',"
+                    " or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+                ) from missing
+            return over_grpc.OTLPMetricExporter()
+
+
+class Metrics:
+    """What the SDK exports, at its own interval."""
+
+    def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], Facts], log: Log) -> None:
+        """*facts* is called in trio's thread."""
+        self._exporters = exporters
+        self._facts = facts
+        self._log = log
+
+    async def run(self) -> None:
+        """Export for ever, and once more in the end."""
+        sdk_log = SdkLog(self._log)
+        sdk_log.begin()
+        token = trio.lowlevel.current_trio_token()
+        readers = [PeriodicExportingMetricReader(each) for each in self._exporters]
+        provider = MeterProvider(readers, resource(), shutdown_on_exit=False)
+        meter = provider.get_meter("sidefetch")
+        for instrument in INSTRUMENTS:
+            self._make(meter, instrument, token)
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(_LAST_S, shield=True):
+                # The SDK's thread asks trio's for the facts, so this one must not wait for it.
+                await trio.to_thread.run_sync(partial(provider.shutdown, _LAST_S * 1000), abandon_on_cancel=True)
+            sdk_log.end()
+
+    def _make(self, meter: Meter, instrument: Instrument, token: trio.lowlevel.TrioToken) -> None:
+        is_counter = instrument.kind == "counter"
+        make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+
+        def read(_: CallbackOptions) -> Iterable[Observation]:
+            try:
+                facts = trio.from_thread.run_sync(self._points, instrument, trio_token=token)
+            except trio.RunFinishedError:
+                return []
+            return [Observation(value, dict(attributes)) for value, attributes in facts]
+
+        make(instrument.name, [read], instrument.unit, instrument.meaning)
+
+    def _points(self, instrument: Instrument) -> list[tuple[float, dict[str, str]]]:
+        return [(value, dict(attributes)) for value, attributes in instrument.read(self._facts())]

@@ -1,0 +1,53 @@
+"""The status page: one file, and what a browser may do with it.
+
+Its script and its style are allowed by their digests, and nothing else: no other script, no other host, no frame.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+__all__ = ["Page", "read_page"]
+
+_FILE: Final = Path(__file__).with_name("page.html")
+_INLINE: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
+@attrs.frozen
+class Page:
+    """As it is answered."""
+
+    html: bytes
+    headers: Mapping[str, str]
+
+
+@cache
+def read_page() -> Page:
+    """From the package; may wait for the disk."""
+    html = _FILE.read_bytes()
+    digests: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, text in _INLINE.findall(html):
+        digests[kind.decode()].append(f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'")
+    policy = {
+        "default-src": "'none'",
+        "script-src": " ".join(digests["script"]),
+        "style-src": " ".join(digests["style"]),
+        "connect-src": "'self'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+    }
+    headers = {
+        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+    }
+    return Page(html, headers)

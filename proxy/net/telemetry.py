@@ -1,0 +1,106 @@
+"""Watches what a proxy does, for its metrics and its status page."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+import attrs
+import trio
+
+from proxy.fetch.client_sessions import ClientSessions
+from proxy.net.live import Live
+from proxy.net.logs import Level, Log, Scalar
+from proxy.net.memory import Budget
+from proxy.net.observers import Who, at_us
+from proxy.net.topology import TopologyService
+from proxy.relay.traffic import Traffic
+from proxy.telemetry.facts import Budgeted, Facts, Status
+from proxy.telemetry.problems import Problems
+from proxy.telemetry.state import State
+from proxy.trace import Record
+
+__all__ = ["Sources", "Telemetry"]
+
+
+@attrs.frozen
+class Sources:
+    """What is asked when somebody wants to know, beside what records tell."""
+
+    topology: TopologyService
+    asks_brokers: bool
+    """Whether Sidefetch itself asks brokers for the topology: not where only clients may."""
+    client_sessions: ClientSessions
+    client_session_limit: int
+    budgets: Sequence[Budget]
+    traffic: Traffic
+    live: Live
+    counts: Counter[str]
+    connections: Callable[[], int]
+    status: Callable[[], Status]
+    certificates: Callable[[], Mapping[str, float]]
+    """By what each is for, when it is out of date, in seconds since 1970 UTC."""
+
+
+class Telemetry:
+    """An observer, and what has come of it so far."""
+
+    wants_exchanges = True
+
+    def __init__(self, rack: str | None, sources: Sources, log: Log) -> None:
+        """Watches *log*, too."""
+        self._sources = sources
+        self._state = State(rack, _now_us())
+        self._problems = Problems()
+        log.watch = self._told
+
+    def observe(self, who: Who, record: Record, /) -> None:
+        self._state.observe(who, record, at_us(trio.current_time()))
+
+    def left(self, who: Who, /) -> None:
+        self._state.left(who)
+
+    def facts(self) -> Facts:
+        """Now. From trio's thread: it may have a broker asked."""
+        sources, now_us = self._sources, _now_us()
+        sessions = sources.client_sessions
+        return Facts(
+            state=self._state,
+            now_us=now_us,
+            version=_version(),
+            status=sources.status(),
+            is_reached=sources.topology.is_reachable() if sources.asks_brokers else None,
+            topology=sources.topology.topology,
+            connections=sources.connections(),
+            counts=sources.counts,
+            budgets=tuple(
+                Budgeted(each.limit, each.limit_bytes, each.claimed_bytes, each.waiting) for each in sources.budgets
+            ),
+            client_sessions=len(sessions),
+            client_session_partitions=sessions.partitions,
+            client_session_evictions=sessions.evictions,
+            client_session_limit=sources.client_session_limit,
+            topics=tuple(sources.traffic.topics()),
+            bypass=str(sources.live.bypass),
+            problems=tuple(self._problems.last(now_us)),
+            certificates=tuple(
+                (name, until_s - now_us / 1_000_000) for name, until_s in sources.certificates().items()
+            ),
+        )
+
+    def _told(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
+        if level != "debug":
+            self._problems.tell(level, event, fields, _now_us())
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("sidefetch")
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,372 @@
+"""Every metric: what it is called, its unit, what it means, what it is told apart by, and how it is read.
+
+Names and units are as OpenTelemetry has them; Prometheus' names are made from these by the rule that OpenTelemetry
+has for it. Attributes have few values: no client ids, no topics, no partitions. Those that come from clients are
+bounded by ``state``.
+
+Source: KIP-227 and KIP-392 for what brokers count of sessions and of replicas that are preferred. Units are UCUM's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal
+
+import attrs
+from kio.schema.index import api_key_map
+
+from proxy.errors import ErrorCode
+from proxy.telemetry.facts import Facts
+from proxy.telemetry.state import OTHER, by_rack
+
+__all__ = ["INSTRUMENTS", "Instrument", "Point", "api_name", "error_name", "readme_table"]
+
+Kind = Literal["counter", "gauge"]
+Point = tuple[float, Mapping[str, str]]
+"""A value and its attributes."""
+
+_SUFFIXES: Final = {"By": "_bytes", "s": "_seconds"}
+
+
+@attrs.frozen
+class Instrument:
+    """One metric."""
+
+    name: str
+    """OpenTelemetry's."""
+    kind: Kind
+    """Counters only grow."""
+    unit: str
+    """By for bytes, s for seconds, or in braces what is counted; {boolean} is 1 for yes, 0 for no."""
+    meaning: str
+    attributes: tuple[str, ...]
+    read: Callable[[Facts], Iterable[Point]]
+
+    @property
+    def prometheus(self) -> str:
+        """The name of its samples there."""
+        base = self.name.replace(".", "_")
+        return base + _SUFFIXES.get(self.unit, "") + ("_total" if self.kind == "counter" else "")
+
+
+def _one(read: Callable[[Facts], float]) -> Callable[[Facts], Iterable[Point]]:
+    return lambda facts: ((read(facts), {}),)
+
+
+def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[Facts], Iterable[Point]]:
+    """Some of ``Facts.counts``, each by the value of *attribute* that stands for it."""
+    return lambda facts: [(facts.counts.get(name, 0), {attribute: value}) for name, value in counts.items()]
+
+
+def api_name(key: int) -> str:
+    """``ListOffsets``."""
+    known = api_key_map.get(key)
+    return OTHER if known is None else known.title().replace("_", "")
+
+
+def error_name(code: int) -> str:
+    """``not_leader_or_follower``."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return OTHER
+
+
+def _io(side: str) -> Callable[[Facts], Iterable[Point]]:
+    def read(facts: Facts) -> Iterator[Point]:
+        for direction in ("request", "response"):
+            yield getattr(facts.state.total, f"{side}_{direction}_bytes"), {"direction": direction}
+
+    return read
+
+
+def _limits(facts: Facts) -> Iterator[Point]:
+    for name, times in sorted(facts.counts.items()):
+        if name.startswith("limit_"):
+            yield times, {"limit": name.removeprefix("limit_").replace("_", "-")}
+
+
+def _fetches(facts: Facts) -> Iterator[Point]:
+    for shape, times in facts.state.fetches.items():
+        yield times, attrs.asdict(shape)
+
+
+def _routes(facts: Facts) -> Iterator[Point]:
+    for route in ("leader", "preferred", "selected", "rackless"):
+        asked = sum(broker.partitions[route] for broker in facts.state.brokers.values())
+        yield asked, {"route": route}
+
+
+def _racks(facts: Facts) -> Iterator[Point]:
+    ours = facts.state.rack
+    for rack, record_bytes in sorted(by_rack(facts.state.brokers).items(), key=lambda each: each[0] or ""):
+        crossed = "unknown" if rack is None or ours is None else str(rack != ours).lower()
+        yield record_bytes, {"rack": rack or "", "crossed": crossed}
+
+
+def _events(side: str) -> Callable[[Facts], Iterable[Point]]:
+    def read(facts: Facts) -> Iterator[Point]:
+        for (of, event, reason), times in facts.state.session_events.items():
+            if of == side:
+                yield times, {"event": event, "reason": reason}
+
+    return read
+
+
+def _requests(facts: Facts) -> Iterator[Point]:
+    for (key, version, to), requests in facts.state.requests.items():
+        yield requests, {"api": api_name(key), "version": str(version), "lifted": str(to != version).lower()}
+
+
+def _software(facts: Facts) -> Iterator[Point]:
+    for (software, is_guess), connections in facts.state.software().items():
+        yield connections, {"software": software or "unknown", "guess": str(is_guess).lower()}
+
+
+_FAILED: Final = {
+    "logins_refused": "login",
+    "handshakes_failed": "tls",
+    "client_protocol_errors": "client_protocol",
+    "broker_protocol_errors": "broker_protocol",
+    "brokers_unavailable": "broker_unavailable",
+}
+_VERIFIED: Final = {"verified": "compared", "verify_differences": "different", "verify_failed": "failed"}
+
+INSTRUMENTS: Final = (
+    Instrument(
+        "sidefetch.client.connections", "gauge", "{connection}",
+        "Connections that clients have.", (), _one(lambda f: f.connections),
+    ),
+    Instrument(
+        "sidefetch.client.connections.opened", "counter", "{connection}",
+        "Connections of clients that were taken.", (), _one(lambda f: f.counts.get("connections", 0)),
+    ),
+    Instrument(
+        "sidefetch.client.connections.failed", "counter", "{connection}",
+        "Connections of clients that ended by a fault, by whose it was.", ("reason",), _counted(_FAILED, "reason"),
+    ),
+    Instrument(
+        "sidefetch.client.software", "gauge", "{connection}",
+        "Connections by the client library and its version, as ApiVersions tells them (KIP-511) or as guessed.",
+        ("software", "guess"), _software,
+    ),
+    Instrument(
+        "sidefetch.client.requests", "counter", "{request}",
+        "Requests of clients by API and version, counted every few minutes; those that were lifted are of versions"
+        " that brokers no longer serve.", ("api", "version", "lifted"), _requests,
+    ),
+    Instrument(
+        "sidefetch.client.fetches", "counter", "{fetch}",
+        "Fetches of clients that were answered.", (), _one(lambda f: f.state.total.client_fetches),
+    ),
+    Instrument(
+        "sidefetch.client.fetch.io", "counter", "By",
+        "What these came to on the wire, records included.", ("direction",), _io("client"),
+    ),
+    Instrument(
+        "sidefetch.client.fetch.records.io", "counter", "By",
+        "Records in the answers to clients.", (), _one(lambda f: f.state.total.delivered_bytes),
+    ),
+    Instrument(
+        "sidefetch.client.fetch.held.io", "counter", "By",
+        "Records that were here already when the client asked.", (), _one(lambda f: f.state.total.held_bytes),
+    ),
+    Instrument(
+        "sidefetch.client.fetch.partitions", "counter", "{partition}",
+        "Partitions that clients' fetches asked for, named or remembered by a session.", (),
+        _one(lambda f: f.state.total.client_partitions),
+    ),
+    Instrument(
+        "sidefetch.client.fetch.wait", "counter", "s",
+        "What clients' fetches waited for: news (poll), the broker, memory (budget), conversion (convert), the end"
+        " of a throttling, the client itself (write).", ("cause",),
+        lambda f: [(us / 1e6, {"cause": cause}) for cause, us in f.state.waited_us.items()],
+    ),
+    Instrument(
+        "sidefetch.client.fetch.errors", "counter", "{error}",
+        "Errors of partitions, and of whole answers, told to clients.", ("error",),
+        lambda f: [(times, {"error": error_name(code)}) for code, times in f.state.errors.items()],
+    ),
+    Instrument(
+        "sidefetch.client.sessions", "gauge", "{session}",
+        "Fetch sessions that clients have with Sidefetch: NumIncrementalFetchSessions of KIP-227.", (),
+        _one(lambda f: f.client_sessions),
+    ),
+    Instrument(
+        "sidefetch.client.sessions.limit", "gauge", "{session}",
+        "How many there may be.", (), _one(lambda f: f.client_session_limit),
+    ),
+    Instrument(
+        "sidefetch.client.session.partitions", "gauge", "{partition}",
+        "Partitions in these: NumIncrementalFetchPartitionsCached of KIP-227.", (),
+        _one(lambda f: f.client_session_partitions),
+    ),
+    Instrument(
+        "sidefetch.client.session.evictions", "counter", "{session}",
+        "Of these, those that lost their place to others: IncrementalFetchSessionEvictionsPerSec of KIP-227.", (),
+        _one(lambda f: f.client_session_evictions),
+    ),
+    Instrument(
+        "sidefetch.client.session.events", "counter", "{event}",
+        "What became of these.", ("event", "reason"), _events("client"),
+    ),
+    Instrument(
+        "sidefetch.broker.sessions", "gauge", "{session}",
+        "Fetch sessions that Sidefetch has with brokers, which have a slot for each.", (),
+        _one(lambda f: len(f.state.sessions())),
+    ),
+    Instrument(
+        "sidefetch.broker.session.partitions", "gauge", "{partition}",
+        "Partitions in these.", (), _one(lambda f: sum(each.partitions for each in f.state.sessions())),
+    ),
+    Instrument(
+        "sidefetch.broker.session.events", "counter", "{event}",
+        "What became of these: created, closed; refused, reset and evicted, with the broker's reason.",
+        ("event", "reason"), _events("upstream"),
+    ),
+    Instrument(
+        "sidefetch.broker.fetches", "counter", "{fetch}",
+        "Fetches of Sidefetch's own that brokers answered.", ("kind", "lane", "route"), _fetches,
+    ),
+    Instrument(
+        "sidefetch.broker.fetch.io", "counter", "By",
+        "What these came to on the wire, records included.", ("direction",), _io("broker"),
+    ),
+    Instrument(
+        "sidefetch.broker.fetch.records.io", "counter", "By",
+        "Records in brokers' answers, by the rack that they came from, and whether that is another than ours.",
+        ("rack", "crossed"), _racks,
+    ),
+    Instrument(
+        "sidefetch.broker.fetch.partitions", "counter", "{partition}",
+        "Partitions that these asked for, named or remembered, by why that replica was asked: preferred by the"
+        " leader (KIP-392), selected by Sidefetch, or the leader.", ("route",), _routes,
+    ),
+    Instrument(
+        "sidefetch.broker.fetch.named", "counter", "{partition}",
+        "Partitions that these named.", (), _one(lambda f: f.state.total.broker_named),
+    ),
+    Instrument(
+        "sidefetch.broker.fetch.throttle", "counter", "s",
+        "For how long brokers said that they would not listen.", (), _one(lambda f: f.state.throttled_ms / 1000),
+    ),
+    Instrument(
+        "sidefetch.broker.connections.opened", "counter", "{connection}",
+        "Connections to brokers that were made for clients.", (),
+        _one(lambda f: f.counts.get("upstream_connections", 0)),
+    ),
+    Instrument(
+        "sidefetch.broker.reachable", "gauge", "{boolean}",
+        "Whether a broker has answered when one was asked last; nothing where only clients may ask.", (),
+        lambda f: [] if f.is_reached is None else [(int(f.is_reached), {})],
+    ),
+    Instrument(
+        "sidefetch.broker.in_rack", "gauge", "{boolean}",
+        "Whether there is a broker in our rack; nothing where either is unknown.", (),
+        lambda f: [] if f.has_broker_in_rack is None else [(int(f.has_broker_in_rack), {})],
+    ),
+    Instrument(
+        "sidefetch.saved.fetches", "gauge", "{fetch}",
+        "Fetches that clients made and brokers did not see, since the start.", (),
+        _one(lambda f: f.state.total.saved_fetches),
+    ),
+    Instrument(
+        "sidefetch.saved.io", "gauge", "By",
+        "What clients' fetches came to without records, less what Sidefetch's own did, since the start.", (),
+        _one(lambda f: f.state.total.saved_bytes),
+    ),
+    Instrument(
+        "sidefetch.conversion.records", "counter", "{record}",
+        "Records that were converted, by the format that they became.", ("magic",),
+        lambda f: [(records, {"magic": str(magic)}) for magic, records in f.state.converted.items()],
+    ),
+    Instrument(
+        "sidefetch.conversion.io", "counter", "By",
+        "Bytes of records before (in) and after (out) conversion, and what was filled up (padding).",
+        ("direction",),
+        lambda f: [
+            (f.state.total.converted_in_bytes, {"direction": "in"}),
+            (f.state.total.converted_out_bytes, {"direction": "out"}),
+            (f.state.total.padding_bytes, {"direction": "padding"}),
+        ],
+    ),
+    Instrument(
+        "sidefetch.conversion.cpu", "counter", "s",
+        "CPU time of the threads that converted.", (), _one(lambda f: f.state.total.conversion_cpu_us / 1e6),
+    ),
+    Instrument(
+        "sidefetch.records.damaged", "counter", "{batch}",
+        "Batches whose checksum is wrong, and that were not converted.", (), _one(lambda f: f.state.damaged),
+    ),
+    Instrument(
+        "sidefetch.records.truncated", "counter", "{event}",
+        "How often records that a client had read were gone from the log.", (), _one(lambda f: f.state.truncated),
+    ),
+    Instrument(
+        "sidefetch.verify.answers", "counter", "{answer}",
+        "Answers that were compared with the broker's own.", ("result",), _counted(_VERIFIED, "result"),
+    ),
+    Instrument(
+        "sidefetch.memory.limit", "gauge", "By",
+        "The most memory for what was received, by the option that sets it.", ("budget",),
+        lambda f: [(each.limit_bytes, {"budget": each.name}) for each in f.budgets],
+    ),
+    Instrument(
+        "sidefetch.memory.usage", "gauge", "By",
+        "Of that, what is claimed.", ("budget",),
+        lambda f: [(each.claimed_bytes, {"budget": each.name}) for each in f.budgets],
+    ),
+    Instrument(
+        "sidefetch.memory.waiting", "gauge", "{frame}",
+        "Frames that wait for some.", ("budget",),
+        lambda f: [(each.waiting, {"budget": each.name}) for each in f.budgets],
+    ),
+    Instrument(
+        "sidefetch.limit.reached", "counter", "{event}",
+        "How often a limit was reached, by the option that sets it; for memory, how often it was waited for.",
+        ("limit",), _limits,
+    ),
+    Instrument(
+        "sidefetch.ledger.lost", "counter", "{row}",
+        "Rows of the ledger that could not be kept.", (), _one(lambda f: f.counts.get("ledger_lost", 0)),
+    ),
+    Instrument(
+        "sidefetch.certificate.life", "gauge", "s",
+        "How long until the certificate is out of date; below 0 once it is.", ("certificate",),
+        lambda f: [(life_s, {"certificate": name}) for name, life_s in f.certificates],
+    ),
+    Instrument(
+        "sidefetch.problems", "gauge", "{problem}",
+        "Problems of the last hour, as the status page tells them.", ("level",),
+        lambda f: [
+            (sum(each.level == level for each in f.problems), {"level": level})
+            for level in ("error", "warning", "info")
+        ],
+    ),
+    Instrument(
+        "sidefetch.bugs", "counter", "{bug}",
+        "Connections that ended by a fault of Sidefetch.", (), _one(lambda f: f.counts.get("bugs", 0)),
+    ),
+    Instrument(
+        "sidefetch.ready", "gauge", "{boolean}",
+        "Whether clients may connect and Sidefetch has not been told to stop.", (),
+        _one(lambda f: int(f.status == "ready")),
+    ),
+    Instrument(
+        "sidefetch.uptime", "gauge", "s",
+        "Since the start.", (), _one(lambda f: (f.now_us - f.state.started_us) / 1e6),
+    ),
+    Instrument(
+        "sidefetch.info", "gauge", "{boolean}",
+        "1, with the version and the rack that this is in.", ("version", "rack"),
+        lambda f: [(1, {"version": f.version, "rack": f.state.rack or ""})],
+    ),
+)  # fmt: skip
+
+
+def readme_table() -> str:
+    """Markdown; a test holds the README to it."""
+    rows = ["| OpenTelemetry | Prometheus | unit | by | what it is |", "|---|---|---|---|---|"]
+    rows += [
+        f"| `{each.name}` | `{each.prometheus}` | {each.unit} | {', '.join(each.attributes)} | {each.meaning} |"
+        for each in INSTRUMENTS
+    ]
+    return "\n".join(rows) + "\n"

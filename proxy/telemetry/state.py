@@ -1,0 +1,312 @@
+"""What people ask of a running Sidefetch: who reads, by which sessions, from where, and what came of it.
+
+Fed by records, one State for the whole process. Its memory is bounded: by the connections that there may be, and
+for all else by numbers that stand here; what is beyond them is counted together.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import Final, Protocol, TypeVar
+
+import attrs
+
+from proxy.fetch.topology import BrokerId, Topology
+from proxy.telemetry.sums import Minutes, Rate, Sums
+from proxy.trace import (
+    Cause,
+    ClientRecord,
+    ConversionRecord,
+    DamageRecord,
+    ExchangeRecord,
+    FetchKind,
+    FetchRecord,
+    LaneName,
+    Record,
+    RouteKind,
+    SessionRecord,
+    TruncationRecord,
+    UsedApi,
+)
+
+__all__ = ["OTHER", "BrokerReads", "Client", "ClientKey", "Connection", "Reader", "State", "UpstreamSession"]
+
+OTHER: Final = "(other)"
+"""Stands for all beyond those that are told apart."""
+_MOST_CLIENTS: Final = 200
+_MOST_BROKERS: Final = 500
+_MOST_REASONS: Final = 50
+_MOST_ERRORS: Final = 150
+"""More than Kafka has codes."""
+_MOST_APIS: Final = 500
+"""Of pairs of API and version; Kafka has some 400."""
+
+_K = TypeVar("_K", bound=Hashable)
+
+
+class Connection(Protocol):
+    """What a record is about; as ``proxy.net.observers.Who``."""
+
+    number: int
+    peer: str
+    topology: Topology
+    client_id: str | None
+
+
+@attrs.frozen
+class ClientKey:
+    """Connections that have this in common are taken for one client: one goes to each broker."""
+
+    client_id: str
+    """As it calls itself; empty where it does not."""
+    host: str
+
+
+@attrs.frozen
+class UpstreamSession:
+    """With a broker, and alive."""
+
+    node: int
+    session_id: int
+    partitions: int
+
+
+@attrs.define
+class Reader:
+    """One connection of a client."""
+
+    software: str = ""
+    is_guess: bool = True
+    version: int | None = None
+    """Of Fetch, as the client speaks it."""
+    wanted: int = 0
+    """Partitions of its last fetch."""
+    session_id: int = 0
+    """With us; 0 for none."""
+    sessions: dict[str, UpstreamSession] = attrs.field(factory=dict)
+    """With brokers, by lane."""
+    apis: tuple[UsedApi, ...] = ()
+
+
+@attrs.define
+class Client:
+    """A client with one connection or more, which is there."""
+
+    readers: dict[int, Reader] = attrs.field(factory=dict)
+    """By the connection's number."""
+    fetches: int = 0
+    """Its own, answered."""
+    delivered_bytes: int = 0
+    broker_fetches: int = 0
+    """Made for it."""
+    saved_bytes: int = 0
+    """As in ``Sums``."""
+    converted_records: int = 0
+    byte_rate: Rate = attrs.field(factory=Rate)
+    """Of records, as they come from brokers."""
+    fetch_rate: Rate = attrs.field(factory=Rate)
+
+
+@attrs.define
+class BrokerReads:
+    """What was read from a broker."""
+
+    rack: str | None = None
+    fetches: int = 0
+    record_bytes: int = 0
+    byte_rate: Rate = attrs.field(factory=Rate)
+    partitions: Counter[RouteKind] = attrs.field(factory=Counter)
+    """Asked for in its fetches, by why it was asked."""
+
+
+@attrs.frozen
+class FetchShape:
+    """What broker-side fetches are counted apart by."""
+
+    kind: FetchKind
+    lane: LaneName
+    route: RouteKind
+
+
+@attrs.define
+class State:
+    """Of one process. *rack* is ours, None where that is not known."""
+
+    rack: str | None
+    started_us: int
+    total: Sums = attrs.field(factory=Sums, init=False)
+    minutes: Minutes = attrs.field(factory=Minutes, init=False)
+    clients: dict[ClientKey, Client] = attrs.field(factory=dict, init=False)
+    brokers: dict[int, BrokerReads] = attrs.field(factory=dict, init=False)
+    """By node; -1 for those that are not told apart."""
+    fetches: Counter[FetchShape] = attrs.field(factory=Counter, init=False)
+    session_events: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
+    """By side, event and reason."""
+    waited_us: Counter[Cause] = attrs.field(factory=Counter, init=False)
+    throttled_ms: int = attrs.field(default=0, init=False)
+    """For how long brokers said that they would not listen."""
+    errors: Counter[int] = attrs.field(factory=Counter, init=False)
+    """Told to clients, by code."""
+    converted: Counter[int] = attrs.field(factory=Counter, init=False)
+    """Records by the format (magic) that they became."""
+    damaged: int = attrs.field(default=0, init=False)
+    truncated: int = attrs.field(default=0, init=False)
+    requests: Counter[tuple[int, int, int]] = attrs.field(factory=Counter, init=False)
+    """Of clients, by API key, version and the version that the broker was asked in."""
+    byte_rate: Rate = attrs.field(factory=Rate, init=False)
+    _keys: dict[int, ClientKey] = attrs.field(factory=dict, init=False)
+    """Under which each connection is kept."""
+
+    def observe(self, of: Connection, record: Record, now_us: int) -> None:
+        """*record* was told of the connection *of*."""
+        client, reader = self._reader(of, record)
+        match record:
+            case FetchRecord():
+                self._fetch(of, client, reader, record, now_us)
+            case ExchangeRecord():
+                self._exchange(client, reader, record, now_us)
+            case SessionRecord():
+                self._session(reader, record, now_us)
+            case ClientRecord():
+                self._client(reader, record)
+            case ConversionRecord():
+                self._conversion(client, record, now_us)
+            case DamageRecord():
+                self.damaged += 1
+            case TruncationRecord():
+                self.truncated += 1
+
+    def left(self, of: Connection) -> None:
+        """The connection has ended."""
+        key = self._keys.pop(of.number, None)
+        if key is None:
+            return
+        client = self.clients[key]
+        client.readers.pop(of.number, None)
+        if not client.readers:
+            del self.clients[key]
+
+    def sessions(self) -> list[UpstreamSession]:
+        """With brokers, alive."""
+        return [
+            session
+            for client in self.clients.values()
+            for reader in client.readers.values()
+            for session in reader.sessions.values()
+        ]
+
+    def software(self) -> Counter[tuple[str, bool]]:
+        """Connections by what is at their other end, and whether that is a guess."""
+        found: Counter[tuple[str, bool]] = Counter()
+        for client in self.clients.values():
+            for reader in client.readers.values():
+                _count(found, (reader.software, reader.is_guess), 1, _MOST_CLIENTS, (OTHER, True))
+        return found
+
+    def _reader(self, of: Connection, record: Record) -> tuple[Client, Reader]:
+        client_id = record.client_id if isinstance(record, ExchangeRecord | ClientRecord) else of.client_id
+        known = self._keys.get(of.number)
+        if known is not None and (client_id is None or client_id == known.client_id or known.client_id == OTHER):
+            return self.clients[known], self.clients[known].readers[of.number]
+        reader = Reader()
+        if known is not None:
+            reader = self.clients[known].readers[of.number]
+            self.left(of)
+        key = ClientKey(client_id or "", of.peer.rpartition(":")[0])
+        if key not in self.clients and len(self.clients) >= _MOST_CLIENTS:
+            key = ClientKey(OTHER, "")
+        self._keys[of.number] = key
+        client = self.clients.setdefault(key, Client())
+        client.readers[of.number] = reader
+        return client, reader
+
+    def _fetch(self, of: Connection, client: Client, reader: Reader, record: FetchRecord, now_us: int) -> None:
+        known = of.topology.brokers.get(BrokerId(record.node))
+        rack = None if known is None else known.rack
+        is_crossing = None if rack is None or self.rack is None else rack != self.rack
+        for sums in (self.total, self.minutes.sums(now_us)):
+            sums.broker_fetches += 1
+            sums.broker_request_bytes += record.request_bytes
+            sums.broker_response_bytes += record.response_bytes
+            sums.record_bytes += record.record_bytes
+            sums.broker_named += record.named
+            sums.broker_partitions += record.size
+            sums.own_rack_bytes += record.record_bytes if is_crossing is False else 0
+            sums.crossed_bytes += record.record_bytes if is_crossing else 0
+        self.fetches[FetchShape(record.kind, record.lane, record.route)] += 1
+        self.throttled_ms += record.throttle_ms
+        self.byte_rate.add(record.record_bytes, now_us)
+        node = record.node if record.node in self.brokers or len(self.brokers) < _MOST_BROKERS else -1
+        broker = self.brokers.setdefault(node, BrokerReads())
+        broker.rack = rack if node >= 0 else None
+        broker.fetches += 1
+        broker.record_bytes += record.record_bytes
+        broker.byte_rate.add(record.record_bytes, now_us)
+        broker.partitions[record.route] += record.size
+        client.broker_fetches += 1
+        client.saved_bytes -= record.request_bytes + record.response_bytes - record.record_bytes
+        client.byte_rate.add(record.record_bytes, now_us)
+        session = reader.sessions.get(record.lane_id)
+        if session is not None and session.session_id == record.session_id:
+            reader.sessions[record.lane_id] = attrs.evolve(session, partitions=record.size)
+
+    def _exchange(self, client: Client, reader: Reader, record: ExchangeRecord, now_us: int) -> None:
+        for sums in (self.total, self.minutes.sums(now_us)):
+            sums.client_fetches += 1
+            sums.client_request_bytes += record.request_bytes
+            sums.client_response_bytes += record.response_bytes
+            sums.delivered_bytes += record.delivered_bytes
+            sums.held_bytes += record.held_bytes
+            sums.client_partitions += record.wanted
+        for cause, us in record.waited_us:
+            self.waited_us[cause] += us
+        for code, times in record.errors:
+            _count(self.errors, code, times, _MOST_ERRORS, -1)
+        reader.version, reader.wanted, reader.session_id = record.version, record.wanted, record.session_id
+        client.fetches += 1
+        client.delivered_bytes += record.delivered_bytes
+        client.saved_bytes += record.request_bytes + record.response_bytes - record.delivered_bytes
+        client.fetch_rate.add(1, now_us)
+
+    def _session(self, reader: Reader, record: SessionRecord, now_us: int) -> None:
+        counted = (record.side, record.event, record.reason)
+        _count(self.session_events, counted, 1, _MOST_REASONS, (record.side, record.event, OTHER))
+        if record.side == "client":
+            return
+        if record.event == "created":
+            session = UpstreamSession(record.node, record.session_id, record.partitions)
+            reader.sessions[record.lane_id] = session
+        elif record.event != "refused":
+            reader.sessions.pop(record.lane_id, None)
+        if record.event in ("reset", "refused", "evicted"):
+            for sums in (self.total, self.minutes.sums(now_us)):
+                sums.resets += 1
+
+    def _client(self, reader: Reader, record: ClientRecord) -> None:
+        before = {(api.key, api.version, api.lifted_to): api.requests for api in reader.apis}
+        for api in record.apis:
+            key = (api.key, api.version, api.lifted_to)
+            _count(self.requests, key, api.requests - before.get(key, 0), _MOST_APIS, (-1, -1, -1))
+        reader.apis, reader.software, reader.is_guess = record.apis, record.software, record.is_guess
+
+    def _conversion(self, client: Client, record: ConversionRecord, now_us: int) -> None:
+        for sums in (self.total, self.minutes.sums(now_us)):
+            sums.converted_records += record.records
+            sums.converted_in_bytes += record.in_bytes
+            sums.converted_out_bytes += record.out_bytes
+            sums.padding_bytes += record.padding_bytes
+            sums.conversion_cpu_us += record.cpu_us
+        self.converted[record.to_magic] += record.records
+        client.converted_records += record.records
+
+
+def by_rack(brokers: Mapping[int, BrokerReads]) -> dict[str | None, int]:
+    """Bytes of records by the rack that they came from, None for brokers without one."""
+    found: Counter[str | None] = Counter()
+    for broker in brokers.values():
+        found[broker.rack] += broker.record_bytes
+    return dict(found)
+
+
+def _count(counter: Counter[_K], key: _K, amount: int, most: int, other: _K) -> None:
+    """Add to *key*, or to *other* once there are *most*."""
+    counter[key if key in counter or len(counter) < most else other] += amount

@@ -1,0 +1,108 @@
+"""``sidefetch top``: the status in a terminal."""
+
+import sys
+from typing import Any
+
+import pytest
+import trio
+from rich.console import Console
+
+from proxy.cli import main
+from proxy.cli.screen import screen, shown_bytes
+from proxy.demo.cluster import embedded_cluster
+from proxy.telemetry.document import document
+from proxy.telemetry.state import State
+from tests.net.administered import administered, port_of, state_of
+from tests.net.consumers import fetched
+from tests.ports import free_port_range
+from tests.telemetry.records import NOW_US, Link, busy, exchange, facts_of, fetch
+
+
+def drawn(told: Any, failed: str = "", width: int = 110) -> str:
+    console = Console(width=width, record=True, file=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(screen(told, failed))
+    return captured.get()
+
+
+def test_it_shows_what_the_api_tells() -> None:
+    text = drawn(document(facts_of(busy())))
+
+    assert "Sidefetch ready" in text
+    assert "cluster cluster, rack a" in text
+    assert "reader 10.0.0.1" in text
+    assert "librdkafka 0.11.6 v4" in text
+    assert "leader 100.0 %" in text
+
+
+def test_before_anything_was_done_there_is_nothing_to_divide_by() -> None:
+    text = drawn(document(facts_of(State(None, NOW_US))), "refused")
+
+    assert "no answer: refused" in text
+    assert "rack not known" in text
+
+
+def test_names_of_clients_steer_no_terminal() -> None:
+    state = State("a", NOW_US)
+    name = "\x1b[2J\x1b]0;owned\x07[bold]x"
+    link = Link(client_id=name)
+    state.observe(link, exchange(client_id=name), NOW_US)
+    state.observe(link, fetch(), NOW_US)
+    text = drawn(document(facts_of(state)))
+
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "?[2J?]0;owned?[bold]x" in text
+
+
+def test_it_fits_a_narrow_terminal() -> None:
+    text = drawn(document(facts_of(busy())), width=60)
+
+    assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (123456, "123 kB"), (-1_500_000, "-1.5 MB"), (999_999, "1 MB")],
+)
+def test_bytes_are_shown_with_three_digits(count: int, shown: str) -> None:
+    assert shown_bytes(count) == shown
+
+
+async def test_it_asks_a_running_sidefetch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        cluster.create_topic("t", 1, assignment=[[1]])
+        async with it.client(1) as client:
+            await fetched(client, "a-reader", {0: 0}, 4)
+            url = f"127.0.0.1:{port_of(it)}"
+            code = await trio.to_thread.run_sync(main, ["top", url, "--once"])
+            told = await state_of(it)
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "a-reader 127.0.0.1" in out
+    assert told["cluster_id"] in out
+
+
+def test_who_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{free_port_range(1)}"
+
+    assert main(["top", url, "--once"]) == 1
+    assert "refused" in capsys.readouterr().out
+
+
+def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "file:///etc/passwd"]) == 2
+    assert "URL: 'file:///etc/passwd' is no address" in capsys.readouterr().err
+
+
+def test_without_rich_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+
+    assert main(["top"]) == 2
+    assert "top needs rich, which is not installed: pip install 'sidefetch[top]'" in capsys.readouterr().err

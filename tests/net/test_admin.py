@@ -1,0 +1,140 @@
+"""What whoever runs Sidefetch is told, and who that may be."""
+
+import re
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.demo.cluster import embedded_cluster
+from proxy.net.admin import Admin
+from proxy.net.http import Request
+from proxy.net.probes import PROBES
+from proxy.telemetry.instruments import INSTRUMENTS
+from tests.net.administered import administered, answer_to, body_of, said, state_of
+from tests.net.proxied import Proxied, ask, running
+
+WITH_HOST = b"GET /api/v1/state HTTP/1.1\r\nHost: %s\r\n\r\n"
+
+
+async def reads(it: Proxied, times: int = 3) -> None:
+    """An old client reads what there is, and asks again."""
+    async with it.client(1) as client:
+        for _ in range(times):
+            await client.call("fetch", 4, ask({0: 0, 1: 0, 2: 0}))
+
+
+async def test_numbers_of_the_api_and_of_the_metrics_are_those_of_the_records() -> None:
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        cluster.create_topic("t", 3, assignment=[[1]] * 3)
+        cluster.append("t", 0, [b"x" * 1000])
+        await reads(it)
+        told = await state_of(it)
+        metrics = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(await body_of(it, "/metrics"))
+            for sample in family.samples
+        }
+
+    fetches = it.fetches
+    assert fetches
+    assert told["total"]["broker_fetches"] == len(fetches)
+    assert told["total"]["record_bytes"] == sum(each.record_bytes for each in fetches) > 1000
+    assert told["brokers"][0]["fetches"] == len(fetches)
+    assert metrics["sidefetch_broker_fetch_io_bytes_total", "request"] == sum(
+        each.request_bytes for each in fetches
+    )
+    by_rack = [
+        value for (name, *_), value in metrics.items() if name == "sidefetch_broker_fetch_records_io_bytes_total"
+    ]
+    assert sum(by_rack) == told["total"]["record_bytes"]
+
+
+async def test_every_instrument_that_is_always_there_is_told_under_its_name() -> None:
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        await reads(it)
+        _, head, text = await answer_to(it, "/metrics")
+
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert "Content-Type: text/plain; version=" in head
+    for each in INSTRUMENTS:
+        family = families[each.prometheus.removesuffix("_total")]
+        assert (family.type, family.documentation) == (each.kind, each.meaning)
+        assert all(set(sample.labels) == set(each.attributes) for sample in family.samples)
+    assert "process_resident_memory_bytes" in families
+
+
+async def test_the_text_is_open_metrics_for_those_who_ask_for_that() -> None:
+    request = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        answer = await said(it, request)
+
+    assert b"Content-Type: application/openmetrics-text" in answer
+    assert answer.endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize(
+    "host", [b"evil.example", b"evil.example:9080", b"", b"10.0.0.1", b"localhost.evil.example"]
+)
+async def test_a_page_from_elsewhere_that_has_its_name_mean_this_host_is_told_nothing(host: bytes) -> None:
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        answers = [
+            await said(it, (WITH_HOST % host).replace(b"/api/v1/state", path)) for path in (b"/", b"/api/v1/state")
+        ]
+
+    assert [answer[:13] for answer in answers] == [b"HTTP/1.1 403 "] * 2
+
+
+@pytest.mark.parametrize("host", [b"localhost", b"LOCALHOST:80", b"127.0.0.1:9080", b"127.1.2.3", b"[::1]:9080"])
+async def test_this_host_is_told_by_any_of_its_names(host: bytes) -> None:
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        answer = await said(it, WITH_HOST % host)
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_other_hosts_are_told_how_it_goes_and_by_whom_it_is_read_only_where_that_is_open() -> None:
+    async def codes(*, is_open: bool) -> list[int]:
+        async with embedded_cluster(brokers=1) as cluster, administered(cluster, open=is_open) as it:
+            telemetry = it.proxy._telemetry
+            assert telemetry is not None
+            asked = Admin(it.config.admin, it.proxy._state, telemetry.facts, it.proxy._log)
+            answers = [
+                await asked._answer(Request("GET", path, "10.0.0.7", "", "10.0.0.9"))
+                for path in (*PROBES, "/metrics", "/api/v1/state", "/")
+            ]
+        return [each.status for each in answers]
+
+    assert await codes(is_open=False) == [200, 200, 200, 200, 403, 403]
+    assert await codes(is_open=True) == [200] * 6
+
+
+async def test_a_browser_may_do_nothing_with_the_page_but_run_it() -> None:
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
+        _, head, html = await answer_to(it, "/")
+
+    policy = re.search("Content-Security-Policy: (.*)\r", head)
+    assert policy is not None
+    assert "unsafe" not in policy[1]
+    assert "default-src 'none'" in policy[1]
+    assert "frame-ancestors 'none'" in policy[1]
+    assert not re.findall(r'(?:src|href)="(?!#|data:|/)', html)
+    assert not re.findall(r"style=|\son[a-z]+=|innerHTML|eval\(", html)
+
+
+async def test_problems_are_told_with_what_to_do() -> None:
+    async with embedded_cluster(brokers=1) as cluster, administered(cluster, rack="nowhere") as it:
+        async with await trio.open_tcp_stream("127.0.0.1", it.port_of(1)) as stream:
+            await stream.send_all(b"\xff\xff\xff\xff")
+            await stream.receive_some()
+        told = await state_of(it)
+
+    problems = {each["event"]: each for each in told["problems"]}
+    assert set(problems) == {"client-broke-protocol", "no-broker-in-rack"}
+    assert all(each["remedy"] and each["times"] == 1 for each in problems.values())
+
+
+async def test_nobody_is_watched_where_nobody_is_told() -> None:
+    async with embedded_cluster(brokers=1) as cluster, running(cluster) as it:
+        assert it.proxy._telemetry is None
+        assert it.proxy._log.watch is None

@@ -1,0 +1,48 @@
+"""What spans are declared to tell, against OpenTelemetry's own names and the docs."""
+
+import re
+from pathlib import Path
+
+from opentelemetry.semconv._incubating.attributes import messaging_attributes
+from opentelemetry.semconv.attributes import client_attributes, error_attributes, server_attributes
+
+from proxy import telemetry
+from proxy.telemetry.attributes import ATTRIBUTES, SPANS, markdown
+
+DOCS = Path(telemetry.__file__).parent / "TRACES.md"
+
+
+def test_what_is_not_ours_is_a_name_of_opentelemetrys() -> None:
+    theirs = {
+        value
+        for module in (messaging_attributes, client_attributes, error_attributes, server_attributes)
+        for name, value in vars(module).items()
+        if name.isupper()
+    }
+
+    assert {each.name for each in ATTRIBUTES if not each.name.startswith("sidefetch.")} <= theirs
+
+
+def test_names_are_declared_once_and_none_is_a_namespace_of_another() -> None:
+    names = [each.name for each in ATTRIBUTES]
+
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(\.[a-z][a-z_]*)+", name) for name in names)
+    assert not [(one, other) for one in names for other in names if other.startswith(f"{one}.")]
+    assert len({each.name for each in SPANS}) == len(SPANS)
+
+
+def test_what_is_measured_has_a_unit_and_nothing_else_has() -> None:
+    for each in ATTRIBUTES:
+        assert each.unit in ("", "By", "us", "ms") or re.fullmatch(r"\{[a-z]+\}", each.unit), each.name
+        assert not (each.unit and each.type not in ("int", "int[]")), each.name
+        assert each.meaning.endswith("."), each.name
+
+
+def test_the_tables_of_the_docs_are_the_declarations() -> None:
+    _, begin, rest = DOCS.read_text(encoding="utf-8").partition("a test keeps it equal -->\n")
+    table, end, _ = rest.partition("<!-- end -->")
+
+    assert begin
+    assert end
+    assert table == markdown(), f"put this between the marks:\n{markdown()}"

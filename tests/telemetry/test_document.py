@@ -1,0 +1,57 @@
+"""What the API tells."""
+
+import json
+
+import attrs
+
+from proxy.telemetry.document import document
+from proxy.telemetry.state import State
+from tests.telemetry.records import NOW_US, Link, busy, client, exchange, facts_of, fetch, session
+
+
+def test_a_client_is_told_with_what_it_speaks_and_what_was_done_for_it() -> None:
+    (told,) = document(facts_of(busy()))["clients"]
+
+    assert told["client_id"] == "reader"
+    assert (told["software"], told["is_guess"]) == ("librdkafka 0.11.6", False)
+    assert told["fetch_versions"] == [4]
+    assert told["lifted"] == ["Produce v2 to v3"]
+    assert (told["fetches"], told["broker_fetches"]) == (1, 1)
+    assert (told["client_sessions"], told["broker_sessions"]) == (0, 1)
+    assert told["saved_bytes"] == 1000 - 200
+
+
+def test_all_of_it_is_json_and_tells_the_hour() -> None:
+    told = document(facts_of(busy()))
+
+    assert json.loads(json.dumps(told)) == told
+    assert len(told["minutes"]) == 60
+    assert told["minutes"][-1]["saved_bytes"] == told["total"]["saved_bytes"] == 800
+
+
+def test_brokers_are_told_from_which_nothing_was_read() -> None:
+    told = document(facts_of(busy()))["brokers"]
+
+    read = [(each["node"], each["rack"], each["record_bytes"]) for each in told]
+    assert read == [(1, "a", 1400), (2, "b", 0), (3, None, 0)]
+    assert [each["sessions"] for each in told] == [1, 0, 0]
+
+
+def test_what_lasts_is_a_problem_as_long_as_it_lasts() -> None:
+    facts = facts_of(State("nowhere", NOW_US))
+
+    assert [each["event"] for each in document(attrs.evolve(facts, is_reached=False))["problems"]] == [
+        "no-broker-reachable",
+        "no-broker-in-rack",
+    ]
+    assert document(facts_of(State("a", NOW_US)))["problems"] == []
+
+
+def test_its_size_is_bounded_by_what_is_told_apart() -> None:
+    state = State("a", NOW_US)
+    for number in range(2000):
+        link = Link(number, f"10.0.{number % 250}.1:1", client_id=f"c{number}" * 20)
+        for record in (fetch(node=number), session("created"), exchange(client_id=link.client_id), client()):
+            state.observe(link, record, NOW_US)
+
+    assert len(json.dumps(document(facts_of(state)))) < 500_000

@@ -1,0 +1,61 @@
+"""What metrics are called, and what they read."""
+
+import re
+
+import attrs
+
+from proxy.telemetry.facts import Facts
+from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name
+from proxy.telemetry.state import State
+from tests.telemetry.records import NOW_US, Link, busy, facts_of, fetch
+
+
+def read(name: str, facts: Facts) -> list[tuple[float, dict[str, str]]]:
+    (instrument,) = [each for each in INSTRUMENTS if each.name == name]
+    return [(value, dict(attributes)) for value, attributes in instrument.read(facts)]
+
+
+def test_every_instrument_reads_something_and_has_the_attributes_that_it_declares() -> None:
+    facts = facts_of(busy())
+
+    for each in INSTRUMENTS:
+        points = list(each.read(facts))
+        assert all(type(value) in (int, float) for value, _ in points), each.name
+        assert points or each.name == "sidefetch.client.session.events", each.name
+        assert all(set(attributes) == set(each.attributes) for _, attributes in points), each.name
+
+
+def test_names_are_ours_once_and_as_opentelemetry_and_prometheus_have_them() -> None:
+    names = [each.name for each in INSTRUMENTS]
+
+    assert len(set(names)) == len(names)
+    assert len({each.prometheus for each in INSTRUMENTS}) == len(names)
+    for each in INSTRUMENTS:
+        assert re.fullmatch(r"sidefetch(\.[a-z_]+)+", each.name)
+        assert re.fullmatch(r"By|s|\{[a-z]+\}", each.unit)
+        assert each.prometheus.endswith("_total") == (each.kind == "counter")
+        assert each.meaning.endswith(".")
+
+
+def test_what_crosses_is_told_by_rack() -> None:
+    state = State("a", NOW_US)
+    for node in (1, 2, 3):
+        state.observe(Link(), fetch(node=node, record_bytes=node), NOW_US)
+
+    assert read("sidefetch.broker.fetch.records.io", facts_of(state)) == [
+        (3, {"rack": "", "crossed": "unknown"}),
+        (1, {"rack": "a", "crossed": "false"}),
+        (2, {"rack": "b", "crossed": "true"}),
+    ]
+
+
+def test_nothing_is_told_of_what_cannot_be_known() -> None:
+    facts = attrs.evolve(facts_of(State(None, NOW_US)), is_reached=None)
+
+    assert read("sidefetch.broker.reachable", facts) == []
+    assert read("sidefetch.broker.in_rack", facts) == []
+
+
+def test_apis_and_errors_have_their_names_and_others_none() -> None:
+    assert [api_name(key) for key in (2, 12, 32000, -1)] == ["ListOffsets", "Heartbeat", "(other)", "(other)"]
+    assert (error_name(6), error_name(32000)) == ("not_leader_or_follower", "(other)")

@@ -1,0 +1,65 @@
+"""What went wrong, and what to do."""
+
+import re
+from pathlib import Path
+
+from proxy.telemetry.problems import ADVICE, Problems
+from tests.telemetry.records import NOW_US
+
+HOUR_US = 3_600_000_000
+NET = Path(__file__).parents[2] / "proxy" / "net"
+
+
+def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in NET.glob("*.py"))
+    told = set(re.findall(r'log\.(?:warning|error)\(\s*"([a-z-]+)"', sources))
+    told |= set(re.findall(r'_ended\(\s*"[a-z_]+",\s*"([a-z-]+)"', sources))
+    told |= set(re.findall(r'\btell\(\s*"([a-z-]+)"', sources))
+
+    assert len(told) > 20
+    assert told <= set(ADVICE)
+    assert set(ADVICE) <= told | {"memory-waits"}
+
+
+def test_what_happens_often_is_one_problem() -> None:
+    problems = Problems()
+    for second in range(5):
+        problems.tell("warning", "lane-closed", {"node": 1, "reason": f"r{second}"}, NOW_US + second)
+    problems.tell("warning", "lane-closed", {"node": 2, "reason": "r"}, NOW_US)
+
+    found = problems.last(NOW_US + 10)
+    times = [(each.times, each.first_us, each.last_us) for each in found]
+    assert times == [(5, NOW_US, NOW_US + 4), (1, NOW_US, NOW_US)]
+    assert found[0].detail == "node 1, reason r4"
+
+
+def test_the_worst_come_first_and_what_is_over_for_an_hour_is_left_out() -> None:
+    problems = Problems()
+    problems.tell("error", "bug", {"client": "c", "trace": "secret"}, NOW_US)
+    problems.tell("warning", "restart-needed", {}, NOW_US + 1)
+    problems.tell("info", "memory-waits", {"limit": "memory", "remedy": "raise it"}, NOW_US + 2)
+
+    found = problems.last(NOW_US + 3)
+    assert [each.event for each in found] == ["bug", "restart-needed", "memory-waits"]
+    assert found[0].detail == "client c"
+    assert found[2].remedy == "raise it"
+    assert problems.last(NOW_US + HOUR_US) == found[1:]
+
+
+def test_the_course_of_things_is_no_problem() -> None:
+    problems = Problems()
+    problems.tell("info", "listening", {}, NOW_US)
+    problems.tell("info", "broker-unavailable", {}, NOW_US)
+
+    assert not problems.last(NOW_US)
+
+
+def test_problems_are_bounded_in_number_and_length() -> None:
+    problems = Problems()
+    for node in range(1000):
+        problems.tell("warning", "lane-closed", {"node": node, "reason": "x" * 5000}, NOW_US + node)
+
+    found = problems.last(NOW_US + 1000)
+    assert len(found) == 40
+    assert found[0].detail.startswith("node 999")
+    assert max(len(each.detail) for each in found) <= 303

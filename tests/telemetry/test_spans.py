@@ -1,0 +1,210 @@
+"""Spans from records made by hand."""
+
+import attrs
+import pytest
+
+from proxy.telemetry import attributes as told
+from proxy.telemetry.attributes import Type, Value
+from proxy.telemetry.producers import Producers
+from proxy.telemetry.spans import About, Gathered, Span
+from proxy.trace import Record, SourceShare
+from tests.telemetry.conversation import ABOUT, TOPOLOGY, conversion, exchange, fetch, reset
+
+
+def gathered(*records: tuple[Record, float]) -> Gathered:
+    it = Gathered()
+    for record, at_s in records:
+        it.add(record, at_s)
+    return it
+
+
+def span_of(*records: tuple[Record, float], about: About = ABOUT) -> Span:
+    *below, (last, _) = records
+    return gathered(*below).exchange(last, about)  # type: ignore[arg-type]
+
+
+def has_type(value: Value, of: Type) -> bool:
+    if of in ("string[]", "int[]"):
+        each = str if of == "string[]" else int
+        return isinstance(value, tuple) and all(type(one) is each for one in value)
+    return type(value) is {"string": str, "int": int, "boolean": bool}[of]
+
+
+def all_spans(span: Span) -> list[Span]:
+    return [span, *(each for below in span.below for each in all_spans(below))]
+
+
+def test_an_exchange_is_a_span_of_kafkas_poll() -> None:
+    span = span_of((exchange(100.0, 100.5), 100.5))
+
+    assert span.name == "poll t"
+    assert (span.start_s, span.end_s, span.type.kind) == (100.0, 100.5, "client")
+    assert {each.name: value for each, value in span.attributes.items() if "sidefetch" not in each.name} == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "poll",
+        "messaging.operation.type": "receive",
+        "messaging.client.id": "app",
+        "messaging.kafka.cluster.id": "cluster",
+        "messaging.destination.name": "t",
+        "server.address": "kafka-1",
+        "server.port": 9092,
+        "client.address": "127.0.0.1",
+        "client.port": 40000,
+    }
+
+
+def test_what_was_read_before_and_while_the_client_asked_is_below_with_its_own_times() -> None:
+    span = span_of(
+        (fetch(90.0, 99.0), 99.0),
+        (fetch(100.1, 100.4, node=2, route="selected", lane="quick", error=9), 100.4),
+        (exchange(100.0, 100.4), 100.4),
+    )
+
+    first, second = span.below
+    assert (first.start_s, first.end_s, first.attributes[told.AHEAD]) == (90.0, 99.0, True)
+    assert (second.start_s, second.end_s, second.attributes[told.AHEAD]) == (100.1, 100.4, False)
+    assert second.attributes[told.ROUTE] == "selected"
+    assert second.attributes[told.RACK] == "b"
+    assert second.attributes[told.SERVER_ADDRESS] == "kafka-2"
+    assert second.error == second.attributes[told.ERROR_TYPE] == "REPLICA_NOT_AVAILABLE"
+    assert span.attributes[told.READS] == 2
+    assert span.attributes[told.SESSION_HITS] == 1
+    assert span.attributes[told.WAITED_NODE] == 2
+
+
+def test_what_is_read_while_an_answer_is_written_belongs_to_the_next_one() -> None:
+    it = gathered((fetch(100.0, 100.2), 100.2), (fetch(100.2, 101.5), 101.5))
+    written = exchange(100.0, 102.0, waited_us=(("broker", 200_000), ("convert", 300_000), ("write", 1_500_000)))
+
+    first = it.exchange(written, ABOUT)
+    second = it.exchange(exchange(102.1, 102.2), ABOUT)
+
+    assert [each.end_s for each in first.below] == [100.2]
+    assert [each.end_s for each in second.below] == [101.5]
+    assert not it
+
+
+def test_a_conversion_belongs_to_the_answer_that_it_was_written_into() -> None:
+    it = gathered((conversion(), 101.9))
+    written = exchange(100.0, 102.0, waited_us=(("write", 2_000_000),), converted=conversion())
+
+    span = it.exchange(written, ABOUT)
+
+    (below,) = span.below
+    assert (below.name, below.end_s) == ("convert", 101.9)
+    assert below.start_s == pytest.approx(101.898)
+    assert below.attributes[told.CONVERTED] == span.attributes[told.CONVERTED] == 10
+
+
+def test_a_reset_tells_why_and_since_when_the_session_was_there() -> None:
+    span = span_of((reset(), 99.5), (reset(event="created", reason=""), 99.6), (exchange(100.0, 101.0), 101.0))
+
+    (below,) = span.below
+    assert (below.name, below.start_s, below.end_s) == ("reset", 99.0, 99.5)
+    assert below.error == below.attributes[told.SESSION_REASON] == "evicted"
+    assert below.attributes[told.SESSION_AGE] == 59_500_000
+    assert span.attributes[told.SESSION_RESETS] == 1
+
+
+def test_bytes_are_told_by_broker_and_rack() -> None:
+    sources = (
+        SourceShare("t", 1, 1, 2, 100, 10),
+        SourceShare("u", 2, 1, 3, 500, 10),
+        SourceShare("u", 2, 2, 4, 50, 10),
+        SourceShare("", 3, 3, 1, 7, 10),
+    )
+
+    span = span_of((exchange(100.0, 101.0, sources=sources), 101.0))
+
+    assert span.name == "poll"
+    assert span.attributes[told.SOURCE_NODES] == (2, 1, 3)
+    assert span.attributes[told.SOURCE_RACKS] == ("b", "a", "")
+    assert span.attributes[told.SOURCE_SIZES] == (550, 100, 7)
+    assert span.attributes[told.SOURCE_WANTED] == (7, 2, 1)
+    assert span.attributes[told.SOURCE_FOLLOWED] == (3, 0, 0)
+    assert span.attributes[told.OTHER_RACK_BYTES] == 550
+
+
+def test_no_bytes_are_from_another_rack_where_our_own_is_not_known() -> None:
+    span = span_of((exchange(100.0, 101.0), 101.0), about=attrs.evolve(ABOUT, rack=""))
+
+    assert told.OTHER_RACK_BYTES not in span.attributes
+    assert told.OWN_RACK not in span.attributes
+
+
+def test_waits_and_errors_are_told_by_name() -> None:
+    waited = (("poll", 1), ("broker", 2), ("budget", 3), ("convert", 4), ("throttle", 5), ("write", 6))
+
+    span = span_of((exchange(100.0, 101.0, waited_us=waited, errors=((1, 2), (1234, 1))), 101.0))
+
+    waits = {each.name: value for each, value in span.attributes.items() if ".waited." in each.name}
+    assert waits == {f"sidefetch.waited.{cause}": us for cause, us in waited}
+    assert span.error == span.attributes[told.ERROR_TYPE] == "OFFSET_OUT_OF_RANGE"
+    assert span.attributes[told.ERRORS] == ("OFFSET_OUT_OF_RANGE", "1234")
+    assert span.attributes[told.ERROR_COUNTS] == (2, 1)
+
+
+def test_what_nobody_asks_for_is_bounded_and_what_is_left_out_is_told() -> None:
+    it = gathered(*((fetch(at, at + 0.5), at + 0.5) for at in range(200)))
+
+    span = it.exchange(exchange(200.0, 201.0), ABOUT)
+
+    assert len(span.below) == 128
+    assert span.below[-1].end_s == 199.5
+    assert span.attributes[told.LEFT_OUT] == 72
+
+
+def test_what_an_exchange_is_about_that_is_not_wanted_is_in_no_other_span() -> None:
+    it = gathered((fetch(99.0, 100.0), 100.0), (fetch(100.0, 105.0), 105.0))
+
+    it.drop(exchange(99.0, 100.0))
+
+    assert [each.end_s for each in it.exchange(exchange(106.0, 107.0), ABOUT).below] == [105.0]
+
+
+def test_what_no_exchange_came_for_is_a_span_of_its_own() -> None:
+    it = gathered((fetch(99.0, 100.0), 100.0), (reset(), 100.1))
+
+    span = it.unclaimed(ABOUT, 101.0)
+
+    assert (span.name, span.start_s, span.end_s) == ("unclaimed", 99.0, 101.0)
+    assert [each.name for each in span.below] == ["fetch t", "reset"]
+    assert not it
+
+
+def test_every_attribute_is_declared_for_its_span_and_has_its_type() -> None:
+    producers = Producers()
+    it = gathered((fetch(99.0, 100.0, throttle_ms=5, error=70), 100.0), (reset(), 100.0), (conversion(), 100.0))
+    told_of = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion())
+    spans = all_spans(it.exchange(told_of, ABOUT, producers))
+    it.add(fetch(1.0, 2.0), 2.0)
+    spans += all_spans(it.unclaimed(ABOUT, 3.0))
+
+    for span in spans:
+        for attribute, value in span.attributes.items():
+            assert span.type in attribute.spans, (span.name, attribute.name)
+            assert has_type(value, attribute.type), (attribute.name, value)
+
+
+def test_every_attribute_that_is_declared_is_told_somewhere() -> None:
+    it = gathered((fetch(99.0, 100.0, error=70), 100.0), (reset(), 100.0), (conversion(), 100.0))
+    waited = tuple((cause, 1) for cause in ("poll", "broker", "budget", "convert", "throttle", "write"))
+    told_of = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion(), waited_us=waited)
+
+    spans = all_spans(it.exchange(told_of, ABOUT, Producers()))
+
+    seen = {(attribute.name, span.type.name) for span in spans for attribute in span.attributes}
+    declared = {
+        (each.name, span.name) for each in told.ATTRIBUTES for span in each.spans if span is not told.UNCLAIMED
+    }
+    assert seen == declared
+
+
+def test_a_broker_that_is_not_known_any_more_is_told_by_its_id() -> None:
+    about = attrs.evolve(ABOUT, topology=attrs.evolve(TOPOLOGY, brokers={}), peer="[::1]:5")
+
+    span = span_of((exchange(100.0, 101.0), 101.0), about=about)
+
+    assert span.attributes[told.NODE] == 1
+    assert told.SERVER_ADDRESS not in span.attributes
+    assert (span.attributes[told.CLIENT_ADDRESS], span.attributes[told.CLIENT_PORT]) == ("::1", 5)
