@@ -25,6 +25,7 @@ _TITLES: Final = {
     "conversion": "records that clients cannot read",
     "log": "logs",
     "health": "probes",
+    "ledger": "the ledger",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -53,6 +54,12 @@ _METAVARS: Final = {
     "log-level": "LEVEL",
     "health-listen": "HOST:PORT",
     "ready-requires-broker": "SWITCH",
+    "ledger": "FOLDER",
+    "ledger-topic": "TOPIC",
+    "ledger-sample": "SHARE",
+    "ledger-file": "SIZE",
+    "ledger-max-size": "SIZE",
+    "ledger-memory": "SIZE",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",

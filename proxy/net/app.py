@@ -7,8 +7,9 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -27,7 +28,7 @@ from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
-from proxy.net.access import access_of
+from proxy.net.access import Access, access_of
 from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
@@ -54,6 +55,9 @@ from proxy.wire import api_versions
 from proxy.wire.addresses import Place
 from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
+
+if TYPE_CHECKING:
+    from proxy.net.ledger import Ledger
 
 __all__ = ["Proxy", "serve"]
 
@@ -134,6 +138,17 @@ def _whose_logins(config: Config) -> Sasl:
     return Sasl.OURS if asks_itself else Sasl.PASSES
 
 
+def _ledger(
+    config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
+) -> "Ledger | None":
+    if config.ledger.folder is None and config.ledger.topic is None:
+        return None
+    from proxy.net.ledger import Ledger
+    from proxy.net.ledger_topic import Cluster
+
+    return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))
+
+
 @attrs.define
 class _AskedForVersions:
     """A broker that is asked for its versions while its client is not known yet."""
@@ -174,6 +189,12 @@ class Proxy:
         self._users = watched_users(config.downstream_security.sasl_file, log)
         watch = RackWatch(rack, log)
         self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self.counts: Counter[str] = Counter()
+        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self.ledger = _ledger(config, rack, log, self.counts, self._topology, self._access)
+        """None where none is to be kept."""
+        if self.ledger is not None:
+            observers = (*observers, self.ledger)
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self._topology.addresses
@@ -187,8 +208,6 @@ class Proxy:
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self._is_listening = False
-        self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
@@ -234,6 +253,10 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
+        async with nullcontext() if self.ledger is None else self.ledger.kept():
+            await self._run(task_status)
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(Probes(self._config.health, self._state, self._log).run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
