@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.forms import in_short
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.prerequisites import require
@@ -13,6 +14,17 @@ from tests.processes import forget_ended, log_tails
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C; so would all that the tests start, and end by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run what the short form leaves out, too (tests/forms.py)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        kept = in_short(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
 
 
 def _cluster(version: str) -> Iterator[KafkaCluster]:

@@ -105,6 +105,7 @@ class _Bill:
     """Sidefetch's own fetches, from what it tells of its work."""
 
     cost: Cost = attrs.field(factory=Cost)
+    wants_exchanges: bool = False
 
     def observe(self, _: Who, record: Record, /) -> None:
         if isinstance(record, FetchRecord):

@@ -154,8 +154,8 @@ class ClientSession:
             self._tell(topic, each, sheet)
         self._seen = None if news else sheet.stamp
 
-    def tell(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> tuple[int, list[Piece]]:
-        """The topics of an incremental answer, and how many; what they say counts as told.
+    def tell(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> tuple[int, int, list[Piece]]:
+        """How many topics an incremental answer has, how many partitions, and these; what they say counts as told.
 
         *sheet* has the form of ``sections``.
 
@@ -174,7 +174,7 @@ class ClientSession:
             if told:
                 chosen[topic] = chosen.get(topic, {}) | told
         self._seen = None if news else sheet.stamp
-        return len(chosen), sheet.excerpt(chosen)
+        return len(chosen), sum(map(len, chosen.values())), sheet.excerpt(chosen)
 
     def _tell(self, topic: Topic, news: Iterable[News], sheet: Sheet) -> dict[int, News | None]:
         """Take *news* for told; returns them by index."""

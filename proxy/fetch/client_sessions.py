@@ -55,11 +55,12 @@ class Answer(NamedTuple):
     error: int
     session_id: int
     topics: int
+    partitions: int
     pieces: list[Piece]
 
 
 def _nothing(error: int = ErrorCode.none, session_id: int = NO_SESSION) -> Answer:
-    return Answer(error, session_id, 0, [])
+    return Answer(error, session_id, 0, 0, [])
 
 
 @attrs.frozen
@@ -96,7 +97,7 @@ class Sessionless(Context):
     """All partitions asked for, all partitions answered, nothing remembered."""
 
     def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
-        return Answer(ErrorCode.none, NO_SESSION, sheet.sections, sheet.answer(news))
+        return Answer(ErrorCode.none, NO_SESSION, sheet.sections, sheet.partitions, sheet.answer(news))
 
 
 @attrs.frozen

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import attrs
 
 from proxy.fetch.converting import Job
-from proxy.fetch.exchange import Pieces
 from proxy.fetch.routes import Source
-from proxy.trace import Record
+from proxy.trace import ExchangeRecord, Record
 from proxy.wire.fetch import FetchRequest, Topic
+from proxy.wire.frames import Pieces
 
 __all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneId", "LaneKind", "Learn", "Note", "OpenLane"]
 
@@ -78,6 +78,8 @@ class Answered:
     pieces: Pieces
     request: FetchRequest
     """What it answers, with all that the client's session holds."""
+    record: ExchangeRecord | None
+    """Of the exchange, but for the time that it takes to send; where somebody wants to be told."""
 
 
 @attrs.frozen

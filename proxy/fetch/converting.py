@@ -1,5 +1,6 @@
 """Which records a client cannot read as a broker keeps them, and what it is given for them."""
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -11,11 +12,15 @@ from proxy.wire.fetch import FetchRequest, Key, PartitionReply
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.records import Codec
 
-__all__ = ["DEFAULT_POLICY", "Job", "Policy", "are_small", "begin_all"]
+__all__ = ["DEFAULT_POLICY", "CpuClock", "Job", "Policy", "are_small", "begin_all"]
 
 _MAGIC_1_VERSION: Final = 2
 _MAGIC_2_VERSION: Final = 4
 _ZSTD_VERSION: Final = 10
+
+
+CpuClock = Callable[[], float]
+"""The CPU seconds of the thread that asks."""
 
 
 @attrs.frozen
@@ -76,7 +81,9 @@ def are_small(jobs: tuple[Job, ...]) -> bool:
     return sum(len(job.reply.records) for job in jobs) <= QUICK_BYTES
 
 
-def begin_all(jobs: tuple[Job, ...]) -> None:
+def begin_all(jobs: tuple[Job, ...], cpu_s: CpuClock) -> None:
     """Find out what becomes of each. May take as long as converting a batch for each; any thread will do."""
     for job in jobs:
+        began_s = cpu_s()
         job.outcome = job.conversion.begin()
+        job.conversion.counts.cpu_us += round((cpu_s() - began_s) * 1e6)

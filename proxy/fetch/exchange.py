@@ -1,7 +1,7 @@
 """One fetch of a client, from the request to the pieces of its answer."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -10,6 +10,7 @@ from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Answer, Context, Sessionless
 from proxy.fetch.lowering import error_for
 from proxy.fetch.sheet import News, Sheet
+from proxy.fetch.telling import Telling
 from proxy.session.epochs import is_full
 from proxy.wire.addresses import Place
 from proxy.wire.fetch import (
@@ -21,14 +22,12 @@ from proxy.wire.fetch import (
     request_layout,
     response_layout,
 )
-from proxy.wire.frames import Piece
+from proxy.wire.frames import Piece, Pieces
 
-__all__ = ["Exchange", "Pieces", "check_request", "erroneous", "refuse_follower"]
+__all__ = ["Exchange", "check_request", "erroneous", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
-
-Pieces = Sequence[Piece]
-"""An answer as a frame, in buffers."""
+_NO_NEWS: Final[dict[Topic, list[News]]] = {}
 
 
 def erroneous(partition: int, error: int) -> PartitionReply:
@@ -57,6 +56,8 @@ class Exchange:
     """How often brokers were asked in vain."""
     context: Context = attrs.field(default=attrs.Factory(lambda self: Sessionless(self.request), takes_self=True))
     """Of the client's session."""
+    telling: Telling | None = None
+    """What it has come to, where somebody wants to be told."""
 
     @property
     def version(self) -> int:
@@ -90,26 +91,27 @@ class Exchange:
     def answer(self, sheet: Sheet, place: Place) -> Pieces:
         """The sheet with the news spliced in, or what of it the client's session does not have yet."""
         shaped = self.context.answer(sheet, self.news)
-        return self._framed(shaped, _placed(self.endpoints.values(), place))
+        return self._framed(shaped, self.news, _placed(self.endpoints.values(), place))
 
     def refusal(self, error: int) -> Pieces:
         """An answer that is an error as a whole, as a broker makes it.
 
         Below v7 there is no place for such an error, and below v13 brokers repeat it for every partition.
         """
-        failed = Answer(error, self.request.session_id, 0, [])
+        failed, news = Answer(error, self.request.session_id, 0, 0, []), _NO_NEWS
         if self.version < 13 and isinstance(self.context, Sessionless):
             sheet, news = self._all_erroneous(error)
-            failed = failed._replace(topics=sheet.sections, pieces=sheet.answer(news))
-        return self._framed(failed)
+            failed = failed._replace(topics=sheet.sections, partitions=sheet.partitions, pieces=sheet.answer(news))
+        return self._framed(failed, news)
 
     def unreadable(self, error: int) -> Pieces:
         """An answer in which every partition has an error."""
-        return self._framed(self.context.answer(*self._all_erroneous(error)))
+        sheet, news = self._all_erroneous(error)
+        return self._framed(self.context.answer(sheet, news), news)
 
     def empty(self) -> Pieces:
         """An answer without partitions; of a session that is refused, the error."""
-        return self._framed(self.context.empty())
+        return self._framed(self.context.empty(), _NO_NEWS)
 
     def _all_erroneous(self, error: int) -> tuple[Sheet, dict[Topic, list[News]]]:
         layout, request = response_layout(self.version), request_layout(self.version)
@@ -123,13 +125,17 @@ class Exchange:
             news.setdefault(section.topic, []).extend(News(erroneous(each[0], code), b"") for each in fields)
         return sheet, news
 
-    def _framed(self, answer: Answer, endpoints: Iterable[Endpoint] = ()) -> Pieces:
+    def _framed(
+        self, answer: Answer, news: Mapping[Topic, Sequence[News]], endpoints: Iterable[Endpoint] = ()
+    ) -> Pieces:
         layout = response_layout(self.version)
         throttle_ms = self.throttle_ms + self.paused_ms
         correlation_id = self.request.header.correlation_id
         front = layout.header(correlation_id, throttle_ms, answer.error, answer.topics, answer.session_id)
         end = layout.end(endpoints)
         size = len(front) + sum(map(len, answer.pieces)) + len(end)
+        if self.telling is not None:
+            self.telling.answered(answer, news, _SIZE.size + size)
         return [_SIZE.pack(size) + front, *answer.pieces, end]
 
 

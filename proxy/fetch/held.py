@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
+from proxy.fetch.routes import Source
 from proxy.wire.fetch import Ask, Key, PartitionReply
 
 __all__ = ["Held"]
@@ -19,6 +20,7 @@ class _Span:
     ask: Ask
     """What it answers: it is given for nothing else."""
     reply: PartitionReply
+    source: Source
     brought_s: float
 
 
@@ -41,10 +43,10 @@ class Held:
         """When the oldest was brought; infinity if there is none."""
         return next((span.brought_s for span in self._spans.values()), float("inf"))
 
-    def keep(self, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
-        """*reply* answers *ask*. What was held of the partition is dropped."""
+    def keep(self, key: Key, ask: Ask, reply: PartitionReply, source: Source, now_s: float) -> None:
+        """*reply* answers *ask*, and came from *source*. What was held of the partition is dropped."""
         self._spans.pop(key, None)
-        self._spans[key] = _Span(ask, reply, now_s)
+        self._spans[key] = _Span(ask, reply, source, now_s)
 
     def has(self, key: Key, ask: Ask) -> bool:
         span = self._spans.get(key)
@@ -68,9 +70,10 @@ class Held:
             left -= size
         return fitting
 
-    def give(self, key: Key) -> None:
-        """It was handed out."""
-        del self._spans[key]
+    def give(self, key: Key) -> tuple[Source, float]:
+        """It was handed out; returns where it came from, and when."""
+        span = self._spans.pop(key)
+        return span.source, span.brought_s
 
     def forget(self, keys: Iterable[Key]) -> None:
         """What is held of these is not to be given."""

@@ -100,6 +100,8 @@ class Lane:
         self._session_made_s: float | None = None
         self.asks: dict[Key, KeyAsk] = {}
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
+        self.topics: dict[Topic, int] = {}
+        """How many partitions of each those are."""
         self.waits = self.is_parked = False
         """Whether the fetch under way may wait at the broker, and whether anything that is new ends that wait."""
         self.is_open = False
@@ -130,6 +132,11 @@ class Lane:
     def is_asking(self) -> bool:
         """Whether the broker owes an answer, and would not look at another request before."""
         return self._flight is not None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer has begun to come."""
+        return self._answering_in is not None
 
     @property
     def late_s(self) -> float | None:
@@ -177,6 +184,8 @@ class Lane:
 
     def put(self, key: Key, ask: KeyAsk) -> None:
         """Ask for this, too; only while nothing is under way."""
+        if key not in self.asks:
+            self.topics[key.topic] = self.topics.get(key.topic, 0) + 1
         self.asks[key] = ask
         self.answered_in = 0
         self._session.touch((key,))
@@ -184,6 +193,9 @@ class Lane:
     def take_out(self, key: Key) -> None:
         """Ask for it no more."""
         del self.asks[key]
+        self.topics[key.topic] -= 1
+        if not self.topics[key.topic]:
+            del self.topics[key.topic]
         self._session.touch((key,))
 
     def restart(self) -> None:

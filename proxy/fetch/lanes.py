@@ -97,11 +97,11 @@ class Lanes:
         self.changed(outdated)
         return bool(outdated)
 
-    def brought(self, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
+    def brought(self, key: Key, ask: Ask, reply: PartitionReply, source: Source, now_s: float) -> None:
         """A broker has answered *ask* with records."""
         self._leave(key)
         self.heat.brought(key)
-        self.held.keep(key, ask, reply, now_s)
+        self.held.keep(key, ask, reply, source, now_s)
 
     def failed(self, key: Key) -> None:
         """A broker has answered with an error: others must not be asked together with this one for now."""

@@ -20,19 +20,22 @@ from typing import Final
 from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
-from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
+from proxy.fetch.exchange import Exchange, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Routes, Source
 from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
+from proxy.fetch.telling import Telling
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.waits import Waits
 from proxy.session.upstream import Refusal, Refused
+from proxy.trace import Cause
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Key
+from proxy.wire.frames import Pieces
 
 __all__ = ["Reader"]
 
@@ -73,8 +76,10 @@ class Reader:
 
     # ------------------------------------------------------------------------------------------- events
 
-    def fetch(self, request: FetchRequest, topology: Topology, now_s: float) -> list[Command]:
-        """The client's next fetch; only after the last one was answered.
+    def fetch(
+        self, request: FetchRequest, topology: Topology, now_s: float, *, request_bytes: int = 0
+    ) -> list[Command]:
+        """The client's next fetch, of so many bytes; only after the last one was answered.
 
         Raises: ClientProtocolError: only a broker may fetch like this.
         """
@@ -83,10 +88,11 @@ class Reader:
         context = self._reading.sessions.open(self._reading.policy.read_as(request), self._node_id, now_s)
         longest_s = _DRAINING_WAIT_S if self._waits.is_draining else float("inf")
         rack = request.options.rack_id or self._reading.told_rack
-        exchange = Exchange(context.request, now_s, longest_s, rack, context=context)
+        telling = Telling(request, request_bytes, now_s) if self._reading.tells_exchanges else None
+        exchange = Exchange(context.request, now_s, longest_s, rack, context=context, telling=telling)
         self._exchange = exchange
         if not context.request.sections:
-            return list(self._answered(exchange.empty()))
+            return list(self._answered(exchange.empty(), now_s))
         self._stage = Connecting()
         self._waits.next_exchange()
         return self._moved(self._begin(exchange, now_s), now_s)
@@ -191,7 +197,24 @@ class Reader:
     def _moved(self, commands: Iterable[Command], now_s: float) -> list[Command]:
         """*commands*, once nobody is late, and whatever can be done after them."""
         self._now_s = now_s
-        return [*self._hang_up_on_the_late(now_s), *commands, *self._go_on(now_s)]
+        done = [*self._hang_up_on_the_late(now_s), *commands, *self._go_on(now_s)]
+        if self._exchange is not None and self._exchange.telling is not None:
+            self._exchange.telling.waits_for(self._cause(self._exchange), now_s)
+        return done
+
+    def _cause(self, exchange: Exchange) -> Cause:
+        """What *exchange* waits for."""
+        match self._stage:
+            case Pausing():
+                return "throttle"
+            case Delayed():
+                return "throttle" if exchange.throttle_ms else "broker"
+            case Converting():
+                return "convert"
+            case Asking() if not any(lane.is_opening or _is_at_work(lane) for lane in self._lanes):
+                return "poll"
+            case _:
+                return "broker"
 
     def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
         for lane in self._lanes:
@@ -206,7 +229,7 @@ class Reader:
         yield from self._leave_unused(now_s)
         match self._stage:
             case Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
-                yield from self._answered(pieces)
+                yield from self._answered(pieces, now_s)
             case Resolving(until_s) | Pausing(until_s) if exchange is not None and now_s >= until_s:
                 yield from self._ask(exchange, now_s)
             case Asking() if exchange is not None:
@@ -366,7 +389,7 @@ class Reader:
     def _held_back(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         if exchange.version >= _CLIENT_THROTTLES_VERSION:
             # Clients that know throttling take an answer without partitions.
-            yield from self._answered(self._throttled(exchange, now_s).empty())
+            yield from self._answered(self._throttled(exchange, now_s).empty(), now_s)
         else:
             exchange.paused_ms += round((self._throttled_until_s - now_s) * 1000)
             self._stage = Pausing(self._throttled_until_s)
@@ -374,7 +397,7 @@ class Reader:
     def _refused(self, exchange: Exchange, outcome: Refused, now_s: float) -> Iterator[Command]:
         exchange.attempts += 1
         if outcome.why is Refusal.ERROR:
-            yield from self._answered(self._throttled(exchange, now_s).refusal(outcome.error))
+            yield from self._answered(self._throttled(exchange, now_s).refusal(outcome.error), now_s)
         elif exchange.attempts >= _ATTEMPTS:
             yield from self._give_up(exchange, ErrorCode.unknown_server_error, now_s)
 
@@ -409,7 +432,7 @@ class Reader:
             return
         self._stage = Converting(jobs)
         if are_small(jobs):
-            begin_all(jobs)
+            begin_all(jobs, self._reading.cpu_s)
             yield from self._converted(now_s)
         else:
             yield Convert(jobs)
@@ -435,17 +458,20 @@ class Reader:
             if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
                 # The client does not wait, so we do: its next poll is then answered by the broker's silence.
                 yield self._waits.ask(lane, exchange, self._reading.patience_s, now_s)
-        yield from self._answered(pieces)
+        yield from self._answered(pieces, now_s)
 
     def _give_up(self, exchange: Exchange, error: int, now_s: float) -> Iterator[Command]:
         yield Learn(frozenset(section.topic for section in exchange.request.sections))
         self._stage = Delayed(max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(error))
 
-    def _answered(self, pieces: Pieces) -> Iterator[Command]:
+    def _answered(self, pieces: Pieces, now_s: float) -> Iterator[Command]:
         assert self._exchange is not None
-        request, self._exchange = self._exchange.request, None
+        request, telling, self._exchange = self._exchange.request, self._exchange.telling, None
+        record = None
+        if telling is not None:
+            record = telling.record(request, self._routes.home, self._lanes, self._topology.name_of, now_s)
         yield from map(Note, self._reading.sessions.take_records())
-        yield Answered(pieces, request)
+        yield Answered(pieces, request, record)
 
     # ----------------------------------------------------------------------------------- what lanes ask
 
@@ -468,3 +494,8 @@ class Reader:
         exchange.throttle_ms = round(max(self._throttled_until_s - now_s, 0.0) * 1000)
         self._throttled_until_s = 0.0
         return exchange
+
+
+def _is_at_work(lane: Lane) -> bool:
+    """Whether its broker was asked not to wait, or does not wait any more."""
+    return lane.is_asking and (not lane.waits or lane.is_answering)

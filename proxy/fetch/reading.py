@@ -5,7 +5,7 @@ from typing import Self
 import attrs
 
 from proxy.fetch.client_sessions import ClientSessions
-from proxy.fetch.converting import DEFAULT_POLICY, Policy
+from proxy.fetch.converting import DEFAULT_POLICY, CpuClock, Policy
 from proxy.fetch.routes import Selector
 from proxy.fetch.seen import Seen
 
@@ -32,6 +32,10 @@ class Reading:
     seen: Seen = attrs.field(factory=Seen)
     sessions: ClientSessions = attrs.field(factory=lambda: ClientSessions(0, int))
     """Those that clients have with Sidefetch."""
+    cpu_s: CpuClock = float
+    """For what conversions cost; by default nothing."""
+    tells_exchanges: bool = False
+    """Whether anybody wants to be told what each exchange has come to."""
 
     @property
     def told_rack(self) -> str:

@@ -160,6 +160,10 @@ class Sheet:
         return pieces
 
     @property
+    def partitions(self) -> int:
+        return sum(len(rows.quiet) for rows in self._rows.values()) // self.layout.stride
+
+    @property
     def sections(self) -> int:
         return len(self._names)
 

@@ -19,7 +19,7 @@
 import attrs
 
 from proxy.fetch.converting import Job
-from proxy.fetch.exchange import Pieces
+from proxy.wire.frames import Pieces
 
 __all__ = ["Asking", "Connecting", "Converting", "Delayed", "Pausing", "Resolving", "Stage"]
 

@@ -158,7 +158,7 @@ class Tables:
             told = self.sheet.high_watermark(topic, key.partition)
             if told > reply.high_watermark:  # as the client has been told
                 reply = reply._replace(high_watermark=told)
-        self._lanes.brought(key, ask, reply, now_s)
+        self._lanes.brought(key, ask, reply, lane.id.source, now_s)
 
     def _stray(self, key: Key, taken: TakenIn) -> None:
         self._lanes.redirected(key)
@@ -233,7 +233,9 @@ class Tables:
                 exchange.add(self.wanted.named[key.topic], reply)
             else:
                 jobs.append(job)
-            self._lanes.held.give(key)
+            source, brought_s = self._lanes.held.give(key)
+            if exchange.telling is not None:
+                exchange.telling.handed_out(key.topic, source, len(reply.records), brought_s)
         return tuple(jobs)
 
     def converted(self, exchange: Exchange, jobs: tuple[Job, ...]) -> Iterator[Note]:

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -218,7 +219,7 @@ class Proxy:
         self.client_sessions = ClientSessions(
             config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
         )
-        upstream = config.upstream
+        upstream, told = config.upstream, Observers(*observers)
         self._services = Services(
             self._topology,
             upstream.connect_timeout_s,
@@ -231,9 +232,11 @@ class Proxy:
                 Selector(config.routing.replica_selector),
                 upstream.metadata_max_age_s,
                 sessions=self.client_sessions,
+                cpu_s=time.thread_time,
+                tells_exchanges=told.wants_exchanges,
             ),
             Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory")),
-            Observers(*observers),
+            told,
             log,
             self.live,
             self.counts,

@@ -26,6 +26,7 @@ from proxy.net.access import OPEN, Access
 from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
 from proxy.net.door import Admitted
 from proxy.net.errands import Errands
+from proxy.net.exchanges import Exchanges
 from proxy.net.limits import Look, Tell
 from proxy.net.live import Live
 from proxy.net.logs import Log
@@ -69,7 +70,7 @@ from proxy.relay.commands import (
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.sasl.logins import Login
-from proxy.trace import ConversionRecord, DamageRecord, FetchRecord, Record, TruncationRecord
+from proxy.trace import ConversionRecord, DamageRecord, ExchangeRecord, FetchRecord, Record, TruncationRecord
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey
 from proxy.wire.frames import Chunks, Piece
@@ -167,6 +168,7 @@ class ClientConnection:
         """What the client has said to the broker, if it may be said again."""
         self._entered: str | None = None
         """The principal that the client is, if the topology is that one's."""
+        self._exchanges = Exchanges(self._observe)
         self._outbox = Outbox(client, self._observe_conversion, services.workers)
         self._links: dict[Link, _OpenLink] = {}
         self._may_read = trio.Event()
@@ -316,8 +318,8 @@ class ClientConnection:
     def _carry_out(self, command: Command) -> None:
         services = self._services
         match command:
-            case Reply(pieces):
-                self._reply(pieces)
+            case Reply(pieces, record):
+                self._reply(pieces, record)
             case Send(link, pieces):
                 self._send(link, pieces)
             case Note(record):
@@ -406,25 +408,26 @@ class ClientConnection:
         for topic, record_bytes in record.topics:
             services.traffic.add(topic, rack, crossed, record_bytes)
 
-    def _observe_conversion(self, chunks: Chunks) -> None:
+    def _observe_conversion(self, chunks: Chunks, cpu_s: float) -> None:
         assert isinstance(chunks, Conversion)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(
             chunks.magic,
             counts.messages,
             counts.source_bytes,
-            counts.out_bytes,
+            counts.out_bytes - counts.padding_bytes,
             counts.padding_bytes,
-            counts.cpu_us,
+            counts.cpu_us + round(cpu_s * 1e6),
         )
         told["converted_records"] += record.records
         told["converted_bytes"] += record.in_bytes
         told["padding_bytes"] += record.padding_bytes
         self._observe(record)
+        self._exchanges.converted(record)
 
-    def _reply(self, pieces: Sequence[Piece]) -> None:
+    def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:
         try:
-            self._outbox.put(pieces)
+            self._outbox.put(pieces, None if record is None else partial(self._exchanges.sent, record))
         except OSError:
             self._end()
 
@@ -501,6 +504,7 @@ class ClientConnection:
             opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
             self._links[link] = opened
             frames.on_large_frame = partial(self._link_answering, link, opened)
+            frames.on_room = self._exchanges.waited_for_memory
             async with trio.open_nursery() as nursery:
                 opened.nursery = nursery
                 self._handle(LinkOpened(link, {} if link is PASS else connection.versions))

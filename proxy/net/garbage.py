@@ -1,11 +1,15 @@
-"""When Python looks for garbage: seldom, since it stops everybody while it does.
+"""When memory is given back.
+
+When Python looks for garbage: seldom, since it stops everybody while it does.
 
 What Sidefetch makes for an exchange is gone when that is, without being looked for. What a connection is made of
 refers to itself, and does have to be found. Left to itself, Python looks at all there is when a quarter of it is
 new: with some hundreds of clients that takes a tenth of a second, several times a minute.
 """
 
+import ctypes
 import gc
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -14,6 +18,9 @@ __all__ = ["Garbage"]
 
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
 """Of the three generations; the oldest is in effect never looked at by Python itself."""
+_M_MMAP_THRESHOLD: Final = -3
+"""Of glibc's mallopt."""
+_LARGE_BYTES: Final = 1024**2
 _EVERY_S: Final = 60.0
 _MOST_ENDED: Final = 1000
 """Connections of which something may be left: where they come and go by hundreds a second, that is too much."""
@@ -27,7 +34,13 @@ class Garbage:
         self._are_many = trio.Event()
 
     def settle(self) -> None:
-        """What is there now stays for good, and need not be looked at again."""
+        """What is there now stays for good, and need not be looked at again.
+
+        Large buffers are the system's again as soon as they are free. glibc would stop that with the first of them,
+        so that what had been in use at once would stay with the process.
+        """
+        with suppress(OSError, AttributeError):  # other C libraries
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)

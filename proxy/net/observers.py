@@ -34,6 +34,10 @@ class Who:
 class Observer(Protocol):
     """Is told on the way of every fetch: it must neither wait nor raise."""
 
+    @property
+    def wants_exchanges(self) -> bool:
+        """Whether it is of use to tell it exchanges, which cost more to tell than the rest."""
+
     def observe(self, who: Who, record: Record, /) -> None: ...
 
     def left(self, who: Who, /) -> None:
@@ -45,6 +49,7 @@ class Observers:
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+        self.wants_exchanges = any(each.wants_exchanges for each in observers)
 
     def observe(self, who: Who, record: Record) -> None:
         for each in self._observers:

@@ -6,11 +6,12 @@ a third of the work per call, on the path that all records take.
 
 import math
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import trio
 
@@ -61,6 +62,8 @@ class FrameSocket:
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called when the size of a frame has come that claims memory, before it does."""
+        self.on_room: Callable[[float], None] = _ignore
+        """Called with the seconds for which memory was waited for."""
         self._turns = 0
         self.received_frames = 0
         self.sent_bytes = 0
@@ -124,7 +127,9 @@ class FrameSocket:
         if self._budget is None:
             self._frames.grant()
             return
+        began_s = trio.current_time()
         await self._budget.admit(self._frames.needs, self._frames.grant)
+        self.on_room(trio.current_time() - began_s)
         if self._budget.is_short:
             self._frames.drop_spare()
         else:
@@ -154,6 +159,12 @@ class FrameSocket:
         await outbox.flush()
 
 
+class _Mark(NamedTuple):
+    """Where one answer ends, and the next begins."""
+
+    on_sent: Callable[[float], None]
+
+
 class Outbox:
     """What is still to be sent on a connection, in order. Sends at once what fits.
 
@@ -163,19 +174,22 @@ class Outbox:
     def __init__(
         self,
         connection: FrameSocket,
-        on_made: Callable[[Chunks], None] | None = None,
+        on_made: Callable[[Chunks, float], None] | None = None,
         workers: trio.CapacityLimiter | None = None,
     ) -> None:
-        """*on_made* is called with what is made while it is sent, once all of it is made; by *workers*."""
+        """*workers* make what is made while it is sent; *on_made* is told each, and its CPU seconds."""
         self._workers = workers
         self._connection = connection
         self._on_made = on_made
-        self._pieces: deque[memoryview | Chunks] = deque()
+        self._pieces: deque[memoryview | Chunks | _Mark] = deque()
+        self._cpu_s = self._making_s = 0.0
         self._filled = trio.Event()
         self._drained = trio.Event()
 
-    def put(self, pieces: Iterable[Piece]) -> None:
+    def put(self, pieces: Iterable[Piece], on_sent: Callable[[float], None] | None = None) -> None:
         """Send *pieces*, or keep what does not fit now for ``pump``.
+
+        *on_sent* is called once all of them are sent, with the seconds of that in which they were made.
 
         Raises: OSError: the connection broke.
         """
@@ -183,13 +197,14 @@ class Outbox:
         for piece in pieces:
             if len(piece):
                 self._pieces.append(memoryview(piece) if isinstance(piece, bytes) else piece)
+        if on_sent is not None:
+            self._pieces.append(_Mark(on_sent))
         if idle:
             while self._send_what_fits() and self._pieces:
-                chunks = self._pieces[0]
-                assert not isinstance(chunks, memoryview)
+                chunks = self._to_make()
                 if len(chunks) > QUICK_BYTES:
                     break
-                self._made(chunks.next_chunk())
+                self._made(*_timed(chunks))
             if self._pieces:
                 self._drained = trio.Event()
                 self._filled.set()
@@ -211,13 +226,14 @@ class Outbox:
             if not self._send_what_fits():
                 await self._connection.wait_writable()
             elif self._pieces:
-                chunks = self._pieces[0]
-                assert not isinstance(chunks, memoryview)
+                chunks, began_s = self._to_make(), trio.current_time()
                 if chunks.is_quick:
                     await trio.lowlevel.checkpoint()
-                    self._made(chunks.next_chunk())
+                    made = _timed(chunks)
                 else:
-                    self._made(await trio.to_thread.run_sync(chunks.next_chunk, limiter=self._workers))
+                    made = await trio.to_thread.run_sync(_timed, chunks, limiter=self._workers)
+                self._making_s += trio.current_time() - began_s
+                self._made(*made)
         self._drained.set()
 
     @property
@@ -232,7 +248,16 @@ class Outbox:
 
     def _send_what_fits(self) -> bool:
         """Whether all is sent that is made already."""
-        while some := self._next_made():
+        while self._pieces:
+            first = self._pieces[0]
+            if isinstance(first, _Mark):
+                self._pieces.popleft()
+                first.on_sent(self._making_s)
+                self._making_s = 0.0
+                continue
+            some = self._next_made()
+            if not some:
+                break
             sent = self._connection.try_send(some)
             if not sent:
                 return False
@@ -254,17 +279,36 @@ class Outbox:
             some.append(piece)
         return some
 
-    def _made(self, chunk: bytes | bytearray | memoryview | None) -> None:
+    def _to_make(self) -> Chunks:
+        """What stands first, once all is sent that is made."""
+        chunks = self._pieces[0]
+        assert not isinstance(chunks, memoryview | _Mark)
+        return chunks
+
+    def _made(self, chunk: bytes | bytearray | memoryview | None, cpu_s: float) -> None:
         """*chunk* is the next of what stands first."""
+        self._cpu_s += cpu_s
         if chunk is not None:
             self._pieces.appendleft(memoryview(chunk))
             return
-        chunks = self._pieces.popleft()
-        if self._on_made is not None and not isinstance(chunks, memoryview):
-            self._on_made(chunks)
+        chunks = self._to_make()
+        self._pieces.popleft()
+        if self._on_made is not None:
+            self._on_made(chunks, self._cpu_s)
+        self._cpu_s = 0.0
+
+
+def _timed(chunks: Chunks) -> tuple[bytes | bytearray | memoryview | None, float]:
+    """The next of *chunks*, and the CPU seconds that it took."""
+    began_s = time.thread_time()
+    return chunks.next_chunk(), time.thread_time() - began_s
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _ignore(_: float) -> None:
     pass
 
 

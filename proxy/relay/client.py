@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, assert_never
 
+import attrs
+
 from proxy.bypass import Bypass
 from proxy.errors import BrokerProtocolError, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
@@ -71,6 +73,16 @@ class Sasl(enum.Enum):
     """Sidefetch's; clients' logins are refused."""
 
 
+@attrs.frozen
+class _Fetch:
+    """One that waits for its turn."""
+
+    request: fetch.FetchRequest
+    frame_bytes: int
+    """With the size prefix."""
+    slot: Slot
+
+
 class ClientRelay:
     """Decides for one client connection, which came to the listener of broker *node_id*.
 
@@ -100,8 +112,8 @@ class ClientRelay:
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
-        self._fetches: deque[tuple[fetch.FetchRequest, Slot]] = deque()
-        self._fetch: tuple[fetch.FetchRequest, Slot] | None = None
+        self._fetches: deque[_Fetch] = deque()
+        self._fetch: Slot | None = None
         """The one that the reader answers."""
 
     def _read_by(self, reading: Reading) -> None:
@@ -215,7 +227,7 @@ class ClientRelay:
                     yield from self._leave_reader(now_s)
                 else:
                     yield from self._close_left_behind(header)
-                    self._fetches.append((request, self._pipeline.expect()))
+                    self._fetches.append(_Fetch(request, _SIZE.size + len(frame), self._pipeline.expect()))
                     yield from self._next_fetch(now_s)
                 return
             if key == ApiKey.API_VERSIONS and not passes(key, version):
@@ -239,8 +251,10 @@ class ClientRelay:
     def _next_fetch(self, now_s: float) -> Iterator[Command]:
         """Look at the oldest fetch that waits, unless one is being answered."""
         while self._fetches and not self._reader.is_answering:
-            self._fetch, self._reads = self._fetches.popleft(), True
-            yield from self._carried_out(self._reader.fetch(self._fetch[0], self._topology, now_s))
+            each, self._reads = self._fetches.popleft(), True
+            self._fetch = each.slot
+            commands = self._reader.fetch(each.request, self._topology, now_s, request_bytes=each.frame_bytes)
+            yield from self._carried_out(commands)
 
     def _leave_reader(self, now_s: float) -> Iterator[Command]:
         """Once the client's fetches pass for good, and no answer is owed by the reader: begin with a new one."""
@@ -300,13 +314,13 @@ class ClientRelay:
                 case fetching.Learn(topics):
                     yield Learn(topics)
                 case fetching.Convert(jobs):
-                    yield DoWork(Worker.READER, partial(begin_all, jobs))
+                    yield DoWork(Worker.READER, partial(begin_all, jobs, self._reading.cpu_s))
                 case fetching.Note(record):
                     yield Note(record)
-                case fetching.Answered(pieces, request):
+                case fetching.Answered(pieces, request, record):
                     assert self._fetch is not None
-                    (_, slot), self._fetch = self._fetch, None
-                    slot.pieces = pieces
+                    slot, self._fetch = self._fetch, None
+                    slot.pieces, slot.record = pieces, record
                     yield from self._ready()
                     plain = [piece for piece in pieces if isinstance(piece, bytes | memoryview)]
                     if len(plain) == len(pieces):
@@ -315,5 +329,5 @@ class ClientRelay:
                     assert_never(never)
 
     def _ready(self) -> Iterator[Command]:
-        for pieces in self._pipeline.ready():
-            yield Reply(pieces)
+        for pieces, record in self._pipeline.ready():
+            yield Reply(pieces, record)

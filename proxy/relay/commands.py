@@ -8,12 +8,12 @@ import attrs
 
 from proxy.bypass import Bypass
 from proxy.fetch.commands import LaneId
-from proxy.fetch.exchange import Pieces
 from proxy.fetch.topology import Topology
 from proxy.sasl.logins import Login
-from proxy.trace import Record
+from proxy.trace import ExchangeRecord, Record
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Topic
+from proxy.wire.frames import Pieces
 
 __all__ = [
     "PASS",
@@ -222,6 +222,8 @@ class Reply:
     """Send this answer to the client, after those before it."""
 
     pieces: Pieces
+    record: ExchangeRecord | None = None
+    """Of the exchange that it ends, but for the time that it takes to send."""
 
 
 @attrs.frozen

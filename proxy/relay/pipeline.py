@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from proxy.fetch.exchange import Pieces
+from proxy.trace import ExchangeRecord
+from proxy.wire.frames import Pieces
 
 __all__ = ["Pipeline", "Slot"]
 
@@ -16,6 +17,8 @@ class Slot:
 
     pieces: Pieces | None = None
     """The answer, once there is one."""
+    record: ExchangeRecord | None = None
+    """What it has come to, if it is a fetch's and somebody wants to be told."""
 
 
 class Pipeline:
@@ -35,8 +38,7 @@ class Pipeline:
         self._slots.append(slot)
         return slot
 
-    def ready(self) -> Iterator[Pieces]:
+    def ready(self) -> Iterator[tuple[Pieces, ExchangeRecord | None]]:
         """Take out the answers whose turn has come."""
         while self._slots and (pieces := self._slots[0].pieces) is not None:
-            self._slots.popleft()
-            yield pieces
+            yield pieces, self._slots.popleft().record

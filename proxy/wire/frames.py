@@ -1,11 +1,12 @@
 """Frames: every message on a Kafka connection is its size and that many bytes."""
 
 import struct
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from proxy.errors import FrameTooLarge, MalformedFrame
 
-__all__ = ["QUICK_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "with_size"]
+__all__ = ["QUICK_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "Pieces", "with_size"]
 
 _SIZE: Final = struct.Struct(">i")
 _ARRIVALS_BYTES: Final = 16 * 1024
@@ -33,6 +34,8 @@ class Chunks(Protocol):
 
 Piece = bytes | memoryview | Chunks
 """Of a frame that is to be sent."""
+Pieces = Sequence[Piece]
+"""A frame, in buffers."""
 
 
 def with_size(payload: bytes) -> bytes:

@@ -15,7 +15,7 @@ from tests.sidefetch import Sidefetch
 Filled = Callable[[int], tuple[str, list[Record]]]
 
 
-@pytest.fixture(scope="session", params=["direct", "through"])
+@pytest.fixture(scope="session", params=[pytest.param("direct", marks=pytest.mark.long), "through"])
 def bootstrap(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[str]:
     """Where a client begins: at the brokers, or at a Sidefetch in front of them."""
     if request.param == "direct":

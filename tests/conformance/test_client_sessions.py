@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from proxy.errors import ErrorCode
 from tests.clients.conversation import Client
 from tests.conformance.judging import assert_repeats_only_what_was_not_committed, have_all, produce_until
 from tests.conformance.raw import dial, value_batch
@@ -207,6 +208,7 @@ def by_port(fetches: Sequence[SeenFetch]) -> list[list[SeenFetch]]:
 
 
 @JAVA
+@pytest.mark.each_once
 def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_changed(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -239,6 +241,7 @@ def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_chang
 
 
 @JAVA
+@pytest.mark.each_once
 def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -253,6 +256,7 @@ def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
 
 
 @JAVA
+@pytest.mark.each_once
 def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: KafkaCluster, admin: Admin) -> None:
     topic, produced = admin.filled_topic("java-crowd", 30)
 
@@ -276,6 +280,7 @@ def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: Kafka
 
 
 @JAVA
+@pytest.mark.each_once
 def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_nothing(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -311,4 +316,6 @@ def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_n
     assert_repeats_only_what_was_not_committed(tasks)
     assert shared, "partitions were given up within a session"
     assert any(fetch.is_incremental and fetch.named for fetch in fetches)
-    assert {fetch.error for fetch in fetches} == {0}
+    # Before 2.3, a consumer may ask in a session before it has taken in the last answer there (KAFKA-8052).
+    its_own = {ErrorCode.invalid_fetch_session_epoch} if name == "java-2.0.1" else set()
+    assert {fetch.error for fetch in fetches} - its_own == {ErrorCode.none}

@@ -95,7 +95,7 @@ class Side:
     logs: Logs
 
 
-@pytest.fixture(scope="module", params=[DIRECTLY_ON_39, THROUGH_SIDEFETCH])
+@pytest.fixture(scope="module", params=[pytest.param(DIRECTLY_ON_39, marks=pytest.mark.long), THROUGH_SIDEFETCH])
 def side(request: pytest.FixtureRequest, programs: Callable[[str], Client]) -> Iterator[Side]:
     way: Way = request.param
     cluster: KafkaCluster = request.getfixturevalue("kafka39" if way == DIRECTLY_ON_39 else "kafka4")

@@ -14,7 +14,7 @@ from tests.kafka.records import by_partition
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.each_once]
 
 PARTITIONS = 30
 IDLE_BYTES = 250

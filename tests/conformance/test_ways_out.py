@@ -15,7 +15,7 @@ from tests.kafka.records import Record, by_partition
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch, Tap
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.each_once]
 
 PARTITIONS = 30
 

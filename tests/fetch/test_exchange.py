@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Refused
-from proxy.fetch.exchange import Exchange, Pieces, check_request, erroneous
+from proxy.fetch.exchange import Exchange, check_request, erroneous
 from proxy.fetch.sheet import Sheet
 from proxy.wire import messages
 from proxy.wire.fetch import (
@@ -22,6 +22,7 @@ from proxy.wire.fetch import (
     request_layout,
     response_layout,
 )
+from proxy.wire.frames import Pieces
 from tests.fetch.requests import ORDERS, PAYMENTS, request, topic_id
 from tests.pieces import joined
 from tests.wire.fetch.oracle import KIO_VERSIONS, response_type

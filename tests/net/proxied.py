@@ -76,6 +76,8 @@ class Proxied:
 class _Kept:
     """All that a proxy tells of its work."""
 
+    wants_exchanges = True
+
     def __init__(self) -> None:
         self.records: list[Record] = []
 

@@ -126,10 +126,40 @@ async def test_what_is_quick_is_made_without_a_thread_however_much_it_is(pair: P
 async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:
     told: list[Chunks] = []
     small = Slowly(2, 10)
-    outbox = Outbox(pair.sender, told.append)
+    outbox = Outbox(pair.sender, lambda chunks, _: told.append(chunks))
 
     outbox.put([b"head", small])
     await outbox.flush()
 
     assert told == [small]
     assert await pair.receive(24) == b"head" + b"\1" * 10 + b"\2" * 10
+
+
+async def test_each_answer_is_told_when_the_last_of_it_is_sent(pair: Pair) -> None:
+    sent: list[str] = []
+    outbox = Outbox(pair.sender)
+
+    outbox.put([b"one"], lambda _: sent.append("one"))
+    assert sent == ["one"]
+    outbox.put([bytes(32 * LARGE)], lambda _: sent.append("large"))
+    outbox.put([b"last"], lambda _: sent.append("last"))
+    assert sent == ["one"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.flush)
+        await pair.receive(3 + 32 * LARGE + 4)
+
+    assert sent == ["one", "large", "last"]
+
+
+async def test_the_time_is_told_in_which_nothing_was_sent_since_it_was_being_made(pair: Pair) -> None:
+    made_s: list[float] = []
+    outbox = Outbox(pair.sender)
+
+    async with trio.open_nursery() as nursery:
+        outbox.put([Slowly(2, LARGE)], made_s.append)
+        outbox.put([b"made already"], made_s.append)
+        nursery.start_soon(outbox.flush)
+        await pair.receive(2 * LARGE + 12)
+
+    made, nothing = made_s
+    assert made > 0 == nothing

@@ -135,6 +135,7 @@ class Play:
         selector: Selector = Selector.BROKER,
         works: bool = True,
         client_sessions: int = 0,
+        tells_exchanges: bool = True,
     ) -> None:
         """*works*: what takes long is done at once."""
         self.now_s = 1000.0
@@ -151,6 +152,7 @@ class Play:
             rack=rack,
             selector=selector,
             sessions=self.sessions,
+            tells_exchanges=tells_exchanges,
         )
         self._works = works
         self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)

@@ -14,9 +14,9 @@ def test_an_answer_waits_for_those_before_it() -> None:
     second.pieces = [b"2"]
     assert list(pipeline.ready()) == []
     first.pieces = [b"1"]
-    assert list(pipeline.ready()) == [[b"1"], [b"2"]]
+    assert list(pipeline.ready()) == [([b"1"], None), ([b"2"], None)]
     third.pieces = [b"3"]
-    assert list(pipeline.ready()) == [[b"3"]]
+    assert list(pipeline.ready()) == [([b"3"], None)]
     assert len(pipeline) == 0
 
 
@@ -28,6 +28,6 @@ def test_whoever_is_ready_first_the_order_is_that_of_the_requests(order: list[in
 
     for number in order:
         slots[number].pieces = [b"%d" % number]
-        left += [joined(pieces) for pieces in pipeline.ready()]
+        left += [joined(pieces) for pieces, _ in pipeline.ready()]
 
     assert left == [b"%d" % number for number in range(8)]

@@ -142,6 +142,7 @@ class Wire:
 
     def _reset(self, which: Callable[[_Connection], bool]) -> None:
         for each in [each for each in self._connections if which(each)]:
+            self._connections.discard(each)
             self.reset_count += 1
             each.reset()
 

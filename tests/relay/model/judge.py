@@ -9,6 +9,7 @@ from proxy.errors import ErrorCode
 from proxy.fetch.topology import Topology
 from proxy.session import downstream
 from proxy.session.downstream import Key
+from proxy.trace import ExchangeRecord
 from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
 from tests.relay.model import filters
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, Look
@@ -18,7 +19,7 @@ from tests.relay.model.logs import Stored, whole_batches
 if TYPE_CHECKING:
     from tests.relay.model.world import World
 
-__all__ = ["nothing_stalls", "was_answered", "was_sent"]
+__all__ = ["nothing_stalls", "was_answered", "was_sent", "was_told"]
 
 _PARK_GRACE_S: Final = 2.0
 """How long a parked request may be overdue."""
@@ -146,6 +147,21 @@ def _may_be_read_there(world: "World", key: Key) -> bool:
 
 
 # -------------------------------------------------------------------------------------- when it is answered
+
+
+def was_told(record: ExchangeRecord, response_bytes: int, response: FetchResponse) -> None:
+    """The record of an exchange tells of its answer as the client has read it."""
+    replies = [reply for _, replies in response.topics for reply in replies]
+    assert (record.answered, record.response_bytes) == (len(replies), response_bytes)
+    assert record.with_data == sum(len(reply.records) > 0 for reply in replies)
+    assert record.delivered_bytes == record.source_bytes == sum(len(reply.records) for reply in replies)
+    assert record.source_bytes == sum(share.record_bytes for share in record.sources)
+    assert record.wanted >= sum(share.wanted for share in record.sources)
+    assert sum(number for _, number in record.errors) == sum(reply.error != 0 for reply in replies) + (
+        response.error != 0
+    )
+    waited_s = sum(for_us for _, for_us in record.waited_us) / 1e6
+    assert abs(record.ended_s - record.started_s - waited_s) < 1e-4
 
 
 def was_answered(world: "World", exchange: Exchange, response: FetchResponse, said: list[Said]) -> None:

@@ -102,6 +102,7 @@ def build_relay(racks: Racks) -> tuple[ClientRelay, Limits]:
         selector=racks.selector,
         preferred_max_age_s=_MAX_AGE_S,
         sessions=ClientSessions(10, partial(next, count(1))),
+        tells_exchanges=True,
     )
     return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)
 
@@ -386,8 +387,11 @@ class World:
                 assert self.limits.ask_timeout_s is not None, "this broker never breaks the protocol"
                 self._drop(link, seen=True)
                 self.wires[link].closed_at = self.at
-            case Reply(pieces):
-                exchange, response, said = self.client.hear(joined(pieces), self.now_s)
+            case Reply(pieces, record):
+                assert record is not None
+                frame = joined(pieces)
+                exchange, response, said = self.client.hear(frame, self.now_s)
+                judge.was_told(record, len(frame), response)
                 judge.was_answered(self, exchange, response, said)
                 self.client.heed(exchange, said)
             case Learn():

@@ -1,0 +1,52 @@
+"""What the short form leaves out."""
+
+import itertools
+
+import pytest
+
+from tests.forms import covering
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 12), (3, 2, 4), (1,)])
+def test_every_value_occurs_in_as_few_combinations_as_the_longest_parameter_has(sizes: tuple[int, ...]) -> None:
+    combinations = [dict(enumerate(values)) for values in itertools.product(*map(range, sizes))]
+    named = [{str(name): value for name, value in each.items()} for each in combinations]
+
+    chosen = covering(named)
+
+    assert {pair for index in chosen for pair in named[index].items()} == {
+        p for each in named for p in each.items()
+    }
+    assert len(chosen) == max(sizes)
+
+
+def test_the_short_form_keeps_one_of_each_and_the_long_form_all(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
+        "def pytest_configure(config):\n"
+        "    for name in ('long', 'each_once'):\n"
+        "        config.addinivalue_line('markers', name)\n"
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.each_once
+        @pytest.mark.parametrize("a", [1, 2, 3])
+        @pytest.mark.parametrize("b", [1, 2])
+        def test_matrix(a, b):
+            pass
+
+        @pytest.mark.parametrize("way", [pytest.param("direct", marks=pytest.mark.long), "through"])
+        def test_ways(way):
+            pass
+
+        def test_plain():
+            pass
+        """
+    )
+
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=5, deselected=4)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=9)
