@@ -9,7 +9,7 @@ from proxy.fetch.topology import Broker, BrokerId, Topology
 from proxy.telemetry.ledger import SCHEMA, Row
 from proxy.trace import ClientRecord, ExchangeRecord, FetchRecord, Record, SessionRecord, SourceShare
 
-__all__ = ["UNNUMBERED", "Loss", "Rows", "Subject"]
+__all__ = ["UNNUMBERED", "Loss", "Rows", "Subject", "bounded_sources", "topology_rows"]
 
 UNNUMBERED: Final = -1
 """The ``seq`` of a row that has none yet."""
@@ -77,22 +77,6 @@ class Rows:
         row = _common("lost", at_us, cluster_id, loss.proxy_id)
         row["seq"] = loss.last
         return row | {"reason": loss.reason, "count": loss.count, "seq_first": loss.first, "seq_last": loss.last}
-
-    def topology(self, metadata: Any, at_us: int) -> Iterator[Row]:
-        """A row for each partition of a Metadata answer (a kio entity of v4 or later), by name and number."""
-        racks = {broker.node_id: broker.rack or None for broker in metadata.brokers}
-        for topic in sorted(metadata.topics, key=lambda topic: str(topic.name)):
-            for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index)):
-                in_sync = set(partition.isr_nodes)
-                yield _common("topology", at_us, metadata.cluster_id, self.proxy_id) | {
-                    "topic": str(topic.name),
-                    "partition": int(partition.partition_index),
-                    "leader": int(partition.leader_id),
-                    "replicas": [
-                        {"node": int(node), "rack": racks.get(node), "in_sync": int(node in in_sync)}
-                        for node in partition.replica_nodes
-                    ],
-                }
 
     def _common(self, record: str, at_us: int, subject: Subject, weight: float = 1.0) -> Row:
         return _common(record, at_us, subject.topology.cluster_id, self.proxy_id, weight)
@@ -201,6 +185,23 @@ class Rows:
 
     def _since_1970(self, at_s: float | None) -> int | None:
         return None if at_s is None else self.wall_us(at_s)
+
+
+def topology_rows(metadata: Any, proxy_id: str, at_us: int) -> Iterator[Row]:
+    """A row for each partition of a Metadata answer (a kio entity of v4 or later), by name and number."""
+    racks = {broker.node_id: broker.rack or None for broker in metadata.brokers}
+    for topic in sorted(metadata.topics, key=lambda topic: str(topic.name)):
+        for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index)):
+            in_sync = set(partition.isr_nodes)
+            yield _common("topology", at_us, metadata.cluster_id, proxy_id) | {
+                "topic": str(topic.name),
+                "partition": int(partition.partition_index),
+                "leader": int(partition.leader_id),
+                "replicas": [
+                    {"node": int(node), "rack": racks.get(node), "in_sync": int(node in in_sync)}
+                    for node in partition.replica_nodes
+                ],
+            }
 
 
 def bounded_sources(sources: Iterable[Row]) -> list[Row]:

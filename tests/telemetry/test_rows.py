@@ -14,7 +14,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 
 from proxy.telemetry.ledger import Row, problems
-from proxy.telemetry.rows import Loss, Rows
+from proxy.telemetry.rows import Loss, Rows, topology_rows
 from proxy.trace import ClientRecord, DamageRecord, Record, SessionRecord, UsedApi
 from tests.telemetry.records import CONVERTED, Asker, exchange, fetch, share, wall_us
 
@@ -170,7 +170,7 @@ def test_each_partition_of_a_cluster_has_a_row() -> None:
         ),
     )
 
-    rows = list(ROWS.topology(metadata, 5))
+    rows = list(topology_rows(metadata, "proxy-1", 5))
 
     assert not [problem for row in rows for problem in problems(row)]
     assert [(row["topic"], row["partition"], row["leader"]) for row in rows] == [
