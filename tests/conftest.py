@@ -21,7 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--long"):
+    is_named = any("::" in each for each in config.args)
+    if not (is_named or config.getoption("--long")):
         kept = in_short(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept

@@ -144,6 +144,11 @@ class Lane:
         return None if self._flight is None else self._flight.late_s
 
     @property
+    def version(self) -> int:
+        """Fetch version that is spoken there, or was last; 0 if there was no connection yet."""
+        return self._version
+
+    @property
     def by_id(self) -> bool:
         """Whether topics are called by their ids."""
         return self._version >= IDS_VERSION

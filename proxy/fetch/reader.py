@@ -179,6 +179,11 @@ class Reader:
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
 
     @property
+    def version(self) -> int:
+        """Fetch version that is spoken with the leader; 0 if that is not known yet."""
+        return self._lanes.home.patient.version
+
+    @property
     def is_answering(self) -> bool:
         """Whether a fetch of the client waits for its answer: no other may be given before."""
         return self._exchange is not None

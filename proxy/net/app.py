@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
+_INVENTORY_EVERY_S: Final = 300.0
 _UNNAMED: Final = -1000
 """From here down: no broker has such a node id, and no field of the protocol."""
 _HANDSHAKE_S: Final = 10.0
@@ -276,6 +277,7 @@ class Proxy:
                 nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(tell_traffic, self.traffic, self._log)
+            nursery.start_soon(self._tell_inventories)
             nursery.start_soon(oversee, lambda: self._clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
@@ -291,6 +293,12 @@ class Proxy:
             nursery.cancel_scope.cancel()
         told = self._client_sessions_told() | self.traffic.fields()
         self._log.info("stopped", clients_left=left, **self.counts, **told)
+
+    async def _tell_inventories(self) -> None:
+        while True:
+            await trio.sleep(_INVENTORY_EVERY_S)
+            for client in list(self._clients):
+                client.tell_inventory()
 
     def stop(self) -> None:
         """End when the clients have gone; they may connect until then, to commit and to leave their group."""

@@ -70,7 +70,15 @@ from proxy.relay.commands import (
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.sasl.logins import Login
-from proxy.trace import ConversionRecord, DamageRecord, ExchangeRecord, FetchRecord, Record, TruncationRecord
+from proxy.trace import (
+    ClientRecord,
+    ConversionRecord,
+    DamageRecord,
+    ExchangeRecord,
+    FetchRecord,
+    Record,
+    TruncationRecord,
+)
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey
 from proxy.wire.frames import Chunks, Piece
@@ -204,6 +212,7 @@ class ClientConnection:
             if self._entered is not None and self._services.principals is not None:
                 self._services.principals.leave(self._entered)
             self._let_go()
+            self.tell_inventory()
             self._services.observers.left(self._who)
         if self._over is not None:
             raise self._over
@@ -232,6 +241,12 @@ class ClientConnection:
             not self._outbox.is_empty,
             self._relay.owes,
         )
+
+    def tell_inventory(self) -> None:
+        """Have whoever wants to know told what the client uses."""
+        record = self._relay.inventory()
+        if record is not None:
+            self._observe(record)
 
     def end(self, why: LimitReached) -> None:
         """Have ``run`` end, and raise *why*."""
@@ -328,6 +343,7 @@ class ClientConnection:
                 self._topology.learn(topics, self._told)
             case OpenLink(link, client_id):
                 assert self._nursery is not None
+                self._who.client_id = client_id
                 self._nursery.start_soon(self._run_link, link, client_id)
             case Leave(farewell):
                 self._leave(farewell)
@@ -382,6 +398,8 @@ class ClientConnection:
 
     def _observe(self, record: Record) -> None:
         self._who.topology = self._topology.topology
+        if isinstance(record, ExchangeRecord | ClientRecord):
+            self._who.client_id = record.client_id
         self._services.observers.observe(self._who, record)
         if isinstance(record, FetchRecord):
             self._count(record)

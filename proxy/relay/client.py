@@ -46,10 +46,12 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
+from proxy.relay.inventory import Inventory
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.passing import PassThrough
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
+from proxy.trace import ClientRecord
 from proxy.wire import api_versions, fetch
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey, passes
@@ -109,6 +111,7 @@ class ClientRelay:
         self._reads = False
         """Whether the reader has been given a fetch."""
         self._draining = False
+        self._inventory = Inventory() if reading.tells_exchanges else None
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
@@ -157,6 +160,13 @@ class ClientRelay:
     def held_since_s(self) -> float | None:
         """When the oldest was brought that is not handed out; None if there is none."""
         return self._reader.held_since_s
+
+    def inventory(self) -> ClientRecord | None:
+        """What the client uses, where somebody wants to be told, and it has asked for anything."""
+        return None if self._inventory is None else self._inventory.record(self._lifted_to)
+
+    def _lifted_to(self, key: int, version: int) -> int:
+        return self._reader.version or version if key == ApiKey.FETCH else self._pass.lifted_to(key, version)
 
     def farewell(self) -> list[Command]:
         """The client has gone. A frame for a lane may be sent on any connection to the broker."""
@@ -216,6 +226,8 @@ class ClientRelay:
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
+            if self._inventory is not None:
+                self._inventory.asked(header, frame)
             if key == ApiKey.FETCH and passes(key, version):
                 if self._sasl is Sasl.REQUIRED and not self._pass.identity.is_known:
                     raise ClientProtocolError("it fetches without having logged in")

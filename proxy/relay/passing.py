@@ -115,6 +115,13 @@ class PassThrough:
         """Whether nothing waits here for the broker: a client that has gone would be seen before that is sent."""
         return self._waiting is None and not self._queue and self._blocked_by is None
 
+    def lifted_to(self, key: int, version: int) -> int:
+        """In which version the broker is asked for what the client asks for in *version*."""
+        lift = LIFTS.get((key, version))
+        if lift is None or self._served is None or serves(self._served, key, version):
+            return version
+        return lift.to
+
     @property
     def deadline_s(self) -> float | None:
         """When it wants a tick."""

@@ -13,11 +13,13 @@ from kio.static.primitive import i16
 
 from proxy.wire import messages
 from proxy.wire.apis import NOTHING_LIFTED, ApiKey, ApiRanges, Lifted, VersionRange, offered
+from proxy.wire.headers import read_request_header
 from proxy.wire.primitives import Cursor
 
-__all__ = ["MAX_VERSION", "ranges_of", "read", "rewrite", "unsupported"]
+__all__ = ["MAX_VERSION", "client_software", "ranges_of", "read", "rewrite", "unsupported"]
 
 MAX_VERSION: Final = 4
+_SOFTWARE_VERSION: Final = 3
 
 
 def read(version: int, frame: bytes | memoryview) -> tuple[int, Any]:
@@ -45,6 +47,18 @@ def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LI
         if each.api_key in ranges
     )
     return messages.response_frame(correlation_id, dataclasses.replace(body, api_keys=narrowed))
+
+
+def client_software(frame: bytes | memoryview) -> str:
+    """Name and version of whoever sends this request, without its size; empty below v3 (KIP-511).
+
+    Raises: MalformedFrame
+    """
+    header, cursor = read_request_header(frame)
+    if header.api_version < _SOFTWARE_VERSION:
+        return ""
+    cursor.skip_tags()
+    return " ".join(cursor.nullable_string(flexible=True) or "" for _ in range(2)).strip()
 
 
 def unsupported(correlation_id: int) -> bytes:

@@ -104,18 +104,7 @@ def copy_tree(root: Path, copy: Path) -> None:
 
 def run_tests(tree: Path, tests: Sequence[str], *, timeout_s: float) -> TestRun:
     """Run *tests* on the code of *tree*, whatever else is installed."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rfE",
-        "--tb=line",
-        "-p",
-        "no:cacheprovider",
-        "--long",
-        *tests,
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", "-p", "no:cacheprovider", *tests]
     environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000"}
     try:
         done = subprocess.run(
