@@ -136,13 +136,17 @@ class LedgerFolder:
     def recover(self, lost_line: LostLine) -> list[str]:
         """Finish what processes have left open that are no more; the names of those files.
 
-        A row that was cut off is told in a row of its own. Raises: OSError.
+        A row that was cut off is told in a row of its own. A file that cannot be finished is left to the next start.
+        Raises: OSError: the folder cannot be read.
         """
         recovered = []
         for path in sorted(self._folder.iterdir()):
             match = _OPEN.fullmatch(path.name)
-            if match is not None and match[1] != self._proxy_id and self._finish_left(path, match, lost_line):
-                recovered.append(path.name)
+            if match is None or match[1] == self._proxy_id:
+                continue
+            with suppress(OSError):
+                if self._finish_left(path, match, lost_line):
+                    recovered.append(path.name)
         return recovered
 
     def _open(self) -> _Current:

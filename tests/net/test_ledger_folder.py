@@ -223,6 +223,13 @@ def test_the_next_row_is_not_taken_from_what_was_lost_of_others(tmp_path: Path) 
     assert rows(tmp_path / names(tmp_path)[0]) == [3, 4, 900]
 
 
+def test_what_cannot_be_finished_keeps_nobody_from_writing(tmp_path: Path) -> None:
+    (tmp_path / ".old-000000000000.open").mkdir()
+    crashed(tmp_path, 3, 4, proxy_id="older")
+
+    assert writer(tmp_path).recover(lost_line) == [".older-000000000003.open"]
+
+
 def test_what_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
     other = writer(tmp_path, "other")
     other.write((), [line(0, "other")], lost_line)
