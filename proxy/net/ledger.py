@@ -97,8 +97,8 @@ class Ledger:
         if isinstance(record, ClientRecord):
             told.software = record.software or None
         self._cluster_id = who.topology.cluster_id
-        weight = 1.0 if kind is None else self._sampler.weight
-        row = self._rows.of(who, record, trio.current_time(), software=told.software, weight=weight)
+        now_s, weight = trio.current_time(), self._sampler.weight
+        row = self._rows.of(who, record, now_s, software=told.software, weight=weight)
         if row is not None:
             self._write(self._folds.add(row))
 

@@ -58,7 +58,7 @@ class Rows:
     ) -> Row | None:
         """The row of *record*, told at *now_s*; None where the ledger has none for its kind.
 
-        *software*: the client's, where known; *weight*: 1 / the sampling rate of such records.
+        *software*: the client's, where known; *weight*: of what is sampled, 1 / the rate.
         """
         match record:
             case ExchangeRecord():

@@ -56,16 +56,16 @@ def test_what_could_not_be_written_is_still_the_oldest() -> None:
 
 
 def test_what_could_not_be_written_goes_first_where_newer_rows_had_to_go_meanwhile() -> None:
-    backlog = filled(4, room_for=4)
+    backlog = filled(2, room_for=6)
     batch = backlog.take(2 * SIZE)
-    for seq in range(4, 9):
-        backlog.put(line(seq))
+    for seq in (2, 3):
+        backlog.put(Line(seq, b"x" * 4 * SIZE))
     backlog.give_back(batch)
 
     after = backlog.take(1000)
 
-    assert after.losses == (Loss("p", "full", 0, 4),)
-    assert seqs(after.lines) == [5, 6, 7, 8]
+    assert after.losses == (Loss("p", "full", 0, 2),)
+    assert seqs(after.lines) == [3]
 
 
 def test_losses_that_could_not_be_told_are_told_again_as_one_with_those_since() -> None:
