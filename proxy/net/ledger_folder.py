@@ -136,7 +136,7 @@ class LedgerFolder:
     def recover(self, lost_line: LostLine) -> list[str]:
         """Finish what processes have left open that are no more; the names of those files.
 
-        A row that was cut off is told in a row of its own. A file that cannot be finished is left to the next start.
+        A row that was cut off is told in a row of its own. One that cannot be finished is left to the next start.
         Raises: OSError: the folder cannot be read.
         """
         recovered = []
