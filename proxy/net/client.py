@@ -11,30 +11,27 @@ import trio
 
 from proxy.convert.down import Conversion
 from proxy.errors import (
-    BrokerProtocolError,
-    BrokerUnavailable,
     ClientProtocolError,
     FrameTooLarge,
     LimitReached,
-    LoginRefused,
     MalformedFrame,
     ProxyError,
 )
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.net.access import OPEN, Access
-from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
+from proxy.net.brokers import BrokerConnection
 from proxy.net.door import Admitted
 from proxy.net.errands import Errands
 from proxy.net.exchanges import Exchanges
 from proxy.net.limits import Look, Tell
+from proxy.net.links import FAREWELL_S, Links, Ways
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import RESERVE_BYTES, Budget
 from proxy.net.observers import Observers, Who
 from proxy.net.principals import Principals
 from proxy.net.sockets import FrameSocket, Outbox
-from proxy.net.standing import Standing
 from proxy.net.topology import TopologyService
 from proxy.net.verify import Verifier
 from proxy.relay.client import ClientRelay, Sasl
@@ -53,10 +50,6 @@ from proxy.relay.commands import (
     Learn,
     Leave,
     Link,
-    LinkAnswering,
-    LinkFrame,
-    LinkLost,
-    LinkOpened,
     MemoryNeeded,
     Note,
     OpenLink,
@@ -91,8 +84,6 @@ _WORKERS = 8
 """Each may come to hold what a batch decompresses to, before and after: 64 MiB, and as much again."""
 _FETCH = int(ApiKey.FETCH).to_bytes(2)
 """How a fetch begins."""
-_FAREWELL_S = 1.0
-"""How long closing a session may take, with a broker that may be gone."""
 
 
 @attrs.frozen
@@ -118,15 +109,6 @@ class Services:
     """The threads that convert records."""
 
 
-@attrs.define(eq=False)
-class _OpenLink:
-    frames: FrameSocket
-    outbox: Outbox
-    scope: trio.CancelScope
-    standing: Standing
-    nursery: trio.Nursery | None = None
-
-
 class ClientConnection:
     """One client, its relay, and its links to broker *node_id*.
 
@@ -146,7 +128,6 @@ class ClientConnection:
         self._client = client
         self._node_id = node_id
         self._services = services
-        self._ready = ready
         principal = client.certified or "" if admitted is None else admitted.principal
         self._early = [] if admitted is None else admitted.early
         self._relay = ClientRelay(
@@ -171,14 +152,27 @@ class ClientConnection:
         )
         self._topology = services.topology
         self._who = Who(node_id, client.peer, services.topology.topology)
-        self._access = services.access
         self._login: Login | None = None
         """What the client has said to the broker, if it may be said again."""
         self._entered: str | None = None
         """The principal that the client is, if the topology is that one's."""
         self._exchanges = Exchanges(self._observe)
         self._outbox = Outbox(client, self._observe_conversion, services.workers)
-        self._links: dict[Link, _OpenLink] = {}
+        self._links = Links(
+            node_id,
+            Ways(
+                services.topology.address_of,
+                services.connect_timeout_s,
+                services.budget,
+                services.log,
+                partial(services.counts.update, ["upstream_connections"]),
+            ),
+            services.access,
+            ready,
+            handle=self._handle,
+            drained=self._outbox.drained,
+            waited_for_memory=self._exchanges.waited_for_memory,
+        )
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
         self._has_mail = trio.Event()
@@ -193,21 +187,18 @@ class ClientConnection:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+                self._nursery = self._links.nursery = nursery
                 nursery.start_soon(self._send_to_client)
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._handle_mail)
                 await self._receive_from_client()
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
+            self._nursery = self._links.nursery = None
             self._services.budget.released(self)
-            if self._ready is not None:
-                self._ready.frames.close()
-            with trio.move_on_after(_FAREWELL_S, shield=True):
+            with trio.move_on_after(FAREWELL_S, shield=True):
                 await self._say_farewell()
-            for link in self._links.values():
-                link.frames.close()
+            self._links.close()
             self._errands.close()
             if self._entered is not None and self._services.principals is not None:
                 self._services.principals.leave(self._entered)
@@ -220,8 +211,7 @@ class ClientConnection:
     def _let_go(self) -> None:
         """Of the memory that is claimed here; what is left of us may not be looked for in a while (``Garbage``)."""
         self._outbox.drop()
-        for link in self._links.values():
-            link.outbox.drop()
+        self._links.drop()
         self._mail.clear()
         with suppress(ProxyError):
             self._relay.handle(MemoryNeeded(), trio.current_time())
@@ -285,10 +275,7 @@ class ClientConnection:
         while not self._relay.takes_requests:
             self._may_read = trio.Event()
             await self._may_read.wait()
-        passing = self._links.get(PASS)
-        if passing is not None:
-            await passing.standing.renewed()
-            await passing.outbox.drained()
+        await self._links.passed()
 
     async def _send_to_client(self) -> None:
         try:
@@ -336,17 +323,16 @@ class ClientConnection:
             case Reply(pieces, record):
                 self._reply(pieces, record)
             case Send(link, pieces):
-                self._send(link, pieces)
+                self._links.send(link, pieces)
             case Note(record):
                 self._observe(record)
             case Learn(topics):
                 self._topology.learn(topics, self._told)
             case OpenLink(link, client_id):
-                assert self._nursery is not None
                 self._who.client_id = client_id
-                self._nursery.start_soon(self._run_link, link, client_id)
+                self._links.open(link, client_id)
             case Leave(farewell):
-                self._leave(farewell)
+                self._links.leave_lanes(farewell)
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
@@ -360,10 +346,8 @@ class ClientConnection:
                 self._identified(principal, mechanism, login)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
-                tell("lane-closed", node=self._node_of(link), lane=_name_of(link), reason=why)
-                opened = self._links.pop(link, None)
-                if opened is not None:
-                    opened.scope.cancel()
+                tell("lane-closed", node=self._links.node_of(link), lane=_name_of(link), reason=why)
+                self._links.hang_up(link)
 
     def _identified(self, principal: str, mechanism: str, login: Login | None) -> None:
         services = self._services
@@ -381,8 +365,8 @@ class ClientConnection:
             return
         is_first, self._login = self._login is None, login
         if is_first:
-            self._access = services.access.as_client(self._current_login)
-            self._errands.access = self._verifier.access = self._access
+            access = services.access.as_client(self._current_login)
+            self._links.access = self._errands.access = self._verifier.access = access
             services.log.debug("client-identified", client=self._client.peer, mechanism=mechanism)
         if services.principals is None:
             return
@@ -449,37 +433,6 @@ class ClientConnection:
         except OSError:
             self._end()
 
-    def _leave(self, farewell: Sequence[Send]) -> None:
-        assert self._nursery is not None
-        for link in [link for link in self._links if link is not PASS]:
-            self._links.pop(link).scope.cancel()
-        if farewell:
-            self._nursery.start_soon(self._close_left_sessions, farewell)
-
-    def _send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
-        opened = self._links.get(link)
-        if opened is None:
-            return  # it was lost, and its loss is about to be told
-        standing = opened.standing
-        if opened.nursery is not None and standing.is_due(trio.current_time()):
-            standing.begin()
-            opened.nursery.start_soon(self._renew, link, opened)
-        if standing.is_renewing:
-            standing.hold(pieces)
-            return
-        try:
-            opened.outbox.put(pieces)
-        except OSError:
-            opened.scope.cancel()
-
-    async def _renew(self, link: Link, opened: _OpenLink) -> None:
-        try:
-            await opened.standing.renew()
-        except (ProxyError, OSError) as wrong:
-            node_id = self._node_of(link)
-            self._services.log.warning("login-not-renewed", every_s=5, per=node_id, node=node_id, reason=wrong)
-            opened.scope.cancel()
-
     def _told(self, topology: Topology) -> None:
         self._deliver(Told(topology))
 
@@ -495,129 +448,20 @@ class ClientConnection:
             while self._mail:
                 self._handle(self._mail.popleft())
 
+    async def _say_farewell(self) -> None:
+        busy = set(filter(self._relay.is_busy, self._links.lanes))
+        left = self._relay.farewell()
+        for note in left:
+            if isinstance(note, Note):
+                self._observe(note.record)
+        await self._links.say_farewell([each for each in left if isinstance(each, Send)], busy)
+
     async def _run_errand(self, errand: Errand) -> None:
         self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
 
     async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
         self._handle(WorkDone(worker, done))
-
-    # ------------------------------------------------------------------------------------------- the links
-
-    async def _run_link(self, link: Link, client_id: str | None) -> None:
-        try:
-            connection = await self._open(link, client_id)
-        except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
-            node_id = self._node_of(link)
-            log = self._services.log
-            tell = log.warning if isinstance(wrong, LoginRefused) else log.info
-            tell("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
-            self._handle(LinkLost(link))
-            return
-        self._services.counts["upstream_connections"] += 1
-        # When all of us is cancelled, the link stays open for the farewell, and ``run`` closes it.
-        with trio.CancelScope() as scope:
-            frames = connection.frames
-            outbox = Outbox(frames)
-            opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
-            self._links[link] = opened
-            frames.on_large_frame = partial(self._link_answering, link, opened)
-            frames.on_room = self._exchanges.waited_for_memory
-            async with trio.open_nursery() as nursery:
-                opened.nursery = nursery
-                self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
-                nursery.start_soon(self._pump_link, opened)
-                await self._receive_from_link(link, opened)
-                nursery.cancel_scope.cancel()
-        frames.close()
-        if self._links.get(link) is opened:
-            del self._links[link]
-            self._handle(LinkLost(link))
-
-    async def _open(self, link: Link, client_id: str | None) -> BrokerConnection:
-        if link is PASS and self._ready is not None:
-            ready, self._ready = self._ready, None
-            return ready
-        node_id = self._node_of(link)
-        address = self._services.topology.address_of(node_id)
-        timeout_s, budget = self._services.connect_timeout_s, self._services.budget
-        access = self._access
-        if link is PASS:
-            return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)
-        with trio.move_on_after(timeout_s):
-            return await open_broker(
-                address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget, access=access
-            )
-        raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
-
-    async def _receive_from_link(self, link: Link, opened: _OpenLink) -> None:
-        try:
-            while frames := await opened.frames.receive():
-                for frame in frames:
-                    if self._links.get(link) is not opened:
-                        # Closed for what it said, or while this was on its way to us: a cancelled task that was
-                        # woken before goes on to its next checkpoint. It is not for the link that follows.
-                        return
-                    if not opened.standing.takes(frame):
-                        self._handle(LinkFrame(link, frame))
-                # What they are views of counts until nobody holds them.
-                frames.clear()
-                del frame
-                # The broker is read no faster than the client reads us.
-                await self._outbox.drained()
-        except (OSError, MalformedFrame):
-            pass  # it is lost, and the relay is told so
-
-    def _link_answering(self, link: Link, opened: _OpenLink) -> None:
-        if self._links.get(link) is opened:
-            self._handle(LinkAnswering(link))
-
-    async def _pump_link(self, opened: _OpenLink) -> None:
-        try:
-            await opened.outbox.pump()
-        except OSError:
-            opened.scope.cancel()
-
-    # ------------------------------------------------------------------------------------------ the farewell
-
-    async def _say_farewell(self) -> None:
-        """Close the sessions at the broker: left alone, each would hold one of its slots for minutes."""
-        busy: set[Link] = {link for link in self._links if link is not PASS and self._relay.is_busy(link)}
-        async with trio.open_nursery() as nursery:
-            for command in self._relay.farewell():
-                if isinstance(command, Note):
-                    self._observe(command.record)
-                elif isinstance(command, Send):
-                    nursery.start_soon(self._close_session, command, command.link in busy)
-
-    async def _close_session(self, command: Send, busy: bool) -> None:
-        lane = self._links.get(command.link)
-        if lane is None or busy:
-            await self._close_elsewhere(command)
-            return
-        with suppress(ProxyError, OSError):
-            await lane.frames.send(command.pieces)
-            await lane.frames.receive()
-
-    async def _close_elsewhere(self, command: Send) -> None:
-        """Send the last fetches of sessions on a connection of their own, and wait for an answer."""
-        node_id, access = self._node_of(command.link), self._access
-        try:
-            address = self._services.topology.address_of(node_id)
-            with await connect(address, connect_timeout_s=_FAREWELL_S, access=access) as frames:
-                await frames.send(command.pieces)
-                await frames.receive()
-        except (ProxyError, OSError) as wrong:
-            self._services.log.debug("session-not-closed", node=node_id, reason=wrong)
-
-    async def _close_left_sessions(self, farewell: Sequence[Send]) -> None:
-        with trio.move_on_after(_FAREWELL_S, shield=True):
-            async with trio.open_nursery() as nursery:
-                for command in farewell:
-                    nursery.start_soon(self._close_elsewhere, command)
-
-    def _node_of(self, link: Link) -> BrokerId:
-        return self._node_id if link is PASS else link.source.node_id
 
 
 def _unclaimed(frame: memoryview) -> memoryview:

@@ -1,0 +1,264 @@
+"""A client connection's own connections to brokers: what passes on one, and its reader's lanes."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.config import Address
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame, ProxyError
+from proxy.fetch.commands import LaneId
+from proxy.fetch.topology import BrokerId
+from proxy.net.access import Access
+from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
+from proxy.net.logs import Log
+from proxy.net.memory import Budget
+from proxy.net.sockets import FrameSocket, Outbox
+from proxy.net.standing import Standing
+from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, LinkLost, LinkOpened, Send
+
+__all__ = ["FAREWELL_S", "Links", "Ways"]
+
+FAREWELL_S: Final = 1.0
+"""How long closing a session may take, with a broker that may be gone."""
+
+
+@attrs.frozen
+class Ways:
+    """How brokers are reached."""
+
+    address_of: Callable[[BrokerId], Address]
+    """Raises: BrokerUnavailable: nobody has told."""
+    connect_timeout_s: float
+    budget: Budget
+    log: Log
+    opened: Callable[[], None]
+    """Called for each connection that was made."""
+
+
+@attrs.define(eq=False)
+class _OpenLink:
+    frames: FrameSocket
+    outbox: Outbox
+    scope: trio.CancelScope
+    standing: Standing
+    nursery: trio.Nursery | None = None
+
+
+class Links:
+    """Use: ``nursery`` must be set while anything is opened; ``close`` when that is over."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        ways: Ways,
+        access: Access,
+        ready: BrokerConnection | None,
+        *,
+        handle: Callable[[Event], None],
+        drained: Callable[[], Awaitable[None]],
+        waited_for_memory: Callable[[float], None],
+    ) -> None:
+        """Of a client that came to the listener of broker *node_id*.
+
+        Args:
+            ready:   a bare connection to that broker that is open already, if there is one; it is taken over.
+            handle:  is told what happens on the links.
+            drained: returns when the client has been sent what there is: brokers are read no faster than it reads.
+            waited_for_memory: is told for how many seconds an answer was not read, since there was no room for it.
+        """
+        self.access = access
+        """How brokers are logged in to, from the next connection on."""
+        self.nursery: trio.Nursery | None = None
+        self._node_id = node_id
+        self._ways = ways
+        self._handle = handle
+        self._drained = drained
+        self._waited_for_memory = waited_for_memory
+        self._ready = ready
+        self._links: dict[Link, _OpenLink] = {}
+
+    def node_of(self, link: Link) -> BrokerId:
+        """The broker that it is to."""
+        return self._node_id if link is PASS else link.source.node_id
+
+    @property
+    def lanes(self) -> list[LaneId]:
+        """Those that are open."""
+        return [link for link in self._links if link is not PASS]
+
+    def open(self, link: Link, client_id: str | None) -> None:
+        """Connect; ``LinkOpened`` or ``LinkLost`` follows."""
+        assert self.nursery is not None
+        self.nursery.start_soon(self._run, link, client_id)
+
+    def hang_up(self, link: Link) -> None:
+        """``LinkLost`` does not follow."""
+        opened = self._links.pop(link, None)
+        if opened is not None:
+            opened.scope.cancel()
+
+    def leave_lanes(self, farewell: Sequence[Send]) -> None:
+        """Hang up on all but what passes, and send *farewell* on other connections."""
+        for lane in self.lanes:
+            self.hang_up(lane)
+        if farewell:
+            assert self.nursery is not None
+            self.nursery.start_soon(self._close_left_sessions, farewell)
+
+    def send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
+        """Send *pieces*, whole frames; after a renewal of the login, if it is time for one."""
+        opened = self._links.get(link)
+        if opened is None:
+            return  # it was lost, and its loss is about to be told
+        standing = opened.standing
+        if opened.nursery is not None and standing.is_due(trio.current_time()):
+            standing.begin()
+            opened.nursery.start_soon(self._renew, link, opened)
+        if standing.is_renewing:
+            standing.hold(pieces)
+            return
+        try:
+            opened.outbox.put(pieces)
+        except OSError:
+            opened.scope.cancel()
+
+    async def passed(self) -> None:
+        """Wait until the broker that requests pass to has taken those that there are."""
+        passing = self._links.get(PASS)
+        if passing is not None:
+            await passing.standing.renewed()
+            await passing.outbox.drained()
+
+    def drop(self) -> None:
+        """Let go of what is not sent: it never will be."""
+        for opened in self._links.values():
+            opened.outbox.drop()
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        if self._ready is not None:
+            self._ready.frames.close()
+        for opened in self._links.values():
+            opened.frames.close()
+
+    # ------------------------------------------------------------------------------------------- one link
+
+    async def _run(self, link: Link, client_id: str | None) -> None:
+        try:
+            connection = await self._connected(link, client_id)
+        except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
+            node_id, log = self.node_of(link), self._ways.log
+            tell = log.warning if isinstance(wrong, LoginRefused) else log.info
+            tell("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
+            self._handle(LinkLost(link))
+            return
+        self._ways.opened()
+        # When all of the client's is cancelled, the link stays open for the farewell, and ``close`` closes it.
+        with trio.CancelScope() as scope:
+            frames = connection.frames
+            outbox = Outbox(frames)
+            opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
+            self._links[link] = opened
+            frames.on_large_frame = partial(self._answering, link, opened)
+            frames.on_room = self._waited_for_memory
+            async with trio.open_nursery() as nursery:
+                opened.nursery = nursery
+                self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
+                nursery.start_soon(_pump, opened)
+                await self._receive(link, opened)
+                nursery.cancel_scope.cancel()
+        frames.close()
+        if self._links.get(link) is opened:
+            del self._links[link]
+            self._handle(LinkLost(link))
+
+    async def _connected(self, link: Link, client_id: str | None) -> BrokerConnection:
+        if link is PASS and self._ready is not None:
+            ready, self._ready = self._ready, None
+            return ready
+        address = self._ways.address_of(self.node_of(link))
+        timeout_s, budget, access = self._ways.connect_timeout_s, self._ways.budget, self.access
+        if link is PASS:
+            return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)
+        with trio.move_on_after(timeout_s):
+            return await open_broker(
+                address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget, access=access
+            )
+        raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
+
+    async def _receive(self, link: Link, opened: _OpenLink) -> None:
+        try:
+            while frames := await opened.frames.receive():
+                for frame in frames:
+                    if self._links.get(link) is not opened:
+                        # Closed for what it said, or while this was on its way to us: a cancelled task that was
+                        # woken before goes on to its next checkpoint. It is not for the link that follows.
+                        return
+                    if not opened.standing.takes(frame):
+                        self._handle(LinkFrame(link, frame))
+                # What they are views of counts until nobody holds them.
+                frames.clear()
+                del frame
+                await self._drained()
+        except (OSError, MalformedFrame):
+            pass  # it is lost, and that is told
+
+    def _answering(self, link: Link, opened: _OpenLink) -> None:
+        if self._links.get(link) is opened:
+            self._handle(LinkAnswering(link))
+
+    async def _renew(self, link: Link, opened: _OpenLink) -> None:
+        try:
+            await opened.standing.renew()
+        except (ProxyError, OSError) as wrong:
+            node_id = self.node_of(link)
+            self._ways.log.warning("login-not-renewed", every_s=5, per=node_id, node=node_id, reason=wrong)
+            opened.scope.cancel()
+
+    # ------------------------------------------------------------------------------------------ the farewell
+
+    async def say_farewell(self, farewell: Iterable[Send], busy: Collection[Link]) -> None:
+        """Close sessions at brokers: left alone, each would hold one of their slots for minutes.
+
+        Args: busy: links where the broker would not look at another frame yet.
+        """
+        async with trio.open_nursery() as nursery:
+            for command in farewell:
+                nursery.start_soon(self._close_session, command, command.link in busy)
+
+    async def _close_session(self, command: Send, busy: bool) -> None:
+        lane = self._links.get(command.link)
+        if lane is None or busy:
+            await self._close_elsewhere(command)
+            return
+        with suppress(ProxyError, OSError):
+            await lane.frames.send(command.pieces)
+            await lane.frames.receive()
+
+    async def _close_elsewhere(self, command: Send) -> None:
+        """Send the last fetches of sessions on a connection of their own, and wait for an answer."""
+        node_id = self.node_of(command.link)
+        try:
+            address = self._ways.address_of(node_id)
+            with await connect(address, connect_timeout_s=FAREWELL_S, access=self.access) as frames:
+                await frames.send(command.pieces)
+                await frames.receive()
+        except (ProxyError, OSError) as wrong:
+            self._ways.log.debug("session-not-closed", node=node_id, reason=wrong)
+
+    async def _close_left_sessions(self, farewell: Sequence[Send]) -> None:
+        with trio.move_on_after(FAREWELL_S, shield=True):
+            async with trio.open_nursery() as nursery:
+                for command in farewell:
+                    nursery.start_soon(self._close_elsewhere, command)
+
+
+async def _pump(opened: _OpenLink) -> None:
+    try:
+        await opened.outbox.pump()
+    except OSError:
+        opened.scope.cancel()
