@@ -26,6 +26,7 @@ _TITLES: Final = {
     "log": "logs",
     "admin": "probes, metrics and the status page",
     "telemetry": "traces",
+    "ledger": "the ledger",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -57,6 +58,12 @@ _METAVARS: Final = {
     "admin-open": "SWITCH",
     "ready-requires-broker": "SWITCH",
     "traces": "WHETHER",
+    "ledger": "FOLDER",
+    "ledger-topic": "TOPIC",
+    "ledger-sample": "SHARE",
+    "ledger-file": "SIZE",
+    "ledger-max-size": "SIZE",
+    "ledger-memory": "SIZE",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",

@@ -13,7 +13,7 @@ from kio.schema.metadata.v5.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v5.response import MetadataResponse
 from kio.schema.types import TopicName
 
-from proxy.config import Address, Config, DownstreamSecurity, HealthConfig, LogConfig, PortRange
+from proxy.config import Address, AdminConfig, Config, DownstreamSecurity, LogConfig, PortRange
 from proxy.config.rack import RackFound
 from proxy.demo.costs import Cost, Table, count, verdict
 from proxy.demo.demo import CLIENT, until_ended, watch
@@ -160,7 +160,7 @@ async def _sidefetch(config: Config, bill: _Bill, rack: str | None) -> AsyncIter
         config,
         downstream=downstream,
         downstream_security=DownstreamSecurity(),
-        health=HealthConfig(),
+        admin=AdminConfig(),
         log=LogConfig(),
         grace_s=1.0,
     )

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,7 @@ from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
-from proxy.net.access import access_of
+from proxy.net.access import Access, access_of
 from proxy.net.admin import Admin
 from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.client import ClientConnection, Services
@@ -62,6 +63,7 @@ from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
 if TYPE_CHECKING:
+    from proxy.net.ledger import Ledger
     from proxy.net.metrics import Metrics
     from proxy.net.traces import Traces
 
@@ -164,6 +166,17 @@ def _whose_logins(config: Config) -> Sasl:
     return Sasl.OURS if asks_itself else Sasl.PASSES
 
 
+def _ledger(
+    config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
+) -> "Ledger | None":
+    if config.ledger.folder is None and config.ledger.topic is None:
+        return None
+    from proxy.net.ledger import Ledger
+    from proxy.net.ledger_topic import Cluster
+
+    return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))
+
+
 @attrs.define
 class _AskedForVersions:
     """A broker that is asked for its versions while its client is not known yet."""
@@ -204,6 +217,12 @@ class Proxy:
         self._users = watched_users(config.downstream_security.sasl_file, log)
         watch = RackWatch(rack, log)
         self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self.counts: Counter[str] = Counter()
+        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self.ledger = _ledger(config, rack, log, self.counts, self._topology, self._access)
+        """None where none is to be kept."""
+        if self.ledger is not None:
+            observers = (*observers, self.ledger)
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self._topology.addresses
@@ -217,8 +236,6 @@ class Proxy:
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self._is_listening = False
-        self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
         self._traces = _traces(config.telemetry, log, self.counts, rack)
         self._tell = Tell(self.counts, log)
         limits = config.limits
@@ -281,11 +298,12 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
-        try:
-            await self._serve_until_stopped(task_status)
-        finally:
-            if self._traces is not None:
-                await self._traces.close(_EXPORT_S)
+        async with nullcontext() if self.ledger is None else self.ledger.kept():
+            try:
+                await self._serve_until_stopped(task_status)
+            finally:
+                if self._traces is not None:
+                    await self._traces.close(_EXPORT_S)
 
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
