@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install demo test telemetry lint mutants bench fuzz soak lock clean
+.PHONY: install demo test telemetry lint mutants bench fuzz soak lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -65,10 +65,22 @@ fuzz: install
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
   --no-emit-index-url --quiet
 lock:
-	$(COMPILE) pyproject.toml --extra demo --extra grpc --extra top --group build --group test --output-file deploy/requirements.lock
+	$(COMPILE) pyproject.toml --extra demo --extra grpc --extra top --group build --group test \
+	  --output-file deploy/requirements.lock
+	$(COMPILE) pyproject.toml --constraint deploy/requirements.lock --output-file deploy/runtime.lock
 	printf 'kafka-python==1.4.7\nlz4\npython-snappy\nsix\nxxhash\n' | \
 	  $(COMPILE) - --output-file tests/clients/locks/kafka-python-1.4.7.lock
 	echo confluent-kafka==0.11.6 | $(COMPILE) - --no-deps --output-file tests/clients/locks/librdkafka-0.11.6.lock
+
+# What is deployed, for those who look for what is known to be wrong with it; the tests hold it to the lock.
+sbom: install
+	$(BIN)/python deploy/sbom.py > deploy/sbom.cdx.json.new
+	mv deploy/sbom.cdx.json.new deploy/sbom.cdx.json
+
+# Needs uv on the PATH, and a network on which PyPI answers for its advisories; what it cannot ask about fails.
+AUDIT := uv tool run pip-audit@2.10.1 --strict --require-hashes --disable-pip --progress-spinner off
+audit:
+	$(AUDIT) -r deploy/requirements.lock
 
 clean:
 	rm -f proxy/convert/kernel.c proxy/convert/kernel.*.so

@@ -1,5 +1,6 @@
 """Authorities and certificates for tests of TLS, as files in PEM."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import attrs
@@ -40,9 +41,11 @@ class Authority:
         file: str = "peer",
         common_name: str | None = None,
         password: bytes | None = None,
+        lifetime_s: float | None = None,
     ) -> Files:
         """For host names and IP addresses; written over what *file* held before."""
-        issued = self._ca.issue_cert(*names, common_name=common_name)
+        end = None if lifetime_s is None else datetime.now(UTC) + timedelta(seconds=lifetime_s)
+        issued = self._ca.issue_cert(*names, common_name=common_name, not_after=end)
         chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
         encryption: KeySerializationEncryption = (
             BestAvailableEncryption(password) if password is not None else NoEncryption()

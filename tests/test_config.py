@@ -15,6 +15,7 @@ from proxy.config import (
     Config,
     DownstreamConfig,
     DownstreamSecurity,
+    LedgerConfig,
     Option,
     PortRange,
     RackPlace,
@@ -397,3 +398,26 @@ def test_there_are_three_selectors(text: str) -> None:
     assert [parse("replica-selector", each) for each in ("broker", "rack-aware", "leader")]
     with pytest.raises(ValueError, match="is not one of broker, rack-aware, leader"):
         parse("replica-selector", text)
+
+
+def test_files_of_the_ledger_must_fit_what_they_may_take_together() -> None:
+    ledger = LedgerConfig(folder="/var/ledger", file_bytes=1024**2, max_bytes=2 * 1024**2)
+
+    assert problems_between(Config(KAFKA, ledger=ledger)) == []
+    (problem,) = problems_between(Config(KAFKA, ledger=attrs.evolve(ledger, file_bytes=1024**2 + 1)))
+    assert problem.startswith("ledger-max-size: 2MiB has no room for two files")
+
+
+def test_a_ledger_is_not_produced_where_only_clients_may_say_who_they_are() -> None:
+    passing = UpstreamSecurity(sasl="client")
+
+    (problem,) = problems_between(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(topic="ledger")))
+    assert problem.startswith("ledger-topic: ledger, and upstream-sasl is client")
+    assert problems_between(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(folder="/f"))) == []
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "a b", "a/b", "t" * 250])
+def test_what_cannot_be_the_name_of_a_topic_is_refused(text: str) -> None:
+    assert parse("ledger-topic", "ledger.rows_1-a") == "ledger.rows_1-a"
+    with pytest.raises(ValueError, match="is not the name of a topic"):
+        parse("ledger-topic", text)

@@ -1,4 +1,4 @@
-"""Asks a cluster what it is made of, for ``check``."""
+"""Asks a cluster what it is made of, for ``check`` and ``topology``."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -16,7 +16,7 @@ from proxy.cli.seen import BrokerSeen, ClusterSeen
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerUnavailable, ProxyError
 
-__all__ = ["Connection", "Dial", "greet", "look"]
+__all__ = ["Connection", "Dial", "all_topics", "greet", "look"]
 
 _CLIENT_ID: Final = "sidefetch-check"
 _DESCRIBE_CONFIGS: Final = 32
@@ -50,16 +50,18 @@ class Dial(Protocol):
 
 async def look(upstream: UpstreamConfig, dial: Dial) -> ClusterSeen | list[str]:
     """The cluster and each of its brokers; or, where no bootstrap server answers, why, a line each."""
-    failures = []
-    for address in upstream.bootstrap_servers:
-        try:
-            with _patience(upstream.connect_timeout_s):
-                seen = await _ask_for_brokers(address, upstream.connect_timeout_s, dial)
-        except (ProxyError, OSError) as error:
-            failures.append(f"{address}: {_because(error, address)}")
-        else:
-            return attrs.evolve(seen, brokers=await _ask_each(seen.brokers, upstream.connect_timeout_s, dial))
-    return failures
+    found = await _first_answer(upstream, dial, topics=())
+    if isinstance(found, list):
+        return found
+    through, answer = found
+    brokers = tuple(BrokerSeen(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
+    return ClusterSeen(answer.cluster_id, through, await _ask_each(brokers, upstream.connect_timeout_s, dial))
+
+
+async def all_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
+    """The brokers and all topics that may be seen; or, where no bootstrap server answers, why, a line each."""
+    found = await _first_answer(upstream, dial, topics=None)
+    return found if isinstance(found, list) else found[1]
 
 
 async def greet(upstream: UpstreamConfig, dial: Dial) -> list[BrokerSeen]:
@@ -78,12 +80,21 @@ async def greet(upstream: UpstreamConfig, dial: Dial) -> list[BrokerSeen]:
     return seen
 
 
-async def _ask_for_brokers(address: Address, timeout_s: float, dial: Dial) -> ClusterSeen:
-    async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
-        # Version 4 is spoken by every broker that can be read, and has all that is needed.
-        answer: MetadataResponse = await connection.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
-    brokers = tuple(BrokerSeen(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
-    return ClusterSeen(answer.cluster_id, address, brokers)
+async def _first_answer(
+    upstream: UpstreamConfig, dial: Dial, *, topics: tuple[()] | None
+) -> tuple[Address, MetadataResponse] | list[str]:
+    """Metadata of *topics*, None for all, and who has answered; or why nobody has."""
+    # Version 4 is spoken by every broker that can be read, and has all that is needed.
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    failures, timeout_s = [], upstream.connect_timeout_s
+    for address in upstream.bootstrap_servers:
+        try:
+            with _patience(timeout_s):
+                async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
+                    return address, await connection.ask(request)
+        except (ProxyError, OSError) as error:
+            failures.append(f"{address}: {_because(error, address)}")
+    return failures
 
 
 async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dial) -> tuple[BrokerSeen, ...]:

@@ -26,6 +26,7 @@ _TITLES: Final = {
     "log": "logs",
     "admin": "probes, metrics and the status page",
     "telemetry": "traces",
+    "ledger": "the ledger",
     "": "ways out, and stopping",
 }
 _METAVARS: Final = {
@@ -39,6 +40,7 @@ _METAVARS: Final = {
     "client-sessions": "NUMBER",
     "max-connections": "NUMBER",
     "max-connections-per-peer": "NUMBER",
+    "max-handshakes": "NUMBER",
     "max-in-flight": "NUMBER",
     "max-fetch-partitions": "NUMBER",
     "request-memory": "SIZE",
@@ -56,6 +58,12 @@ _METAVARS: Final = {
     "admin-open": "SWITCH",
     "ready-requires-broker": "SWITCH",
     "traces": "WHETHER",
+    "ledger": "FOLDER",
+    "ledger-topic": "TOPIC",
+    "ledger-sample": "SHARE",
+    "ledger-file": "SIZE",
+    "ledger-max-size": "SIZE",
+    "ledger-memory": "SIZE",
     "bypass": "WHOSE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",

@@ -31,7 +31,7 @@ def add_to(commands: Commands) -> None:
         metavar="N",
         help=f"how long to read, both ways together [default: {_SECONDS:g}]",
     )
-    add_flags(parser, ["upstream", "routing"])
+    add_flags(parser, ["upstream", "upstream_security", "routing"])
     parser.set_defaults(run=_run)
 
 
@@ -39,6 +39,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.seconds <= 3600:
         raise ConfigError(f"seconds: {arguments.seconds:g} from flag --seconds; accepted: 1 to 3600")
     settings = settings_of(arguments)
+    if settings.config.upstream_security.sasl == "client":
+        raise ConfigError("upstream-sasl: client waits for one that logs in; accepted: a login of Sidefetch's own")
     import trio
 
     with needs_demo_extra():

@@ -52,10 +52,25 @@ def problems_between(config: Config) -> list[str]:
             f"fetch-buffer: {show_bytes(up.fetch_buffer_bytes)} is more than half of memory"
             f" ({show_bytes(up.memory_bytes)}); accepted: at most {most}"
         )
+    problems += _ledger(config)
     problems += _upstream_tls(config.upstream_security)
     problems += _upstream_sasl(config.upstream_security)
     problems += _downstream(config.downstream_security, config)
     return problems
+
+
+def _ledger(config: Config) -> Iterator[str]:
+    ledger = config.ledger
+    if ledger.folder is not None and ledger.max_bytes < 2 * ledger.file_bytes:
+        yield (
+            f"ledger-max-size: {show_bytes(ledger.max_bytes)} has no room for two files of ledger-file"
+            f" ({show_bytes(ledger.file_bytes)}); accepted: at least {show_bytes(2 * ledger.file_bytes)}"
+        )
+    if ledger.topic is not None and config.upstream_security.sasl == "client":
+        yield (
+            f"ledger-topic: {ledger.topic}, and upstream-sasl is client: only clients can produce; accepted:"
+            " ledger, or a login of Sidefetch's own"
+        )
 
 
 def _upstream_tls(up: UpstreamSecurity) -> Iterator[str]:

@@ -15,6 +15,7 @@ __all__ = [
     "ADDRESSES",
     "BYPASS",
     "FILE",
+    "FOLDER",
     "HOST",
     "ON",
     "PORTS",
@@ -22,6 +23,7 @@ __all__ = [
     "RACK_PLACES",
     "SHARE",
     "SWITCH",
+    "TOPIC",
     "TOPIC_SWITCH",
     "WORDS",
     "Address",
@@ -257,6 +259,12 @@ def _switch(text: str) -> bool:
     return text == "on"
 
 
+def _topic(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) is None or text in (".", ".."):
+        raise ValueError(f"{text!r} is not the name of a topic")
+    return text
+
+
 def _printable(text: str) -> str:
     if not text.strip() or not text.isprintable():
         raise ValueError(f"{text!r} is empty, or cannot be printed")
@@ -303,4 +311,6 @@ RACK_PLACES: Final = Kind(
 TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")
 SWITCH: Final = Kind(_switch, "on or off", lambda v: "on" if v else "off")
 FILE: Final = Kind(_printable, "a file's path", _shown)
+FOLDER: Final = Kind(_printable, "a folder's path", _shown)
+TOPIC: Final = Kind(_topic, "a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -", _shown)
 WORDS: Final = Kind(_printable, "words", _shown)

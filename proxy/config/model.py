@@ -9,6 +9,7 @@ from proxy.config.kinds import (
     ADDRESS,
     ADDRESSES,
     BYPASS,
+    FOLDER,
     HOST,
     ON,
     PORTS,
@@ -16,6 +17,7 @@ from proxy.config.kinds import (
     RACK_PLACES,
     SHARE,
     SWITCH,
+    TOPIC,
     TOPIC_SWITCH,
     Address,
     PortRange,
@@ -35,6 +37,7 @@ __all__ = [
     "Config",
     "ConversionConfig",
     "DownstreamConfig",
+    "LedgerConfig",
     "LimitsConfig",
     "LogConfig",
     "RoutingConfig",
@@ -183,6 +186,15 @@ class LimitsConfig:
             whole(1, 1_000_000),
             "The same for each address that clients come from.",
             "As many as in all: a sidecar's clients have one address. To be set where many hosts share Sidefetch.",
+        ),
+    )
+    max_handshakes: int = attrs.field(
+        default=32,
+        metadata=_option(
+            "max-handshakes",
+            whole(1, 10_000),
+            "How many TLS handshakes with clients may be under way at once; the others wait for their turn.",
+            "Each takes up to a millisecond of the one thread that serves all: others wait for 32 of them at most.",
         ),
     )
     max_in_flight: int = attrs.field(
@@ -411,6 +423,75 @@ class TelemetryConfig:
 
 
 @attrs.frozen
+class LedgerConfig:
+    """A row for each exchange and each fetch, for pipelines."""
+
+    folder: str | None = attrs.field(
+        default=None,
+        metadata=_option(
+            "ledger",
+            FOLDER,
+            "The folder that rows are written to, as files of JSON lines; it is made if it is not there.",
+            "Not given: no files.",
+        ),
+    )
+    topic: str | None = attrs.field(
+        default=None,
+        metadata=_option(
+            "ledger-topic",
+            TOPIC,
+            "The topic of the same cluster that rows are produced to; it must be there.",
+            "Not given: none. The choice for fleets: a pod's disk goes with the pod.",
+        ),
+    )
+    sample: float = attrs.field(
+        default=1.0,
+        metadata=_option(
+            "ledger-sample",
+            SHARE,
+            "Share of the exchanges and fetches that get a row; each row tells for how many it stands.",
+            "All: then sums are exact. Idle ones are folded, a row a minute.",
+        ),
+    )
+    file_bytes: int = attrs.field(
+        default=64 * 1024**2,
+        metadata=_option(
+            "ledger-file",
+            size(64 * 1024, 2**40),
+            "The size at which a file is finished, and the next one begun.",
+            "What Spark reads at once of a file (128 MiB), and half of that to be sure.",
+        ),
+    )
+    file_age_s: float = attrs.field(
+        default=300.0,
+        metadata=_option(
+            "ledger-file-age",
+            seconds(1, 86400),
+            "The age at which a file is finished.",
+            "How far behind a reader may be: five minutes.",
+        ),
+    )
+    max_bytes: int = attrs.field(
+        default=1024**3,
+        metadata=_option(
+            "ledger-max-size",
+            size(128 * 1024, 2**50),
+            "The most that all files of the folder may take; the oldest are deleted. At least twice ledger-file.",
+            "A pod's ephemeral storage is some GiB as a rule.",
+        ),
+    )
+    memory_bytes: int = attrs.field(
+        default=16 * 1024**2,
+        metadata=_option(
+            "ledger-memory",
+            size(64 * 1024, 2**40),
+            "The most memory for rows that cannot be written yet; the oldest are dropped, and that is told.",
+            "Some 15,000 rows: minutes of a sidecar.",
+        ),
+    )
+
+
+@attrs.frozen
 class Config:
     """Everything, in sections: each part of the program is given its own section, never the whole."""
 
@@ -424,6 +505,7 @@ class Config:
     log: LogConfig = LogConfig()
     admin: AdminConfig = AdminConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
+    ledger: LedgerConfig = LedgerConfig()
     bypass: Bypass = attrs.field(
         default=Bypass(),
         metadata=_option(
@@ -464,4 +546,5 @@ SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "log": LogConfig,
     "admin": AdminConfig,
     "telemetry": TelemetryConfig,
+    "ledger": LedgerConfig,
 }

@@ -22,6 +22,7 @@ last one among them; old clients fail or loop on all else. Where there is no suc
 import struct
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, assert_never
 
 from proxy.convert import kernel
@@ -31,12 +32,14 @@ from proxy.convert.kinds import Kind, is_copied, is_plain, kind_of
 from proxy.convert.sizes import Growth, size_behind
 from proxy.convert.types import Converted, Counts, Damaged, Incomplete, Nothing, Outcome, Refused, Target
 from proxy.errors import BadRecords, ErrorCode
-from proxy.wire.records import Entry, entries
+from proxy.wire.records import Codec, Entry, entries
 
 __all__ = ["Conversion", "needs"]
 
 Piece = bytes | bytearray | memoryview
 
+_GROWTH: Final = 4
+"""A chunk ends when it has become so many times what it is asked to be: what is compressed may become thousands."""
 _OVERFLOW: Final = struct.Struct(">qi")
 """Of the message that fills a set up: offset and size."""
 _OVERFLOW_SIZE: Final = 61
@@ -75,7 +78,8 @@ class Conversion:
         self._log = records
         self._offset = offset
         self._target = target
-        self._aborted = Aborted(aborted if target.committed and target.magic < 2 else ())
+        self._listed = aborted if target.committed and target.magic < 2 else ()
+        self._aborted = Aborted(self._listed)
         self._entry: Entry | None = None
         """Looked at, but not done with."""
         self._kind = Kind.NOTHING
@@ -114,6 +118,26 @@ class Conversion:
         """Whether nothing need be decompressed for the next chunk, and the kernel is compiled: a tenth of a ms."""
         return kernel.is_compiled and (bool(self._ready) or self._look() is None or self._kind is not Kind.WRAPPER)
 
+    @property
+    def may_burst(self) -> bool:
+        """Whether a few bytes of it may come to many: four of zstd stand for 128 KiB."""
+        with suppress(BadRecords):
+            return any(entry.codec == Codec.ZSTD for entry in entries(self._log))
+        return False
+
+    @property
+    def held_bytes(self) -> int:
+        """Of what has been converted and not been handed out."""
+        return sum(map(len, self._ready)) + len(self._wrapper or b"")
+
+    def let_go(self) -> None:
+        """Of what ``begin`` has converted: it will be converted again, to the same bytes."""
+        self.counts = Counts()
+        self._aborted = Aborted(self._listed)
+        self._entry = self._wrapper = self._error = None
+        self._ready.clear()
+        self._at = 0
+
     def __len__(self) -> int:
         """Bytes of the record set; 0 before ``begin``, and after it if the outcome is not ``Converted``."""
         return self._size
@@ -146,15 +170,29 @@ class Conversion:
         self._end = behind.end
         self._size = size + behind.size
         if not behind.is_exact and behind.end - first.at <= self._target.chunk_bytes:
-            while piece := self._convert():
-                self._ready.append(piece)
-            self._size = sum(map(len, self._ready))
+            self._convert_all()
         self._left = self._size
+
+    def _convert_all(self) -> None:
+        """To know the size; unless it comes to so much that the guess will do."""
+        size = 0
+        while piece := self._convert():
+            self._ready.append(piece)
+            size += len(piece)
+            if size > self._most_bytes:
+                return
+        self._size = size
+
+    @property
+    def _most_bytes(self) -> int:
+        """What may come of a chunk of the source before the next batch must wait for the next chunk."""
+        return _GROWTH * self._target.chunk_bytes
 
     def next_chunk(self) -> Piece | None:
         """The set's next bytes, never none of them; None behind its end. They may be views of the source.
 
-        Cost: of ``chunk_bytes`` of the source, or one batch if that is larger; what is copied costs nothing.
+        Cost: of ``chunk_bytes`` of the source, or one batch if that is larger; what is copied costs nothing. Memory
+        for four times as much, or one batch more.
         """
         if not self._left:
             return None
@@ -231,8 +269,8 @@ class Conversion:
         """The next chunk; empty at the end, and behind an error."""
         parts: list[Piece] = []
         is_quick = False
-        chunk_end = self._at + self._target.chunk_bytes
-        while (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
+        left, chunk_end = self._most_bytes, self._at + self._target.chunk_bytes
+        while left > 0 and (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
             if self._kind is Kind.COPY:
                 if not parts:
                     return self._copies(entry)
@@ -242,6 +280,7 @@ class Conversion:
             is_quick = is_quick or self._kind is Kind.MESSAGES
             if piece := self._converted(entry, chunk_end):
                 parts.append(piece)
+                left -= len(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _converted(self, entry: Entry, chunk_end: int) -> Piece:

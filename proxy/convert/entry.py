@@ -25,6 +25,8 @@ __all__ = ["growth_of", "inside", "rewrite", "transcode"]
 _SMALLEST_RECORD: Final = 7
 """In bytes; as a message of magic 1 it has 34."""
 _GROWTH: Final = MESSAGE_BYTES[1] - _SMALLEST_RECORD
+_LARGER: Final = 2
+"""So many times what it may decompress to may a batch become: no producer has a million empty records in one."""
 _WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -51,6 +53,9 @@ def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, cou
     is_wrapped = codec != Codec.NONE
     plain = inside(entry, log, target.decompressed_bytes)
     if entry.magic == 2:
+        room_bytes = len(plain) + growth_of(entry, len(plain))
+        if room_bytes > _LARGER * target.decompressed_bytes:
+            raise _corrupt(entry, f"{entry.records} messages may come to {room_bytes} bytes")
         done, inner = _from_records(plain, entry, 0 if is_wrapped else from_offset, target.magic, is_wrapped)
     else:
         done, inner = _from_messages(plain, entry)

@@ -17,26 +17,19 @@ What is cut off at the end is left out, inside of wrappers too. The bit for a br
 Source: Kafka's LogValidator, up to 3.9, and what 3.9 answers; but where that is UNKNOWN_SERVER_ERROR.
 """
 
-import struct
 from typing import Final, NamedTuple
-
-from crc32c import crc32c
 
 from proxy.convert import kernel
 from proxy.convert.codecs import DECOMPRESSED_BYTES, compress
 from proxy.convert.entry import inside
 from proxy.errors import BadRecords, ErrorCode
-from proxy.wire.records import BATCH_HEADER_BYTES, ENTRY_HEADER_BYTES, Codec, Entry, entries, value_of
+from proxy.wire.records import BATCH_HEADER_BYTES, Codec, Entry, batch_of, entries, value_of
 
 __all__ = ["to_batches"]
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-_CHECKED_AT: Final = 21
 _GROWTH: Final = 2
 """No record is as many times larger than its message: it has 32 bytes at most next to key and value, a message 26
 or more."""
-_NONE: Final = -1
-"""Of leader epoch, producer id, producer epoch and sequence: no old producer is idempotent or transactional."""
 
 
 class _Run(NamedTuple):
@@ -178,9 +171,4 @@ class _Packing:
 
 def _batch(records: _Records, codec: int) -> bytes:
     data = compress(codec, records.data, magic=2, is_brief=False)
-    size = BATCH_HEADER_BYTES + len(data) - ENTRY_HEADER_BYTES
-    last, times = records.number - 1, (records.base_ms, records.newest_ms)
-    checked = _HEADER.pack(0, size, _NONE, 2, 0, codec, last, *times, _NONE, _NONE, _NONE, records.number)
-    crc = crc32c(data, crc32c(checked[_CHECKED_AT:]))
-    head = _HEADER.pack(0, size, _NONE, 2, crc, codec, last, *times, _NONE, _NONE, _NONE, records.number)
-    return b"".join((head, data))
+    return batch_of(data, codec, records.number, records.base_ms, records.newest_ms)

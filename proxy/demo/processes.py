@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import trio
 
-from proxy.config import ENV_PREFIX
+from proxy.config import ENV_PREFIX, UpstreamSecurity
 from proxy.demo.client import connect
 from proxy.demo.costs import Cost
 from proxy.errors import ProxyError
@@ -87,13 +87,18 @@ class Reader:
 
 
 @asynccontextmanager
-async def reader(bootstrap: str, topic: str, partitions: int) -> AsyncIterator[Reader]:
+async def reader(
+    bootstrap: str, topic: str, partitions: int, security: UpstreamSecurity | None = None
+) -> AsyncIterator[Reader]:
     """Start reading a topic from its end; goes on once the reader's first fetch has been answered.
 
+    Args:   security: of whom it reads from; None for plaintext.
     Raises: DemoFailed: the reader ended, or did not get that far.
     """
     command = [sys.executable, "-m", "proxy.demo.reader", "--bootstrap-servers", bootstrap, "--topic", topic]
     command += ["--partitions", str(partitions)]
+    if security is not None:
+        command += ["--security", json.dumps(attrs.asdict(security))]
     with tempfile.TemporaryDirectory(prefix="sidefetch-demo-") as folder:
         log = Path(folder) / "reader.log"
         async with started(command, log=log, stdout=subprocess.PIPE) as process, trio.open_nursery() as nursery:

@@ -10,12 +10,17 @@ import asyncio
 import json
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
+
+from proxy.config import UpstreamSecurity
+from proxy.demo.secured import aiokafka_settings
+from proxy.errors import ProxyError
 
 _FETCH: Final = 1
 _REPORT_S: Final = 0.25
@@ -51,12 +56,12 @@ class Wire:
         self.response_bytes += prefix + len(frame)
 
 
-async def read(bootstrap: str, topic: str, partitions: int) -> None:
-    """Read for ever."""
+async def read(bootstrap: str, topic: str, partitions: int, secured: Mapping[str, Any]) -> None:
+    """Read for ever. *secured*: what aiokafka is told of TLS and logins."""
     wire = Wire()
     wire.watch()
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap.split(","), client_id="reader", auto_offset_reset="latest"
+        bootstrap_servers=bootstrap.split(","), client_id="reader", auto_offset_reset="latest", **secured
     )
     await consumer.start()
     try:
@@ -80,15 +85,17 @@ def main() -> int:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", required=True, type=int)
+    parser.add_argument("--security", default="{}", help="an UpstreamSecurity as JSON, which names files only")
     arguments = parser.parse_args()
     try:
-        asyncio.run(read(arguments.bootstrap_servers, arguments.topic, arguments.partitions))
+        secured = aiokafka_settings(UpstreamSecurity(**json.loads(arguments.security)))
+        asyncio.run(read(arguments.bootstrap_servers, arguments.topic, arguments.partitions, secured))
     except (KeyboardInterrupt, BrokenPipeError):
         # Whoever started us has seen enough; Python would complain about stdout once more on its way out.
         with suppress(OSError):
             sys.stdout.close()
         return 0
-    except KafkaError as error:
+    except (KafkaError, ProxyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

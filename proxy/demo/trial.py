@@ -9,15 +9,19 @@ from functools import partial
 
 import attrs
 import trio
+from kio.schema.metadata.v5.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v5.response import MetadataResponse
+from kio.schema.types import TopicName
 
-from proxy.config import Address, Config, LogConfig, PortRange
+from proxy.config import Address, AdminConfig, Config, DownstreamSecurity, LogConfig, PortRange
 from proxy.config.rack import RackFound
-from proxy.demo.client import connect
 from proxy.demo.costs import Cost, Table, count, verdict
 from proxy.demo.demo import CLIENT, until_ended, watch
 from proxy.demo.processes import DemoFailed, free_ports, reader, serves
-from proxy.errors import ErrorCode
+from proxy.errors import ErrorCode, ProxyError
+from proxy.net.access import access_of
 from proxy.net.app import Proxy
+from proxy.net.brokers import dial
 from proxy.net.logs import Log
 from proxy.net.observers import Who
 from proxy.net.rack import find_rack
@@ -28,6 +32,7 @@ __all__ = ["trial"]
 
 _BROKER_PORTS = 64
 _START_S = 20.0
+_CLIENT_ID = "sidefetch-try"
 
 
 async def trial(config: Config, *, topic: str, seconds: float) -> int:
@@ -41,7 +46,7 @@ async def trial(config: Config, *, topic: str, seconds: float) -> int:
 
 async def _trial(config: Config, topic: str, seconds: float) -> int:
     bootstrap = ",".join(map(str, config.upstream.bootstrap_servers))
-    partitions = await _look(bootstrap, topic, config.upstream.connect_timeout_s)
+    partitions = await _look(config, topic)
     table = Table()
     table.say(
         f"Topic {topic}: {count(partitions)} partition{'s' * (partitions != 1)}. Reading only, from the end, in no"
@@ -51,7 +56,7 @@ async def _trial(config: Config, topic: str, seconds: float) -> int:
         f"Counted where the bytes to the brokers leave this machine, fetches only:\n"
     )
     table.head()
-    async with reader(bootstrap, topic, partitions) as heard:
+    async with reader(bootstrap, topic, partitions, config.upstream_security) as heard:
         direct = await watch("directly", heard, lambda: heard.cost, seconds / 2, table)
     bill, rack = _Bill(), await find_rack(config.routing, os.environ)
     async with (
@@ -79,17 +84,15 @@ def _closest(found: RackFound, traffic: Traffic) -> str:
     return f"{share} % of the bytes of records came from rack {found.rack}, where this is (by {found.how})."
 
 
-async def _look(bootstrap: str, topic: str, timeout_s: float) -> int:
+async def _look(config: Config, topic: str) -> int:
     """How many partitions the topic has.
 
     Raises: DemoFailed: no broker answers, or there is no such topic, or it cannot be read now.
     """
-    try:
-        async with connect(bootstrap, timeout_s) as connection:
-            request = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-            (found,) = (await connection.call("metadata", 5, request)).topics
-    except OSError as error:
-        raise DemoFailed(f"no broker answers: {error}") from error
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(name=TopicName(topic)),), allow_auto_topic_creation=False
+    )
+    (found,) = (await _ask(config, request)).topics
     if found.error_code:
         if found.error_code == ErrorCode.unknown_topic_or_partition:
             raise DemoFailed(f"the cluster has no topic {topic!r}")
@@ -98,6 +101,23 @@ async def _look(bootstrap: str, topic: str, timeout_s: float) -> int:
     if leaderless:
         raise DemoFailed(f"topic {topic!r}: {leaderless} of {len(found.partitions)} partitions have no leader")
     return len(found.partitions)
+
+
+async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
+    """What the first broker says that can be had. Raises: DemoFailed: there is none."""
+    access, timeout_s = access_of(config.upstream_security), config.upstream.connect_timeout_s
+    problems = []
+    for address in config.upstream.bootstrap_servers:
+        try:
+            with trio.fail_after(timeout_s):
+                async with dial(address, client_id=_CLIENT_ID, access=access) as connection:
+                    response: MetadataResponse = await connection.ask(request)
+                    return response
+        except (ProxyError, OSError) as wrong:
+            problems.append(str(wrong))
+        except trio.TooSlowError:
+            problems.append(f"{address}: no answer within {timeout_s:g} s")
+    raise DemoFailed(f"no broker answers: {'; '.join(problems)}")
 
 
 @attrs.define
@@ -136,7 +156,14 @@ async def _sidefetch(config: Config, bill: _Bill, rack: str | None) -> AsyncIter
         advertise=None,
     )
     said = io.StringIO()
-    ours = attrs.evolve(config, downstream=downstream, log=LogConfig(), grace_s=1.0)
+    ours = attrs.evolve(
+        config,
+        downstream=downstream,
+        downstream_security=DownstreamSecurity(),
+        admin=AdminConfig(),
+        log=LogConfig(),
+        grace_s=1.0,
+    )
     proxy = Proxy(ours, Log(ours.log.format, ours.log.level, said), [bill], rack=rack)
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)

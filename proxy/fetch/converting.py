@@ -17,6 +17,10 @@ __all__ = ["DEFAULT_POLICY", "CpuClock", "Job", "Policy", "are_small", "begin_al
 _MAGIC_1_VERSION: Final = 2
 _MAGIC_2_VERSION: Final = 4
 _ZSTD_VERSION: Final = 10
+_AHEAD: Final = 2
+_AHEAD_BYTES: Final = 128 * 1024
+"""Of what is converted before it is sent, so many times the records, or so many bytes, are kept. That is room for
+what batches grow by, but for those in zstd that may become tens of thousands times as large."""
 
 
 CpuClock = Callable[[], float]
@@ -78,12 +82,21 @@ class Job:
 
 def are_small(jobs: tuple[Job, ...]) -> bool:
     """Whether they may be begun at once: nobody else waits for long then."""
-    return sum(len(job.reply.records) for job in jobs) <= QUICK_BYTES
+    is_little = sum(len(job.reply.records) for job in jobs) <= QUICK_BYTES
+    return is_little and not any(job.conversion.may_burst for job in jobs)
 
 
 def begin_all(jobs: tuple[Job, ...], cpu_s: CpuClock) -> None:
-    """Find out what becomes of each. May take as long as converting a batch for each; any thread will do."""
+    """Find out what becomes of each. May take as long as converting a batch for each; any thread will do.
+
+    Cost: memory for what one batch decompresses to and becomes, and, until it is sent, for twice the bytes of the
+    records or 128 KiB: what is more is converted once more when its turn comes.
+    """
+    left = max(_AHEAD * sum(len(job.reply.records) for job in jobs), _AHEAD_BYTES)
     for job in jobs:
         began_s = cpu_s()
         job.outcome = job.conversion.begin()
         job.conversion.counts.cpu_us += round((cpu_s() - began_s) * 1e6)
+        if job.conversion.held_bytes > left:
+            job.conversion.let_go()
+        left -= job.conversion.held_bytes

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -28,13 +29,14 @@ from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
-from proxy.net.access import access_of
+from proxy.net.access import Access, access_of
 from proxy.net.admin import Admin
 from proxy.net.brokers import BrokerConnection, reach
 from proxy.net.certificates import Certificates
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
 from proxy.net.garbage import Garbage
+from proxy.net.handshakes import Handshakes
 from proxy.net.heartbeat import Heartbeat
 from proxy.net.limits import Admission, Tell, allow_open_files, oversee
 from proxy.net.listeners import Listeners
@@ -47,7 +49,7 @@ from proxy.net.probes import State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.sockets import FrameSocket, address_text
 from proxy.net.telemetry import Sources, Telemetry
-from proxy.net.tls import client_reason, listen_tls, shake_hands
+from proxy.net.tls import client_reason, listen_tls
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.relay.client import Sasl
@@ -62,6 +64,7 @@ from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
 
 if TYPE_CHECKING:
+    from proxy.net.ledger import Ledger
     from proxy.net.metrics import Metrics
     from proxy.net.traces import Traces
 
@@ -73,8 +76,6 @@ _EXPORT_S: Final = 3.0
 _INVENTORY_EVERY_S: Final = 300.0
 _UNNAMED: Final = -1000
 """From here down: no broker has such a node id, and no field of the protocol."""
-_HANDSHAKE_S: Final = 10.0
-"""For a client's TLS: as long as Kafka's own clients wait for a connection."""
 
 
 async def serve(
@@ -166,6 +167,17 @@ def _whose_logins(config: Config) -> Sasl:
     return Sasl.OURS if asks_itself else Sasl.PASSES
 
 
+def _ledger(
+    config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
+) -> "Ledger | None":
+    if config.ledger.folder is None and config.ledger.topic is None:
+        return None
+    from proxy.net.ledger import Ledger
+    from proxy.net.ledger_topic import Cluster
+
+    return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))
+
+
 @attrs.define
 class _AskedForVersions:
     """A broker that is asked for its versions while its client is not known yet."""
@@ -206,6 +218,12 @@ class Proxy:
         self._users = watched_users(config.downstream_security.sasl_file, log)
         watch = RackWatch(rack, log)
         self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self.counts: Counter[str] = Counter()
+        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        self.ledger = _ledger(config, rack, log, self.counts, self._topology, self._access)
+        """None where none is to be kept."""
+        if self.ledger is not None:
+            observers = (*observers, self.ledger)
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self._topology.addresses
@@ -219,12 +237,13 @@ class Proxy:
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self._is_listening = False
-        self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
         self._traces = _traces(config.telemetry, log, self.counts, rack)
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
+        self._handshakes: Handshakes | None = None
+        if self._listen_tls is not None:
+            self._handshakes = Handshakes(limits.max_handshakes, self._listen_tls, self._tell)
         self._request_budget = Budget(
             limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
         )
@@ -281,11 +300,12 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
-        try:
-            await self._serve_until_stopped(task_status)
-        finally:
-            if self._traces is not None:
-                await self._traces.close(_EXPORT_S)
+        async with nullcontext() if self.ledger is None else self.ledger.kept():
+            try:
+                await self._serve_until_stopped(task_status)
+            finally:
+                if self._traces is not None:
+                    await self._traces.close(_EXPORT_S)
 
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
@@ -417,15 +437,13 @@ class Proxy:
     async def _accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
         """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
         limit = self._config.downstream.max_frame_bytes
-        if self._listen_tls is None:
+        if self._handshakes is None:
             try:
                 return FrameSocket(stream, limit, self._request_budget)
             except OSError:
                 return None
         try:
-            with trio.fail_after(_HANDSHAKE_S):
-                secured = await shake_hands(stream, self._listen_tls.value)
-                return FrameSocket(secured, limit, self._request_budget)
+            return FrameSocket(await self._handshakes.shake(stream, peer), limit, self._request_budget)
         except (OSError, trio.TooSlowError) as wrong:
             self.counts["handshakes_failed"] += 1
             reason = client_reason(wrong)

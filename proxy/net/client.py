@@ -81,7 +81,8 @@ __all__ = ["ClientConnection", "Services"]
 _LOG_EVERY_S = 5.0
 _SINGLE_EVERY_S = 60.0
 _WORKERS = 8
-"""Each may come to hold what a batch decompresses to, before and after: 64 MiB, and as much again."""
+"""Each may come to hold what a batch decompresses to, 64 MiB, and what becomes of that: messages, at most twice as
+much, and those compressed."""
 _FETCH = int(ApiKey.FETCH).to_bytes(2)
 """How a fetch begins."""
 

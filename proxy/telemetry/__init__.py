@@ -8,5 +8,8 @@ Traces: ``attributes`` declares every span and attribute, ``spans`` builds them 
 over, ``producers`` finds whose records were delivered. ``net.traces`` hands them to OpenTelemetry's SDK, if
 ``exporting`` finds that somebody wants them; ``net.metrics`` does so with metrics.
 
+The ledger: ``ledger`` declares every row and column, ``rows`` makes them of records, ``folding`` and ``sampling``
+make them fewer. ``net.ledger`` writes them.
+
 Nothing in here does I/O or knows a clock: who runs it tells the time.
 """

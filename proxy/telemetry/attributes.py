@@ -16,7 +16,7 @@ Kind = Literal["client", "internal"]
 Value = str | int | bool | tuple[str, ...] | tuple[int, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class SpanType:
     """A kind of span."""
 
@@ -26,7 +26,7 @@ class SpanType:
     meaning: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Attribute:
     """What a span may tell. It is left out where it is not known, or says nothing."""
 

@@ -1,7 +1,7 @@
 """Whose records these are: the spans of their producers, which records name in a ``traceparent`` header.
 
 Only batches that are not compressed are searched, where they lie: nothing is decompressed, and nothing copied but
-the header's 55 bytes. A record is::
+the header. A record is::
 
     size varint | attributes i8 | time delta varint | offset delta varint | key | value | headers varint | header...
 
@@ -22,14 +22,16 @@ __all__ = ["Producer", "Producers"]
 
 _MOST_BATCHES: Final = 512
 """Of an answer, whose headers are looked at: half a millisecond."""
-_MOST_RECORDS: Final = 256
-"""Of an answer, that are searched: a millisecond."""
+_MOST_RECORDS: Final = 128
+"""Of an answer, that are searched: half a millisecond."""
 _MOST_LINKS: Final = 32
 """As many as a person looks at."""
 _MOST_HEADERS: Final = 64
 """Of a record, that are searched: those who produce decide how many there are."""
 _NAME: Final = b"traceparent"
 _VALUE: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_LONGEST_VALUE: Final = 256
+"""Of a header's value: later versions may have more to say than today's 55 bytes."""
 _LONGEST_VARINT: Final = 10
 
 
@@ -59,6 +61,7 @@ class Producers:
     """Whether all batches were looked at, and so ``messages`` is all."""
     _batches: int = 0
     _records: int = 0
+    _last: bytes = b""
 
     def search(self, records: memoryview, offset: int = 0) -> None:
         """Look at the batches of *records*, as far as they are of magic 2; not at what comes before *offset*.
@@ -105,16 +108,18 @@ class Producers:
             at += max(size, 0)
         count, at = _varint(record, at, end)
         for _ in range(min(count, _MOST_HEADERS)):
-            size, at = _varint(record, at, end)
-            # A longer one is none that is looked for.
-            name, at = record[at : at + min(max(size, 0), len(_NAME) + 1)], at + max(size, 0)
-            size, at = _varint(record, at, end)
-            value, at = record[at : at + max(size, 0)], at + max(size, 0)
-            if bytes(name) == _NAME:
-                self._take(value, base_offset + delta)
+            size, name_at = _varint(record, at, end)
+            value_size, at = _varint(record, name_at + max(size, 0), end)
+            if size == len(_NAME) and bytes(record[name_at : name_at + size]) == _NAME:
+                if 0 < value_size <= _LONGEST_VALUE:
+                    self._take(bytes(record[at : at + value_size]), base_offset + delta)
                 return
+            at += max(value_size, 0)
 
-    def _take(self, value: memoryview, offset: int) -> None:
+    def _take(self, value: bytes, offset: int) -> None:
+        if value == self._last:
+            return
+        self._last = value
         match = _VALUE.match(value)
         if match is None or match[1] == b"ff" or (match[1] == b"00" and match.end() != len(value)):
             return
@@ -125,6 +130,8 @@ class Producers:
 
 def _varint(log: memoryview, at: int, end: int) -> tuple[int, int]:
     """A number, and where it ends. Raises BadRecords where it does not before *end*."""
+    if at < end and log[at] < 0x80:
+        return (log[at] >> 1) ^ -(log[at] & 1), at + 1
     value = shift = 0
     for byte in log[at : min(end, at + _LONGEST_VARINT)]:
         at += 1

@@ -144,7 +144,7 @@ def _exchange(
     about: About,
     producers: Producers | None,
 ) -> Span:
-    names = tuple(error_name(code) for code, _ in record.errors)
+    names = tuple(_error_name(code) for code, _ in record.errors)
     error = names[0] if names else ""
     destination = _destination(record)
     attributes: Attributes = {
@@ -220,7 +220,7 @@ def _below(at_s: float, record: _Below, about: About, started_s: float | None = 
 
 def _fetch(record: FetchRecord, about: About, started_s: float | None) -> Span:
     destination = record.topics[0][0] if len(record.topics) == 1 else ""
-    error = error_name(record.error) if record.error else ""
+    error = _error_name(record.error) if record.error else ""
     attributes: Attributes = {
         told.SYSTEM: "kafka",
         told.OPERATION: told.FETCH.name,
@@ -334,7 +334,7 @@ def _known(attributes: Attributes) -> Attributes:
     return {name: value for name, value in attributes.items() if value not in ("", ())}
 
 
-def error_name(code: int) -> str:
+def _error_name(code: int) -> str:
     """As Kafka writes it; a code that is not known, as a number."""
     try:
         return ErrorCode(code).name.upper()

@@ -86,6 +86,7 @@ _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
         # Clients up to 2.4 negotiate wrongly when more is offered (KAFKA-9577).
         ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
         ApiKey.API_VERSIONS: VersionRange(0, 4),
+        ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
         # v2 adds the controllers' endpoints, which no client can be given another address for.
         ApiKey.DESCRIBE_QUORUM: VersionRange(0, 1),
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
@@ -93,7 +94,7 @@ _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
         ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
     }
 )
-"""Where later versions might carry addresses that we would not find, the versions that we know."""
+"""Where later versions might carry addresses or logins that we would not find, the versions that we know."""
 
 CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
     {

@@ -1,8 +1,10 @@
-"""Produce (API key 0), as far as a proxy must know it: whether it is answered."""
+"""Produce (API key 0): whether it is answered, which a proxy must know; and records to be produced."""
 
-from proxy.wire.primitives import Cursor
+from collections.abc import Iterable
 
-__all__ = ["is_answered"]
+from proxy.wire.primitives import Cursor, write_uvarint
+
+__all__ = ["is_answered", "keyed_records"]
 
 
 def is_answered(version: int, cursor: Cursor) -> bool:
@@ -17,3 +19,21 @@ def is_answered(version: int, cursor: Cursor) -> bool:
     if version >= 3:
         cursor.nullable_string(flexible=flexible)
     return cursor.i16() != 0
+
+
+def keyed_records(key: bytes, values: Iterable[bytes]) -> bytes:
+    """The records of a batch, not compressed: each with *key*, without headers, all of the same time.
+
+    Layout: ``size varint | attributes i8 | time - base varlong | offset - base varint | key size varint | key |
+            value size varint | value | header count varint``, each varint zigzag.
+    """
+    head = _varint(len(key)) + key
+    records = []
+    for offset, value in enumerate(values):
+        body = b"".join((b"\0\0", _varint(offset), head, _varint(len(value)), value, b"\0"))
+        records += [_varint(len(body)), body]
+    return b"".join(records)
+
+
+def _varint(value: int) -> bytes:
+    return write_uvarint(value << 1)

@@ -26,7 +26,16 @@ from crc32c import crc32c
 
 from proxy.errors import BadRecords, ErrorCode
 
-__all__ = ["BATCH_HEADER_BYTES", "ENTRY_HEADER_BYTES", "MESSAGE_BYTES", "Codec", "Entry", "entries", "value_of"]
+__all__ = [
+    "BATCH_HEADER_BYTES",
+    "ENTRY_HEADER_BYTES",
+    "MESSAGE_BYTES",
+    "Codec",
+    "Entry",
+    "batch_of",
+    "entries",
+    "value_of",
+]
 
 ENTRY_HEADER_BYTES: Final = 12
 """Offset and size, which every entry of a log begins with and its size does not count."""
@@ -39,6 +48,10 @@ _CRC_AT: Final = 17
 _SMALLEST: Final = 14
 """What no entry's size is below: a message of magic 0 without key and value."""
 _BATCH: Final = struct.Struct(">qi4xbIhiqqqhii")
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_CHECKED_AT: Final = 21
+_NONE: Final = -1
+"""Of leader epoch, producer id, producer epoch and sequence: whoever produces so is not idempotent."""
 _MESSAGE: Final = struct.Struct(">qiIbb")
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
@@ -126,6 +139,19 @@ def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
             return
         yield _batch(log, at, entry_end) if magic == 2 else _message(log, at, entry_end, crc, magic, attributes)
         at = entry_end
+
+
+def batch_of(
+    records: bytes | bytearray | memoryview, codec: int, number: int, base_ms: int, newest_ms: int
+) -> bytes:
+    """A batch to be produced, of *number* records that are laid out, and compressed with *codec*, already."""
+    size, last = BATCH_HEADER_BYTES + len(records) - ENTRY_HEADER_BYTES, number - 1
+
+    def header(crc: int) -> bytes:
+        return _HEADER.pack(0, size, _NONE, 2, crc, codec, last, base_ms, newest_ms, _NONE, _NONE, _NONE, number)
+
+    crc = crc32c(records, crc32c(header(0)[_CHECKED_AT:]))
+    return b"".join((header(crc), records))
 
 
 def value_of(message: Entry, log: memoryview) -> memoryview:

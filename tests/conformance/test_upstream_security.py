@@ -86,8 +86,12 @@ def named(folder: Path, mechanism: str, password: str = PASSWORD) -> list[str]:
 
 
 def check(bootstrap: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "proxy", "check", "--bootstrap-servers", bootstrap, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done_with("check", bootstrap, *options)
+
+
+def done_with(command: str, bootstrap: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "proxy", command, "--bootstrap-servers", bootstrap, *options]
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_brokers_are_read_by_tls(secured: Secured, topic: tuple[str, list[Record]]) -> None:
@@ -228,6 +232,41 @@ def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Pat
             assert done.returncode == 1, done
             assert remedy in done.stdout
             assert "wrong password" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("listener", ["SASL", "STRICT"])
+def test_a_user_of_such_brokers_can_try_it(
+    secured: Secured, topic: tuple[str, list[Record]], listener: str, tmp_path: Path
+) -> None:
+    """By a password, or by a certificate and a token; both ways, and directly it is another client that reads."""
+    ours = secured.authority.issue("sidefetch", file="tried")
+    options = {
+        "SASL": named(tmp_path, "SCRAM-SHA-256"),
+        "STRICT": [
+            *("--upstream-tls-cert", str(ours.cert), "--upstream-tls-key", str(ours.key)),
+            *("--upstream-sasl", "OAUTHBEARER"),
+            *("--upstream-sasl-token-file", held(tmp_path, "token", unsecured_token())),
+        ],
+    }
+    arguments = ["--topic", topic[0], "--seconds", "2", *tls(secured), *options[listener]]
+
+    done = done_with("try", secured.kafka.bootstrap_of(listener), *arguments)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Shown: reading through Sidefetch costs" in done.stdout
+    assert PASSWORD not in done.stdout + done.stderr
+
+
+def test_who_is_refused_is_told_so_when_trying(
+    secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
+) -> None:
+    arguments = ["--topic", topic[0], *tls(secured), *named(tmp_path, "PLAIN", "wrong password")]
+
+    done = done_with("try", secured.kafka.bootstrap_of("SASL"), *arguments)
+
+    assert done.returncode == 1
+    assert "see upstream-sasl-username-file and upstream-sasl-password-file" in done.stderr
+    assert "wrong password" not in done.stdout + done.stderr
 
 
 def test_a_login_that_ends_is_renewed_while_a_fetch_waits_at_the_broker(

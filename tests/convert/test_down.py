@@ -129,6 +129,22 @@ def test_the_size_of_chunks_changes_no_message(log: Log, target: Target) -> None
 
 
 @examples(100)
+@given(logs(), targets, st.data())
+def test_what_is_let_go_of_is_converted_again_to_the_same(log: Log, target: Target, data: st.DataObject) -> None:
+    offset = data.draw(st.integers(log.parts[0].last_offset, log.last_offset))
+    kept, let_go = (Conversion(log.data, offset, target, log.aborted) for _ in range(2))
+    if not isinstance(kept.begin(), Converted):
+        return
+
+    let_go.begin()
+    let_go.let_go()
+
+    assert let_go.held_bytes == 0
+    assert convert(let_go) == convert(kept)
+    assert let_go.counts == kept.counts
+
+
+@examples(100)
 @given(logs(old=False), st.sampled_from([V0, V1]))
 def test_nothing_is_wasted_where_nothing_is_compressed(log: Log, target: Target) -> None:
     if any(part.codec for part in log.parts) or not any(part.records for part in log.parts):
@@ -423,6 +439,17 @@ def test_a_batch_that_decompresses_to_too_much_is_damaged() -> None:
     assert "5000 bytes" in found.why
 
 
+def test_a_batch_of_records_that_become_messages_of_many_times_their_size_is_damaged() -> None:
+    """Seven bytes of nothing are 34 as a message."""
+    log = batch([Record(k, 0) for k in range(300)], codec=Codec.GZIP)
+
+    found = outcome(log, 0, attrs.evolve(V1, decompressed_bytes=3000))
+
+    assert isinstance(found, Damaged)
+    assert "300 messages may come to" in found.why
+    assert isinstance(outcome(log, 0, attrs.evolve(V1, decompressed_bytes=6000)), Converted)
+
+
 # --- isolation ---------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +471,16 @@ def test_aborted_records_are_left_out_for_those_who_ask_for_committed_ones() -> 
     assert [each.offset for each in messages_of(data)] == [2, 3, 5, 6, 9]
     assert [each.offset for each in everything] == [0, 1, 2, 3, 5, 6, 9]
     assert conversion.counts.aborted_records == 2
+
+
+def test_aborted_records_stay_left_out_where_all_is_converted_again() -> None:
+    log = simple(0, 1, producer_id=1) + marker(2, 1, commits=False) + simple(3, 4, codec=Codec.GZIP)
+    conversion = Conversion(memoryview(log), 0, attrs.evolve(V1, committed=True), [(1, 0)])
+    conversion.begin()
+
+    conversion.let_go()
+
+    assert [each.offset for each in messages_of(convert(conversion))] == [3, 4]
 
 
 def test_a_range_of_aborted_records_is_skipped() -> None:

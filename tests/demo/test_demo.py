@@ -96,7 +96,9 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 
 async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: EmbeddedCluster) -> None:
     arguments = ["--bootstrap-servers", cluster.bootstrap, "--topic", "idle", "--seconds", "5"]
-    async with started("try", *arguments) as trial:
+    # What clients and probes are promised elsewhere must not reach the Sidefetch that it shows.
+    env = {"SIDEFETCH_LISTEN_SASL_FILE": "/nowhere", "SIDEFETCH_HEALTH_LISTEN": cluster.bootstrap.split(",")[0]}
+    async with started("try", *arguments, env=env) as trial:
         code = await trial.end()
 
     assert code == 0, trial.output
@@ -156,6 +158,15 @@ async def test_try_refuses_a_topic_without_leaders(cluster: EmbeddedCluster) -> 
         code = await trial.end()
 
     assert (code, trial.lines) == (1, ["sidefetch: topic 'alone': 1 of 1 partitions have no leader"])
+
+
+async def test_try_refuses_logins_of_clients_which_there_are_none_of(cluster: EmbeddedCluster) -> None:
+    arguments = ["--bootstrap-servers", cluster.bootstrap, "--topic", "idle", "--upstream-sasl", "client"]
+    async with started("try", *arguments) as trial:
+        code = await trial.end()
+
+    assert code == 2
+    assert "upstream-sasl: client" in trial.output
 
 
 async def test_try_refuses_a_cluster_that_does_not_answer() -> None:

@@ -34,7 +34,9 @@ _MODULES: Final = "org.apache.kafka.common.security"
 
 @attrs.frozen
 class Secured:
-    """The brokers have three more listeners: TLS; MUTUAL, which wants a certificate; SASL, within TLS."""
+    """The brokers have four more listeners: TLS; MUTUAL, which wants a certificate; SASL, within TLS; STRICT, which
+    wants both, and has tokens told again every ``REAUTH_MS``.
+    """
 
     kafka: KafkaCluster
     authority: Authority
@@ -57,13 +59,13 @@ def secured_cluster(version: str = "4.3.1") -> Iterator[Secured]:
         folder = Path(name)
         authority = Authority(folder)
         settings = _settings(authority, authority.issue("127.0.0.1", file="broker").both)
-        with KafkaCluster(version, settings=settings, listeners=("TLS", "MUTUAL", "SASL")) as kafka:
+        with KafkaCluster(version, settings=settings, listeners=("TLS", "MUTUAL", "SASL", "STRICT")) as kafka:
             _create_user(kafka)
             yield Secured(kafka, authority, folder)
 
 
 def _settings(authority: Authority, keys: Path) -> dict[str, object]:
-    protocols = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL"}
+    protocols = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "STRICT": "SASL_SSL"}
     protocols |= dict.fromkeys(("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER"), "PLAINTEXT")
     jaas = {
         "plain": f'plain.PlainLoginModule required user_{USER}="{PASSWORD}"',
@@ -71,7 +73,7 @@ def _settings(authority: Authority, keys: Path) -> dict[str, object]:
         "scram-sha-512": "scram.ScramLoginModule required",
         "oauthbearer": f'oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{USER}"',
     }
-    sasl = "listener.name.sasl"
+    sasl, strict = "listener.name.sasl", "listener.name.strict"
     return {
         "listener.security.protocol.map": ",".join(map(":".join, protocols.items())),
         "ssl.keystore.type": "PEM",
@@ -82,6 +84,10 @@ def _settings(authority: Authority, keys: Path) -> dict[str, object]:
         f"{sasl}.sasl.enabled.mechanisms": ",".join(_MECHANISMS),
         f"{sasl}.{REAUTHENTICATES.lower()}.connections.max.reauth.ms": REAUTH_MS,
         **{f"{sasl}.{name}.sasl.jaas.config": f"{_MODULES}.{module};" for name, module in jaas.items()},
+        f"{strict}.ssl.client.auth": "required",
+        f"{strict}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{strict}.oauthbearer.connections.max.reauth.ms": REAUTH_MS,
+        f"{strict}.oauthbearer.sasl.jaas.config": f"{_MODULES}.{jaas['oauthbearer']};",
     }
 
 

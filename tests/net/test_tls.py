@@ -185,7 +185,7 @@ async def test_a_client_that_says_nothing_is_hung_up_on(
     ours: Files,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.net.app._HANDSHAKE_S", 0.1)
+    monkeypatch.setattr("proxy.net.handshakes._LONGEST_S", 0.1)
     async with secured(shown(ours)) as it, it.client(1) as silent:
         with trio.fail_after(5):
             assert await silent.receive_frame() is None

@@ -20,6 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from proxy.convert.down import Conversion
 from proxy.convert.types import Target
 from proxy.demo.batches import Record, encode_batch
+from proxy.demo.old import read_as_in_2015
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 from proxy.net.observers import Observers, Who
@@ -246,3 +247,62 @@ def test_who_wants_no_traces_does_not_load_the_sdk() -> None:
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == ""
+
+
+async def test_a_client_that_gets_no_headers_is_linked_to_producers_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with exporting(monkeypatch) as collected:
+        async with proxied() as it:
+            for partition in range(3):
+                header = ("traceparent", TRACEPARENT.replace(b"b7", f"b{partition}".encode(), 1))
+                it.cluster.append("t", partition, [Record(b"v" * 100, headers=(header,))] * 50)
+            heard = await read_as_in_2015(it.bootstrap, "t", range(3), 150)
+
+    assert heard.messages == 150
+    converted = [poll for poll in collected.named("poll t") if "sidefetch.converted.records" in poll.attributes]
+    assert sum(poll.attributes["sidefetch.converted.records"] for poll in converted) == 150
+    assert {poll.attributes["sidefetch.converted.to_magic"] for poll in converted} == {0}
+    assert len({link for poll in converted for link in poll.links}) == 3
+    below = [span for poll in converted for span in collected.below(poll) if span.name == "convert"]
+    assert sum(span.attributes["sidefetch.converted.records"] for span in below) == 150
+
+
+async def test_a_fetch_that_waited_at_the_broker_is_below_the_poll_that_got_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with exporting(monkeypatch) as collected:
+        async with proxied() as it, it.client(1) as client:
+            for _ in range(3):
+                await client.call("fetch", 11, ask({0: 0}, max_wait=20))
+            it.cluster.append("t", 0, [b"late"])
+            with trio.fail_after(5):
+                while not any(fetch.record_bytes for fetch in it.fetches):
+                    await trio.sleep(0.01)
+            await client.call("fetch", 11, ask({0: 0}, max_wait=1000))
+
+    *before, last = sorted(
+        (span for span in collected.spans if span.name.startswith("poll")), key=lambda span: span.start_us
+    )
+    assert not collected.below(before[-1])
+    (read,) = [span for span in collected.below(last) if span.name == "fetch t"]
+    assert read.attributes["sidefetch.ahead"] is True
+    assert read.start_us < before[-1].end_us < read.end_us < last.start_us
+    assert last.attributes["sidefetch.records.held_bytes"] == read.attributes["sidefetch.records.bytes"] > 0
+    assert last.attributes["sidefetch.waited.node"] == 1
+
+
+async def test_a_session_that_a_broker_has_no_place_for_is_told_below_the_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with exporting(monkeypatch) as collected:
+        async with proxied(slots=0, patience_s=0.05) as it, it.client(1) as client:
+            for _ in range(8):
+                await client.call("fetch", 11, ask({0: 0}, max_wait=60))
+
+    resets = collected.named("reset")
+    assert resets
+    assert {span.attributes["sidefetch.session.event"] for span in resets} == {"refused"}
+    assert all(span.is_error and span.message == "the broker has granted none" for span in resets)
+    polls = {span.span_id: span for span in collected.spans if span.name.startswith("poll")}
+    assert all(polls[span.parent_id].attributes["sidefetch.session.resets"] >= 1 for span in resets)

@@ -181,3 +181,11 @@ def test_tokens_from_the_broker_reach_the_client_whoever_listens_in() -> None:
     play.request(with_size(b"n,,n=user,r=x"))
 
     assert from_broker(play, b"r=xy") == [with_size(b"r=xy")]
+
+
+@pytest.mark.parametrize("key", [HANDSHAKE, AUTHENTICATE])
+def test_a_login_of_a_version_that_we_cannot_read_is_refused(key: int) -> None:
+    play = Play()
+
+    with pytest.raises(ClientProtocolError, match=f"API {key} v39 is not known"):
+        play.request(with_size(bytes([0, key, 0, 39, 0, 0, 0, 1, 0, 1]) + b"c\0"))

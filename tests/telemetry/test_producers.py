@@ -56,6 +56,7 @@ def test_what_is_no_traceparent_is_no_link() -> None:
         traceparent(trace_id=0),
         traceparent(span_id=0),
         traceparent().upper(),
+        traceparent(version="01") + b"-" + b"more" * 64,
     ]
 
     assert not found_in(batch(*map(record, wrong))).found

@@ -1,0 +1,111 @@
+"""Writes what is deployed as a CycloneDX bill of materials: ``python deploy/sbom.py > deploy/sbom.cdx.json``.
+
+The packages are those of ``runtime.lock`` that Linux needs, with the hashes that the lock admits: one for each file
+that a version was published as, of which an installation has one. Licences and dependencies are what the packages
+say of themselves, so the very same versions must be installed here. The same lock gives the same bytes. Python, and
+the system under it, are not in it: an image's base has a bill of its own.
+
+Source: CycloneDX 1.6, in JSON; the purl specification, for ``pkg:pypi``.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+LOCK: Final = Path(__file__).with_name("runtime.lock")
+LINUX: Final = {
+    "os_name": "posix",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "python_version": "3.11",
+    "python_full_version": "3.11.0",
+    "extra": "",
+}
+"""Where it is deployed, as the markers of requirements put it; older Pythons need more than newer ones."""
+OURS: Final = "sidefetch"
+
+Component = dict[str, Any]
+
+
+def pinned(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
+    """The requirements of *lock* that hold on Linux, with their SHA-256."""
+    for entry in re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]:
+        requirement = Requirement(entry.partition("\\")[0])
+        if is_needed(requirement):
+            yield requirement, re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
+
+
+def is_needed(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate(LINUX)
+
+
+def component(requirement: Requirement, hashes: list[str]) -> Component:
+    """Raises SystemExit where another version is installed than is pinned."""
+    found = distribution(requirement.name)
+    if f"=={found.version}" != str(requirement.specifier):
+        raise SystemExit(f"{requirement.name} {found.version} is installed, and not {requirement}: make install")
+    ref = purl(found)
+    return {
+        "type": "library",
+        "bom-ref": ref,
+        "name": canonicalize_name(requirement.name),
+        "version": found.version,
+        "purl": ref,
+        "hashes": [{"alg": "SHA-256", "content": each} for each in hashes],
+        "licenses": licences(found),
+    }
+
+
+def purl(found: Distribution) -> str:
+    return f"pkg:pypi/{canonicalize_name(found.name)}@{found.version}"
+
+
+def licences(found: Distribution) -> list[dict[str, Any]]:
+    """What it says itself; empty where it says nothing."""
+    if expression := found.metadata["License-Expression"]:
+        return [{"expression": expression}]
+    prefix = "License :: "
+    classified = [each for each in found.metadata.get_all("Classifier", []) if each.startswith(prefix)]
+    names = [each.rpartition(" :: ")[2] for each in classified] or [found.metadata["License"]]
+    return [{"license": {"name": name}} for name in names if name]
+
+
+def depends_on(found: Distribution) -> list[str]:
+    needed = {each.name for each in map(Requirement, found.requires or ()) if is_needed(each)}
+    return sorted(purl(distribution(name)) for name in needed)
+
+
+def bill(lock: str) -> dict[str, Any]:
+    ours = distribution(OURS)
+    components = [component(*each) for each in pinned(lock)]
+    graph = {purl(each): depends_on(each) for each in (ours, *(distribution(c["name"]) for c in components))}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": purl(ours),
+                "name": OURS,
+                "version": ours.version,
+                "purl": purl(ours),
+            }
+        },
+        "components": components,
+        "dependencies": [{"ref": ref, "dependsOn": needed} for ref, needed in graph.items()],
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(bill(LOCK.read_text(encoding="utf-8")), indent=2) + "\n")

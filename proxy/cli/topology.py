@@ -1,0 +1,77 @@
+"""``sidefetch topology``: who has which partition, and where, as rows of the ledger."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from proxy.cli.options import Commands, add_flags, settings_of
+from proxy.config import Config
+from proxy.errors import ConfigError
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "topology",
+        help="write the cluster's partitions and racks as rows of the ledger",
+        description="Ask the cluster for all topics, and write a row for each partition: its leader, and the racks"
+        " of its replicas. Changes nothing. Exit code 0: written; 1: no broker answers; 2: the settings are wrong.",
+        usage="sidefetch topology [--out FILE] [OPTIONS]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--out", metavar="FILE", help="the file to write, whole or not at all [default: stdout]")
+    add_flags(parser, ["upstream", "upstream_security"])
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    config = settings_of(arguments).config
+    if config.upstream_security.sasl == "client":
+        raise ConfigError("upstream-sasl: client, and there is none; accepted: a login of Sidefetch's own")
+    import trio
+
+    answer = trio.run(_ask, config)
+    if isinstance(answer, list):
+        print("\n".join(["No bootstrap server answers", *(f"  {line}" for line in answer)]), file=sys.stderr)
+        return 1
+    lines = _lines(answer)
+    if arguments.out is None:
+        sys.stdout.buffer.writelines(lines)
+    else:
+        _write(Path(arguments.out), lines)
+        print(f"{len(lines)} partitions of {len(answer.topics)} topics in {arguments.out}")
+    return 0
+
+
+async def _ask(config: Config) -> Any:
+    from proxy.cli.look import all_topics
+    from proxy.net.access import access_of
+    from proxy.net.brokers import dial
+
+    return await all_topics(config.upstream, partial(dial, access=access_of(config.upstream_security)))
+
+
+def _lines(metadata: Any) -> list[bytes]:
+    from proxy.net.ledger import encoded, process_id
+    from proxy.telemetry.rows import topology_rows
+
+    rows = topology_rows(metadata, process_id(), time.time_ns() // 1000)
+    return [encoded(row | {"seq": seq}) for seq, row in enumerate(rows)]
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> None:
+    """Raises: ConfigError: it cannot be written."""
+    unfinished = path.with_name(f".{path.name}.open")
+    try:
+        with unfinished.open("wb") as file:
+            file.writelines(lines)
+        os.replace(unfinished, path)
+    except OSError as wrong:
+        raise ConfigError(f"out: {path} cannot be written ({wrong.strerror}); accepted: a file's path") from None

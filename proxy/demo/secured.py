@@ -1,0 +1,45 @@
+"""TLS and logins as aiokafka has them, so that it reaches brokers as Sidefetch does."""
+
+import asyncio
+from typing import Any
+
+import trio
+from aiokafka.abc import AbstractTokenProvider
+
+from proxy.config import UpstreamSecurity
+from proxy.net.access import LoginSource, access_of
+from proxy.sasl.logins import BearerLogin, PlainLogin, ScramLogin
+
+__all__ = ["aiokafka_settings"]
+
+
+def aiokafka_settings(security: UpstreamSecurity) -> dict[str, Any]:
+    """Arguments for a consumer. Not to be called where trio or asyncio runs.
+
+    Raises: ConfigError: a file is not what it should be; BrokerUnavailable: there is no token.
+    """
+    access = access_of(security)
+    transport = "PLAINTEXT" if access.tls is None else "SSL"
+    settings: dict[str, Any] = {"security_protocol": transport}
+    if access.tls is not None:
+        settings["ssl_context"] = access.tls.value
+    if access.login is not None:
+        login = trio.run(access.login)
+        settings |= {"security_protocol": f"SASL_{transport}", "sasl_mechanism": login.mechanism}
+        if isinstance(login, PlainLogin | ScramLogin):
+            settings |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
+        else:
+            settings["sasl_oauth_token_provider"] = _Tokens(access.login)
+    return settings
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """As fresh as Sidefetch's own."""
+
+    def __init__(self, source: LoginSource) -> None:
+        self._source = source
+
+    async def token(self) -> str:
+        login = await asyncio.to_thread(trio.run, self._source)
+        assert isinstance(login, BearerLogin)
+        return login.token

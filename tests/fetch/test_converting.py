@@ -1,0 +1,83 @@
+"""Answers of many partitions that are to be converted, each of them a small bomb."""
+
+import tracemalloc
+
+import pytest
+
+from proxy.convert.down import Conversion
+from proxy.convert.types import Converted, Target
+from proxy.fetch.converting import Job, are_small, begin_all
+from proxy.fetch.exchange import erroneous
+from proxy.wire.fetch import Key
+from proxy.wire.records import Codec
+from tests.convert.logs import Record, batch
+
+MIB = 1 << 20
+BOMB = batch([Record(0, 0, None, bytes(MIB))], codec=Codec.ZSTD)
+PARTITIONS = 100
+HELD_BYTES = 128 * 1024
+"""More than twice these records."""
+
+
+def job(log: bytes, target: Target) -> Job:
+    reply = erroneous(0, 0)._replace(records=memoryview(log))
+    made = Job.of(Key("t", 0), reply, 0, target)
+    assert made is not None
+    return made
+
+
+def sent(conversion: Conversion) -> bytes:
+    chunks = []
+    while (chunk := conversion.next_chunk()) is not None:
+        chunks.append(bytes(chunk))
+    return b"".join(chunks)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
+def test_what_waits_to_be_sent_is_bounded_however_many_bombs_there_are(magic: int, codec: Codec) -> None:
+    target = Target(magic, zstd=codec)
+    alone = Conversion(memoryview(BOMB), 0, target)
+    alone.begin()
+    expected = sent(alone)
+    jobs = tuple(job(BOMB, target) for _ in range(PARTITIONS))
+
+    tracemalloc.start()
+    begin_all(jobs, float)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert sum(each.conversion.held_bytes for each in jobs) <= HELD_BYTES
+    assert peak_bytes < 8 * MIB, "of one bomb, whatever it is made into"
+    for each in jobs:
+        assert each.outcome == Converted(len(expected))
+        assert sent(each.conversion) == expected
+        assert each.conversion.counts == alone.counts, "what was converted twice was counted twice"
+
+
+def test_what_grows_as_batches_do_is_converted_once() -> None:
+    log = batch([Record(k, k, None, b"%d, and more of the same" % k) for k in range(100)], codec=Codec.ZSTD)
+    jobs = tuple(job(log, Target(1)) for _ in range(3))
+
+    begin_all(jobs, float)
+
+    assert all(each.conversion.held_bytes > 0 for each in jobs)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["to know the size", "while it is sent"])
+def test_a_chunk_ends_when_a_batch_of_it_has_gone_off(at_once: bool) -> None:
+    bombs = b"".join(batch([Record(k, 0, None, bytes(MIB))], codec=Codec.ZSTD) for k in range(50))
+    target = Target(1, zstd=Codec.NONE, chunk_bytes=len(bombs) if at_once else len(bombs) - 1)
+    conversion = Conversion(memoryview(bombs), 0, target)
+
+    conversion.begin()
+
+    assert conversion.held_bytes < 2 * MIB
+    while (chunk := conversion.next_chunk()) is not None:
+        assert len(chunk) < 2 * MIB
+
+
+def test_bombs_are_begun_in_a_thread_however_few_bytes_they_are() -> None:
+    assert len(BOMB) < 1024
+    assert not are_small((job(BOMB, Target(1)),))
+    assert are_small((job(batch([Record(0, 0, None, b"x")]), Target(1)),))

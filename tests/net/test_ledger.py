@@ -1,0 +1,242 @@
+"""The ledger of a running Sidefetch: each row of what it did, and its files whole."""
+
+import io
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from proxy.config import LedgerConfig
+from proxy.demo.cluster import embedded_cluster
+from proxy.errors import ConfigError
+from proxy.net.app import Proxy
+from proxy.net.ledger import Ledger
+from proxy.net.logs import Log
+from proxy.net.observers import Who
+from proxy.telemetry.ledger import Row, problems
+from proxy.trace import ClientRecord, SessionRecord
+from tests.disks import nearly_full
+from tests.net.proxied import Proxied, ask, configured, running
+from tests.telemetry.asked import TOPOLOGY, exchange, fetch
+
+
+def written(folder: Path) -> list[Row]:
+    """The rows of all finished files, each as it should be, and none twice; by process and number."""
+    rows = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    assert not [problem for row in rows for problem in problems(row)]
+    assert max(Counter((row["proxy_id"], row["seq"]) for row in rows).values(), default=1) == 1
+    return sorted(rows, key=lambda row: (row["proxy_id"], row["seq"]))
+
+
+def of(rows: list[Row], record: str) -> list[Row]:
+    return [row for row in rows if row["record"] == record]
+
+
+def total(rows: list[Row], column: str) -> int:
+    return sum(row[column] for row in rows)
+
+
+@attrs.define
+class Kept:
+    """A ledger, told by hand."""
+
+    ledger: Ledger
+    folder: Path
+    log: io.StringIO
+    who: Who = attrs.field(factory=lambda: Who(1, "127.0.0.1:5000", TOPOLOGY))
+
+
+def ledger_in(folder: Path, **options: Any) -> Kept:
+    stream = io.StringIO()
+    config = LedgerConfig(folder=str(folder), **options)
+    return Kept(Ledger(config, "b", Log("text", "info", stream), Counter()), folder, stream)
+
+
+async def test_each_record_becomes_a_row_numbered_without_a_gap(tmp_path: Path) -> None:
+    kept = ledger_in(tmp_path / "made")
+    async with kept.ledger.kept():
+        kept.ledger.observe(kept.who, exchange())
+        kept.ledger.observe(kept.who, SessionRecord(1, 5, "created", 3))
+        kept.ledger.observe(kept.who, fetch())
+        kept.ledger.observe(kept.who, ClientRecord("app", "java 2.0.1", False, ()))
+        kept.ledger.observe(kept.who, exchange())
+        kept.ledger.left(kept.who)
+
+    rows = written(kept.folder)
+
+    assert [row["record"] for row in rows] == ["exchange", "session", "fetch", "client", "exchange"]
+    assert [row["seq"] for row in rows] == list(range(5))
+    assert [row["software"] for row in of(rows, "exchange")] == [None, "java 2.0.1"]
+    assert {row["proxy_id"] for row in rows} == {kept.ledger.proxy_id}
+    assert {row["reader_rack"] for row in of(rows, "exchange")} == {"b"}
+
+
+async def test_a_row_is_in_the_file_within_a_second_or_so(tmp_path: Path) -> None:
+    kept = ledger_in(tmp_path)
+    async with kept.ledger.kept():
+        kept.ledger.observe(kept.who, exchange())
+        with trio.fail_after(1.5):
+            while not any(path.stat().st_size for path in tmp_path.iterdir()):
+                await trio.sleep(0.01)
+
+
+async def test_only_exchanges_and_fetches_are_sampled(tmp_path: Path) -> None:
+    kept = ledger_in(tmp_path, sample=0.1)
+    async with kept.ledger.kept():
+        for _ in range(1000):
+            kept.ledger.observe(kept.who, exchange())
+            kept.ledger.observe(kept.who, fetch())
+            kept.ledger.observe(kept.who, SessionRecord(1, 5, "created", 3))
+
+    rows = written(tmp_path)
+
+    assert len(of(rows, "session")) == 1000
+    assert {row["weight"] for row in of(rows, "session")} == {1.0}
+    assert [row["seq"] for row in rows] == list(range(len(rows)))
+    for record in ("exchange", "fetch"):
+        assert sum(row["weight"] for row in of(rows, record)) == pytest.approx(1000, rel=0.5)
+
+
+async def test_a_folder_that_is_away_stops_nobody_and_what_did_not_fit_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    kept = ledger_in(folder, memory_bytes=64 * 1024)
+    shutil.rmtree(folder)
+    async with kept.ledger.kept():
+        for _ in range(1000):
+            kept.ledger.observe(kept.who, exchange())
+        with trio.fail_after(3):
+            while "ledger-not-written" not in kept.log.getvalue():
+                await trio.sleep(0.01)
+        folder.mkdir()
+        kept.ledger.observe(kept.who, exchange())
+        last = kept.ledger.rows
+
+    rows = written(folder)
+
+    (lost,) = of(rows, "lost")
+    assert (lost["reason"], lost["seq_first"], lost["count"]) == ("full", 0, lost["seq_last"] + 1)
+    assert [row["seq"] for row in rows] == list(range(lost["seq_last"], last))
+    assert kept.ledger.lost_rows == lost["count"] > 0
+    assert "remedy=" in kept.log.getvalue()
+
+
+async def test_a_full_disk_stops_nobody_and_what_did_not_fit_is_told(tmp_path: Path) -> None:
+    with nearly_full(tmp_path, 64 * 1024) as make_room:
+        kept = ledger_in(tmp_path, memory_bytes=64 * 1024)
+        async with kept.ledger.kept():
+            for _ in range(600):
+                kept.ledger.observe(kept.who, exchange())
+                await trio.sleep(0.001)
+            with trio.fail_after(3):
+                while "ledger-not-written" not in kept.log.getvalue():
+                    await trio.sleep(0.01)
+            make_room()
+
+        rows = written(tmp_path)
+
+    told = {seq for row in of(rows, "lost") for seq in range(row["seq_first"], row["seq_last"] + 1)}
+    there = {row["seq"] for row in of(rows, "exchange")}
+    assert told
+    assert told | there == set(range(600))
+    assert not told & there
+
+
+async def test_files_are_finished_by_size_while_rows_come(tmp_path: Path) -> None:
+    kept = ledger_in(tmp_path, file_bytes=64 * 1024, max_bytes=1024**2)
+    async with kept.ledger.kept():
+        for _ in range(300):
+            kept.ledger.observe(kept.who, exchange())
+        with trio.fail_after(3):
+            while len(written(tmp_path)) < 200:
+                await trio.sleep(0.01)
+
+    assert [row["seq"] for row in written(tmp_path)] == list(range(300))
+    assert max(path.stat().st_size for path in tmp_path.iterdir()) < 70 * 1024
+
+
+async def test_the_oldest_files_go_first_and_are_told(tmp_path: Path) -> None:
+    kept = ledger_in(tmp_path, file_bytes=64 * 1024, max_bytes=192 * 1024)
+    async with kept.ledger.kept():
+        for _ in range(1000):
+            kept.ledger.observe(kept.who, exchange())
+
+    rows = written(tmp_path)
+
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 192 * 1024
+    lost = of(rows, "lost")
+    assert {row["reason"] for row in lost} == {"max-size"}
+    covered = {seq for row in rows for seq in range(row.get("seq_first", 0) or row["seq"], row["seq"] + 1)}
+    assert covered >= set(range(min(covered), 1000))
+
+
+@pytest.mark.parametrize("obstacle", ["file", "parent"])
+def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, obstacle: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    path = tmp_path / "file" if obstacle == "file" else tmp_path / "file" / "below"
+    config = attrs.evolve(configured("127.0.0.1:1"), ledger=LedgerConfig(folder=str(path)))
+
+    with pytest.raises(ConfigError, match=r"ledger: .* cannot be made"):
+        Proxy(config, Log("text", "info", io.StringIO()))
+
+
+async def test_who_asks_for_no_ledger_has_none() -> None:
+    proxy = Proxy(configured("127.0.0.1:1"), Log("text", "info", io.StringIO()))
+
+    assert proxy.ledger is None
+
+
+# ----------------------------------------------------------------------------------------- through a proxy
+
+
+async def read_some(it: Proxied, polls: int = 6) -> None:
+    """Records, then polls that bring nothing, by one client."""
+    async with it.client(1) as client:
+        it.cluster.append("t", 0, [b"record"] * 10)
+        await client.call("fetch", 4, ask({0: 0, 1: 0, 2: 0}))
+        for _ in range(polls):
+            await client.call("fetch", 4, ask({0: 10, 1: 0, 2: 0}))
+
+
+async def test_the_fetch_rows_are_what_the_brokers_counted(tmp_path: Path) -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(folder=str(tmp_path)))
+        async with running(cluster, config, patience_s=0, rack="b") as it:
+            await read_some(it)
+            it.proxy.stop()
+            with trio.fail_after(5):
+                while not it.told("ledger-closed"):
+                    await trio.sleep(0.01)
+        counters = cluster.counters
+
+    fetches = of(written(tmp_path), "fetch")
+
+    # The last fetch of all closes the session: nobody is told of it.
+    assert total(fetches, "record_bytes") == counters.record_bytes > 0
+    assert counters.fetches - total(fetches, "fetches") in (0, 1)
+    assert len(fetches) < total(fetches, "fetches")
+    assert {row["cluster_id"] for row in fetches} != {None}
+
+
+async def test_the_last_rows_are_those_of_the_sessions_that_end_with_it(tmp_path: Path) -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
+        config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(folder=str(tmp_path)), grace_s=0)
+        async with running(cluster, config, patience_s=0) as it, it.client(1) as client:
+            for _ in range(3):
+                await client.call("fetch", 4, ask({0: 0}))
+            it.proxy.stop()
+            with trio.fail_after(5):
+                while not it.told("ledger-closed"):
+                    await trio.sleep(0.01)
+
+    sessions = of(written(tmp_path), "session")
+
+    assert [row["event"] for row in sessions] == ["created", "closed"]
+    assert sessions[1]["created_us"] is not None
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -1,0 +1,149 @@
+"""The ledger in a topic: all rows of a process in one partition, in order, whoever leads it."""
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from zlib import crc32
+
+import attrs
+import trio
+
+from proxy.config import LedgerConfig
+from proxy.demo.batches import Record, encode_batch, records_of, split
+from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.net.ledger import Ledger
+from proxy.net.observers import Who
+from proxy.telemetry.ledger import Row, problems
+from tests.net.proxied import Proxied, configured, running
+from tests.telemetry.asked import TOPOLOGY, exchange
+
+TOPIC = "ledger"
+PARTITIONS = 3
+
+
+def partition_of(ledger: Ledger) -> int:
+    return crc32(ledger.proxy_id.encode()) % PARTITIONS
+
+
+def produced(cluster: EmbeddedCluster, ledger: Ledger) -> list[Row]:
+    """The rows of the process, each as it should be, in the order of the log."""
+    log = cluster.partition(TOPIC, partition_of(ledger)).log
+    rows = [json.loads(record.value or b"") for record in _unpacked(log.read(0, 1 << 30, at_least_one=True))]
+    assert not [problem for row in rows for problem in problems(row)]
+    return rows
+
+
+def _unpacked(data: bytes) -> list[Record]:
+    """The records of batches that are compressed by gzip."""
+    records = []
+    for batch in split(data):
+        plain = encode_batch([Record(b"")])[:61] + zlib.decompress(batch.data[61:], 31)
+        records += list(records_of([attrs.evolve(batch, data=plain)]))
+    return records
+
+
+@attrs.define
+class Produced:
+    """A proxy that produces its ledger."""
+
+    it: Proxied
+    ledger: Ledger
+    who: Who = attrs.field(factory=lambda: Who(1, "127.0.0.1:5000", TOPOLOGY))
+
+    def tell(self, count: int) -> None:
+        for _ in range(count):
+            self.ledger.observe(self.who, exchange())
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        with trio.fail_after(10):
+            while not holds():
+                await trio.sleep(0.02)
+
+
+@asynccontextmanager
+async def producing(cluster: EmbeddedCluster, **options: Any) -> AsyncIterator[Produced]:
+    config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(topic=TOPIC, **options))
+    async with running(cluster, config, rack="b") as it:
+        assert it.proxy.ledger is not None
+        yield Produced(it, it.proxy.ledger)
+
+
+def create(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS, assignment=[[1, 2, 3]] * PARTITIONS)
+
+
+async def test_rows_are_in_the_topic_within_a_second_or_so_by_the_processs_key() -> None:
+    async with embedded_cluster() as cluster:
+        create(cluster)
+        async with producing(cluster) as at:
+            at.tell(5)
+            with trio.fail_after(2):
+                await at.until(lambda: len(produced(cluster, at.ledger)) == 5)
+        log = cluster.partition(TOPIC, partition_of(at.ledger)).log
+
+    assert [row["seq"] for row in produced(cluster, at.ledger)] == list(range(5))
+    keys = {record.key for record in _unpacked(log.read(0, 1 << 30, at_least_one=True))}
+    assert keys == {at.ledger.proxy_id.encode()}
+
+
+async def test_what_is_left_is_produced_at_the_end() -> None:
+    async with embedded_cluster() as cluster:
+        create(cluster)
+        async with producing(cluster) as at:
+            at.tell(2000)
+
+        assert [row["seq"] for row in produced(cluster, at.ledger)] == list(range(2000))
+
+
+async def test_the_leader_is_followed() -> None:
+    async with embedded_cluster() as cluster:
+        create(cluster)
+        async with producing(cluster) as at:
+            for node in (2, 3):
+                at.tell(10)
+                told = at.ledger.rows
+                await at.until(lambda told=told: len(produced(cluster, at.ledger)) >= told)  # type: ignore[misc]
+                cluster.move_leader(TOPIC, partition_of(at.ledger), node)
+            at.tell(10)
+            await at.until(lambda: len(produced(cluster, at.ledger)) == 30)
+
+        assert [row["seq"] for row in produced(cluster, at.ledger)] == list(range(30))
+
+
+async def test_a_broker_that_goes_takes_no_row_with_it() -> None:
+    async with embedded_cluster() as cluster:
+        create(cluster)
+        async with producing(cluster) as at:
+            at.tell(10)
+            await at.until(lambda: len(produced(cluster, at.ledger)) == 10)
+            cluster.stop(1)
+            at.tell(10)
+            await at.until(lambda: {row["seq"] for row in produced(cluster, at.ledger)} == set(range(20)))
+
+
+async def test_while_there_is_no_topic_rows_wait_and_those_that_did_not_fit_are_told() -> None:
+    async with embedded_cluster() as cluster:
+        async with producing(cluster, memory_bytes=64 * 1024) as at:
+            at.tell(300)
+            await at.until(lambda: at.it.told("ledger-not-produced"))
+            create(cluster)
+            await at.until(lambda: produced(cluster, at.ledger))
+
+        lost, *rows = produced(cluster, at.ledger)
+
+    assert (lost["record"], lost["reason"], lost["seq_first"]) == ("lost", "full", 0)
+    assert lost["count"] == at.ledger.lost_rows == lost["seq_last"] + 1
+    assert [row["seq"] for row in rows] == list(range(lost["seq_last"] + 1, 300))
+    assert "unknown_topic_or_partition" in at.it.told("ledger-not-produced")[0]
+
+
+async def test_a_topic_and_a_folder_each_have_all_rows(tmp_path: Any) -> None:
+    async with embedded_cluster() as cluster:
+        create(cluster)
+        async with producing(cluster, folder=str(tmp_path)) as at:
+            at.tell(5)
+
+        (file,) = tmp_path.glob("*.jsonl")
+        assert [json.loads(line) for line in file.read_text().splitlines()] == produced(cluster, at.ledger)

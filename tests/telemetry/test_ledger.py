@@ -1,0 +1,71 @@
+"""The definition of the ledger: complete, told to people, and able to judge a row."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.telemetry import ledger
+from proxy.telemetry.ledger import COMMON, RECORDS, Column, problems
+from proxy.telemetry.rows import Rows
+from tests.telemetry.asked import Asker, exchange, wall_us
+
+DOCUMENT = Path(ledger.__file__).with_name("ledger.md")
+ALL = [(record, column) for record, columns in RECORDS.items() for c in columns for column in (c, *c.items)]
+
+
+def test_its_documentation_is_the_programs_own() -> None:
+    _, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(
+        "made from ledger.py; a test keeps it equal -->\n\n"
+    )
+    tables, end, _ = rest.partition("\n<!-- end -->")
+
+    assert end
+    assert tables == ledger.readme_tables(), f"put this between the marks:\n{ledger.readme_tables()}"
+
+
+def test_each_row_begins_with_the_same_columns() -> None:
+    assert all(columns[: len(COMMON)] == COMMON for columns in RECORDS.values())
+    assert all(len({column.name for column in columns}) == len(columns) for columns in RECORDS.values())
+
+
+@pytest.mark.parametrize(("record", "column"), ALL, ids=lambda value: getattr(value, "name", value))
+def test_a_column_says_its_unit_and_what_it_is(record: str, column: Column) -> None:
+    assert column.meaning.endswith("."), record
+    for ending, unit in (("_bytes", "bytes"), ("at_us", "us since 1970")):
+        assert not column.name.endswith(ending) or column.unit == unit
+    assert bool(column.items) == (column.kind == "array")
+    assert column.fold != "sum" or (column.kind == "long" and column.unit)
+
+
+def test_a_good_row_has_no_problems() -> None:
+    row = Rows("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+
+    assert row is not None
+    assert not list(problems(row))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"record": "exchanges"}, "record: 'exchanges' is not one of"),
+        ({"extra": 1}, "extra: unknown"),
+        ({"wanted": "3"}, "wanted: '3' is not a long"),
+        ({"wanted": None}, "wanted: null"),
+        ({"weight": 1}, "weight: 1 is not a double"),
+        ({"sources": {}}, "sources: {} is not an array"),
+        ({"errors": [{"code": 3}]}, "errors[0].n: missing"),
+    ],
+)
+def test_a_bad_row_has_problems(change: dict[str, object], problem: str) -> None:
+    row = Rows("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+
+    assert row is not None
+    assert any(told.startswith(problem) for told in problems(row | change))
+
+
+def test_a_missing_column_is_a_problem() -> None:
+    row = Rows("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+
+    assert row is not None
+    del row["seq"]
+    assert list(problems(row)) == ["seq: missing"]

@@ -1,0 +1,182 @@
+"""What becomes of a record in the ledger."""
+
+from datetime import timedelta
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v4.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32, i32Timedelta
+
+from proxy.telemetry.ledger import Row, problems
+from proxy.telemetry.rows import Loss, Rows, topology_rows
+from proxy.trace import ClientRecord, DamageRecord, Record, SessionRecord, UsedApi
+from tests.telemetry.asked import CONVERTED, Asker, exchange, fetch, share, wall_us
+
+ROWS = Rows("proxy-1", "b", wall_us)
+
+
+def row_of(record: Record, **options: object) -> Row:
+    row = ROWS.of(Asker(), record, 20.0, **options)  # type: ignore[arg-type]
+    assert row is not None
+    assert not list(problems(row))
+    return row
+
+
+def test_an_exchange_has_its_own_time_cluster_process_and_weight() -> None:
+    row = row_of(exchange(), weight=100.0, software="librdkafka 0.11.6")
+
+    common = [
+        row[name] for name in ("record", "schema", "at_us", "first_at_us", "cluster_id", "proxy_id", "weight")
+    ]
+    assert common == ["exchange", 1, wall_us(10.5), wall_us(10.5), "cluster", "proxy-1", 100.0]
+    assert (row["connection_id"], row["client_id"], row["reader_rack"]) == (7, "app", "b")
+    assert row["software"] == "librdkafka 0.11.6"
+
+
+def test_without_conversion_a_client_would_have_exchanged_the_same_directly() -> None:
+    row = row_of(exchange())
+
+    assert (row["direct_request_bytes"], row["direct_response_bytes"]) == (100, 900)
+    assert row["direct_partition_looks"] == 3
+    assert row["converted_to"] is None
+
+
+def test_what_was_converted_is_compared_with_what_brokers_have() -> None:
+    row = row_of(exchange(source_bytes=700, delivered_bytes=920, response_bytes=1120, converted=CONVERTED))
+
+    assert row["direct_response_bytes"] == 900
+    converted = ("in_bytes", "out_bytes", "records", "to")
+    assert [row[f"converted_{name}"] for name in converted] == [700, 900, 10, 1]
+    assert (row["padding_bytes"], row["conversion_cpu_us"]) == (20, 55)
+
+
+def test_the_waits_add_up() -> None:
+    row = row_of(exchange())
+
+    parts = [row[f"{cause}_us"] for cause in ("poll", "broker", "budget", "convert", "throttle", "write")]
+    assert parts == [400_000, 90_000, 0, 0, 0, 10_000]
+    assert row["total_us"] == sum(parts)
+
+
+def test_sources_have_the_racks_of_their_brokers() -> None:
+    row = row_of(exchange(sources=(share(node=2), share("", -1, leader=-1))))
+
+    assert row["sources"][0] == {
+        "topic": "t",
+        "node": 2,
+        "rack": "b",
+        "leader_node": 1,
+        "leader_rack": "a",
+        "wanted": 3,
+        "bytes": 700,
+        "request_share_bytes": 40,
+    }
+    assert row["sources"][1] | {"topic": None, "node": -1, "rack": None, "leader_rack": None} == row["sources"][1]
+
+
+def test_beyond_64_sources_are_told_as_one() -> None:
+    shares = [share(f"t{n}", record_bytes=n, wanted=1) for n in range(100)]
+
+    sources = row_of(exchange(sources=(share("", -1, leader=-1, record_bytes=5, wanted=1), *shares)))["sources"]
+
+    assert len(sources) == 65
+    assert sources[0]["topic"] == "t99"
+    assert [source["topic"] for source in sources].count(None) == 1
+    assert sources[-1]["topic"] is None
+    assert sum(source["bytes"] for source in sources) == sum(range(100)) + 5
+    assert sum(source["wanted"] for source in sources) == 101
+
+
+def test_errors_are_told_with_how_often_they_came() -> None:
+    assert row_of(exchange(errors=((3, 2), (6, 1))))["errors"] == [{"code": 3, "n": 2}, {"code": 6, "n": 1}]
+
+
+def test_a_fetch_is_told_as_the_broker_saw_it() -> None:
+    row = row_of(fetch(throttle_ms=30))
+
+    assert (row["node"], row["rack"], row["lane"], row["kind"]) == (2, "b", "patient", "incremental")
+    assert (row["epoch_first"], row["epoch_last"], row["fetches"]) == (5, 5, 1)
+    assert (row["request_bytes"], row["response_bytes"], row["record_bytes"]) == (90, 800, 700)
+    assert (row["broker_us"], row["throttle_us"]) == (250_000, 30_000)
+
+
+@pytest.mark.parametrize(("node", "rack"), [(2, "b"), (3, None), (9, None)])
+def test_a_broker_without_rack_or_unknown_has_none(node: int, rack: str | None) -> None:
+    assert row_of(fetch(node=node))["rack"] == rack
+
+
+def test_a_session_is_told_with_its_times() -> None:
+    record = SessionRecord(1, 99, "evicted", 30, lane_id="1-patient", reason="gone", created_s=3.0, used_s=9.0)
+
+    row = row_of(record)
+
+    assert (row["side"], row["event"], row["reason"], row["partitions"]) == ("upstream", "evicted", "gone", 30)
+    assert (row["at_us"], row["created_us"], row["last_used_us"]) == (wall_us(20), wall_us(3), wall_us(9))
+
+
+def test_a_session_that_never_was_has_no_times() -> None:
+    row = row_of(SessionRecord(1, 0, "refused", 30))
+
+    assert [row[name] for name in ("created_us", "last_used_us", "lane_id", "reason")] == [None] * 4
+
+
+def test_a_client_is_told_with_all_that_it_has_asked() -> None:
+    row = row_of(ClientRecord("app", "librdkafka 0.11.6", True, (UsedApi(1, 4, 17, 12, 1200),)))
+
+    assert (row["client_id"], row["software"]) == ("app", "librdkafka 0.11.6")
+    assert row["apis"] == [{"key": 1, "version": 4, "lifted_to": 17, "requests": 12, "bytes": 1200}]
+
+
+def test_other_records_have_no_row() -> None:
+    assert ROWS.of(Asker(), DamageRecord(1, "t", 0, 5, "why"), 20.0) is None
+
+
+def test_a_loss_stands_in_the_place_of_the_last_row_that_is_lost() -> None:
+    row = ROWS.lost(Loss("proxy-0", "full", 5, 9), 123, "cluster")
+
+    assert not list(problems(row))
+    assert (row["proxy_id"], row["seq"], row["at_us"]) == ("proxy-0", 9, 123)
+    assert (row["reason"], row["count"], row["seq_first"], row["seq_last"]) == ("full", 5, 5, 9)
+
+
+def test_each_partition_of_a_cluster_has_a_row() -> None:
+    def partition(index: int, leader: int, in_sync: tuple[int, ...]) -> MetadataResponsePartition:
+        return MetadataResponsePartition(
+            error_code=ErrorCode.none,
+            partition_index=i32(index),
+            leader_id=BrokerId(leader),
+            replica_nodes=(BrokerId(1), BrokerId(2)),
+            isr_nodes=tuple(map(BrokerId, in_sync)),
+        )
+
+    topics = (("t", (partition(1, 2, (2,)), partition(0, 1, (1, 2)))), ("a", (partition(0, -1, ()),)))
+    metadata = MetadataResponse(
+        throttle_time=i32Timedelta.parse(timedelta(0)),
+        brokers=tuple(
+            MetadataResponseBroker(node_id=BrokerId(n), host="h", port=i32(1), rack=r)
+            for n, r in ((1, "a"), (2, None))
+        ),
+        cluster_id="c",
+        controller_id=BrokerId(1),
+        topics=tuple(
+            MetadataResponseTopic(error_code=ErrorCode.none, is_internal=False, name=TopicName(n), partitions=p)
+            for n, p in topics
+        ),
+    )
+
+    rows = list(topology_rows(metadata, "proxy-1", 5))
+
+    assert not [problem for row in rows for problem in problems(row)]
+    assert [(row["topic"], row["partition"], row["leader"]) for row in rows] == [
+        ("a", 0, -1),
+        ("t", 0, 1),
+        ("t", 1, 2),
+    ]
+    assert {(row["cluster_id"], row["proxy_id"], row["at_us"]) for row in rows} == {("c", "proxy-1", 5)}
+    assert rows[2]["replicas"] == [{"node": 1, "rack": "a", "in_sync": 0}, {"node": 2, "rack": None, "in_sync": 1}]
