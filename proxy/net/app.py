@@ -377,6 +377,7 @@ class Proxy:
             lambda: self._admission.count,
             self._status,
             lambda: self._clients,
+            lambda: 0 if self.ledger is None else self.ledger.lost_rows,
             self._certificates.until_s,
         )
 

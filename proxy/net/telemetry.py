@@ -51,6 +51,8 @@ class Sources:
     connections: Callable[[], int]
     status: Callable[[], Status]
     clients: Callable[[], Iterable[Connected]]
+    ledger_lost: Callable[[], int]
+    """Rows that could not be kept."""
     certificates: Callable[[], Mapping[str, float]]
     """By what each is for, when it is out of date, in seconds since 1970 UTC."""
 
@@ -87,6 +89,7 @@ class Telemetry:
             topology=sources.topology.topology,
             connections=sources.connections(),
             counts=sources.counts,
+            ledger_lost=sources.ledger_lost(),
             budgets=tuple(
                 Budgeted(each.limit, each.limit_bytes, each.claimed_bytes, each.waiting) for each in sources.budgets
             ),

@@ -41,6 +41,8 @@ class Facts:
     """That clients have."""
     counts: Mapping[str, int]
     """As told to the log in the end, by the names that they have there."""
+    ledger_lost: int
+    """Rows that could not be kept."""
     budgets: tuple[Budgeted, ...]
     client_sessions: int
     client_session_partitions: int

@@ -335,7 +335,7 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.ledger.lost", "counter", "{row}",
-        "Rows of the ledger that could not be kept.", (), _one(lambda f: f.counts.get("ledger_lost", 0)),
+        "Rows of the ledger that could not be kept.", (), _one(lambda f: f.ledger_lost),
     ),
     Instrument(
         "sidefetch.certificate.life", "gauge", "s",

@@ -105,6 +105,7 @@ def facts_of(state: State) -> Facts:
         topology=TOPOLOGY,
         connections=1,
         counts={"connections": 4, "limit_max_frame": 2, "limit_memory": 3},
+        ledger_lost=7,
         budgets=(Budgeted("memory", 100, 10, 1),),
         client_sessions=5,
         client_session_partitions=50,

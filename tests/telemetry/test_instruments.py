@@ -66,3 +66,7 @@ def test_a_fetch_that_brokers_would_answer_is_not_lifted_though_ours_is_of_anoth
     assert is_lifted(1, 3, 17)
     assert is_lifted(0, 2, 3)
     assert not is_lifted(0, 2, 2)
+
+
+def test_rows_that_the_ledger_has_lost_are_told() -> None:
+    assert read("sidefetch.ledger.lost", facts_of(busy())) == [(7, {})]
