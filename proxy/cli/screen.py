@@ -83,7 +83,8 @@ def _problems(document: Mapping[str, Any]) -> Group:
     for each in document["problems"][:_MOST_PROBLEMS]:
         ago_s = (document["now_us"] - each["last_us"]) / 1_000_000
         head = Text.assemble((_plain(each["title"]), _STYLES[each["level"]]))
-        lines.append(head.append(f"  {each['times']:,} times, last {_lasting(ago_s)} ago", "dim"))
+        times = "once" if each["times"] == 1 else f"{each['times']:,} times"
+        lines.append(head.append(f"  {times}, last {_lasting(ago_s)} ago", "dim"))
         lines.append(Text("  " + _plain(each["remedy"])))
     return Group(*lines)
 

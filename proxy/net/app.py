@@ -32,6 +32,7 @@ from proxy.fetch.topology import BrokerId
 from proxy.net.access import Access, access_of
 from proxy.net.admin import Admin
 from proxy.net.brokers import BrokerConnection, reach
+from proxy.net.certificates import Certificates
 from proxy.net.client import ClientConnection, Services
 from proxy.net.door import Refused, admit, watched_users
 from proxy.net.garbage import Garbage
@@ -252,6 +253,7 @@ class Proxy:
         )
         upstream = config.upstream
         budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
+        self._certificates = Certificates(config)
         self._telemetry: Telemetry | None = None
         self._metrics: Metrics | None = None
         exporters = metric_exporters(os.environ)
@@ -308,6 +310,7 @@ class Proxy:
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             if self._telemetry is not None:
+                nursery.start_soon(self._certificates.run)
                 admin = Admin(self._config.admin, self._state, self._telemetry.facts, self._log)
                 await nursery.start(admin.run)
             if self._metrics is not None:
@@ -373,7 +376,8 @@ class Proxy:
             self.counts,
             lambda: self._admission.count,
             self._status,
-            dict,
+            lambda: self._clients,
+            self._certificates.until_s,
         )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:

@@ -235,9 +235,18 @@ class ClientConnection:
 
     def tell_inventory(self) -> None:
         """Have whoever wants to know told what the client uses."""
-        record = self._relay.inventory()
+        record = self.inventory()
         if record is not None:
             self._observe(record)
+
+    @property
+    def who(self) -> Who:
+        """Whom all that is told is about."""
+        return self._who
+
+    def inventory(self) -> ClientRecord | None:
+        """What the client uses; None before it has asked anything."""
+        return self._relay.inventory()
 
     def end(self, why: LimitReached) -> None:
         """Have ``run`` end, and raise *why*."""

@@ -2,9 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
 
 import attrs
 import trio
@@ -19,9 +20,19 @@ from proxy.relay.traffic import Traffic
 from proxy.telemetry.facts import Budgeted, Facts, Status
 from proxy.telemetry.problems import Problems
 from proxy.telemetry.state import State
-from proxy.trace import Record
+from proxy.trace import ClientRecord, Record
 
-__all__ = ["Sources", "Telemetry"]
+__all__ = ["Connected", "Sources", "Telemetry"]
+
+
+class Connected(Protocol):
+    """A client's connection."""
+
+    @property
+    def who(self) -> Who: ...
+
+    def inventory(self) -> ClientRecord | None:
+        """What it uses; None before it has asked anything."""
 
 
 @attrs.frozen
@@ -39,6 +50,7 @@ class Sources:
     counts: Counter[str]
     connections: Callable[[], int]
     status: Callable[[], Status]
+    clients: Callable[[], Iterable[Connected]]
     certificates: Callable[[], Mapping[str, float]]
     """By what each is for, when it is out of date, in seconds since 1970 UTC."""
 
@@ -64,6 +76,7 @@ class Telemetry:
     def facts(self) -> Facts:
         """Now. From trio's thread: it may have a broker asked."""
         sources, now_us = self._sources, _now_us()
+        self._learn(now_us)
         sessions = sources.client_sessions
         return Facts(
             state=self._state,
@@ -88,6 +101,12 @@ class Telemetry:
                 (name, until_s - now_us / 1_000_000) for name, until_s in sources.certificates().items()
             ),
         )
+
+    def _learn(self, now_us: int) -> None:
+        """What new clients are: they are told of in minutes only, and somebody is looking now."""
+        for client in self._sources.clients():
+            if self._state.is_stranger(client.who) and (record := client.inventory()) is not None:
+                self._state.observe(client.who, record, now_us)
 
     def _told(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
         if level != "debug":

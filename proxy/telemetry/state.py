@@ -34,6 +34,8 @@ OTHER: Final = "(other)"
 """Stands for all beyond those that are told apart."""
 _MOST_CLIENTS: Final = 200
 _MOST_BROKERS: Final = 500
+_MOST_CHARS: Final = 120
+"""Of what clients call themselves and their software."""
 _MOST_REASONS: Final = 50
 _MOST_ERRORS: Final = 150
 """More than Kafka has codes."""
@@ -185,6 +187,11 @@ class State:
         if not client.readers:
             del self.clients[key]
 
+    def is_stranger(self, of: Connection) -> bool:
+        """Whether the connection fetches, and it is not known yet what is at its other end."""
+        key = self._keys.get(of.number)
+        return key is not None and not self.clients[key].readers[of.number].software
+
     def sessions(self) -> list[UpstreamSession]:
         """With brokers, alive."""
         return [
@@ -204,6 +211,7 @@ class State:
 
     def _reader(self, of: Connection, record: Record) -> tuple[Client, Reader]:
         client_id = record.client_id if isinstance(record, ExchangeRecord | ClientRecord) else of.client_id
+        client_id = client_id and client_id[:_MOST_CHARS]
         known = self._keys.get(of.number)
         if known is not None and (client_id is None or client_id == known.client_id or known.client_id == OTHER):
             return self.clients[known], self.clients[known].readers[of.number]
@@ -286,7 +294,7 @@ class State:
         for api in record.apis:
             key = (api.key, api.version, api.lifted_to)
             _count(self.requests, key, api.requests - before.get(key, 0), _MOST_APIS, (-1, -1, -1))
-        reader.apis, reader.software, reader.is_guess = record.apis, record.software, record.is_guess
+        reader.apis, reader.software, reader.is_guess = record.apis, record.software[:_MOST_CHARS], record.is_guess
 
     def _conversion(self, client: Client, record: ConversionRecord, now_us: int) -> None:
         for sums in (self.total, self.minutes.sums(now_us)):

@@ -175,3 +175,15 @@ def test_fetches_are_told_apart_by_how_they_were_made_and_errors_by_code() -> No
     assert state.errors == {6: 2, 1: 1}
     assert state.waited_us == {"poll": 900_000, "broker": 100_000}
     assert state.damaged == 1
+
+
+def test_names_that_clients_give_themselves_are_kept_in_part() -> None:
+    state = made()
+    for _ in range(2):
+        state.observe(Link(client_id="x" * 30_000), exchange(client_id="x" * 30_000), NOW_US)
+    state.observe(Link(client_id="x" * 30_000), client("y" * 30_000, client_id="x" * 30_000), NOW_US)
+
+    (key,) = state.clients
+    (software, _), *_ = state.software()
+    assert (len(key.client_id), len(software)) == (120, 120)
+    assert state.clients[key].fetches == 2
