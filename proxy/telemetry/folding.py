@@ -12,15 +12,10 @@ LONGEST_US: Final = 60_000_000
 """From the first row of a run to its last."""
 
 _FOLDED: Final = ("exchange", "fetch")
-_OUTSIDE: Final = frozenset({"seq"})
-"""Columns that no row has yet while it is folded."""
 
 
 def _names(fold: str) -> Mapping[str, tuple[str, ...]]:
-    return {
-        record: tuple(c.name for c in RECORDS[record] if c.fold == fold and c.name not in _OUTSIDE)
-        for record in _FOLDED
-    }
+    return {record: tuple(c.name for c in RECORDS[record] if c.fold == fold) for record in _FOLDED}
 
 
 _SAME: Final = _names("same")

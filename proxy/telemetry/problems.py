@@ -57,6 +57,13 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "A client cannot be read for",
         "Give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER.",
     ),
+    "ledger-not-written": Advice(
+        "Rows of the ledger cannot be written",
+        "Make room, or bring the folder back; rows wait while there is memory.",
+    ),
+    "ledger-not-produced": Advice(
+        "Rows of the ledger cannot be produced", "See that the topic is there, and that it may be written to."
+    ),
     "login-refused": Advice("A client's login was refused", "See its user and password, or what tries to guess."),
     "login-not-renewed": Advice("A login at a broker was not renewed", "See the credentials that it is made with."),
     "credentials-kept": Advice(
