@@ -96,12 +96,6 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "spans-left": Advice(
         "Spans were not exported before the end", "See that the Collector answers within a second or two."
     ),
-    "ledger-not-written": Advice(
-        "The ledger cannot be written", "See that its folder is there, and that its disk has room."
-    ),
-    "ledger-not-produced": Advice(
-        "The ledger's rows cannot be produced", "See that its topic is there, and may be written."
-    ),
     "settings-refused": Advice("Settings were read again, and are wrong", "Put them right, and send SIGHUP again."),
     "restart-needed": Advice("Settings have changed that need a restart", "Restart Sidefetch to have them."),
     "ended": Advice("A second signal ended Sidefetch", "Give it more time to stop."),
