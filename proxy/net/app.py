@@ -7,75 +7,55 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Final
 
-import attrs
 import trio
 
-from proxy.config import Config, ConversionConfig, TelemetryConfig
-from proxy.convert.versions.table import TARGETS
+from proxy.config import Config, ConversionConfig
 from proxy.errors import (
     BrokerProtocolError,
     BrokerUnavailable,
     ClientProtocolError,
     LimitReached,
-    MalformedFrame,
 )
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
-from proxy.net.access import Access, access_of
-from proxy.net.admin import Admin
-from proxy.net.brokers import BrokerConnection, reach
-from proxy.net.certificates import Certificates
+from proxy.net.access import access_of
 from proxy.net.client import ClientConnection, Services
-from proxy.net.door import Refused, admit, watched_users
+from proxy.net.door import Refused
 from proxy.net.garbage import Garbage
-from proxy.net.handshakes import Handshakes
 from proxy.net.heartbeat import Heartbeat
 from proxy.net.limits import Admission, Tell, allow_open_files, oversee
 from proxy.net.listeners import Listeners
 from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
-from proxy.net.observers import Observer, Observers
+from proxy.net.observers import Observer
 from proxy.net.principals import Principals
 from proxy.net.probes import State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
+from proxy.net.reception import Reception
 from proxy.net.sockets import FrameSocket, address_text
-from proxy.net.telemetry import Sources, Telemetry
-from proxy.net.tls import client_reason, listen_tls
+from proxy.net.telemetry import Sources
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
+from proxy.net.watching import Watching
 from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
-from proxy.telemetry.exporting import Exporter, metric_exporters, trace_exporters
 from proxy.telemetry.facts import Status
-from proxy.wire import api_versions
 from proxy.wire.addresses import Place
-from proxy.wire.headers import read_request_header
 from proxy.wire.records import Codec
-
-if TYPE_CHECKING:
-    from proxy.net.ledger import Ledger
-    from proxy.net.metrics import Metrics
-    from proxy.net.traces import Traces
 
 __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
-_EXPORT_S: Final = 3.0
-"""For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
 _INVENTORY_EVERY_S: Final = 300.0
-_UNNAMED: Final = -1000
-"""From here down: no broker has such a node id, and no field of the protocol."""
 
 
 async def serve(
@@ -141,64 +121,11 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
-def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
-    """The observer that exports spans, if anybody wants them: the SDK is loaded for them only."""
-    exporters = trace_exporters(config.traces, os.environ)
-    if not exporters:
-        return None
-    from proxy.net.traces import traces_of
-
-    return traces_of(exporters, log, counts, rack)
-
-
-def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
-    """What exports them, if anybody wants that: the SDK is loaded for them only."""
-    if not exporters:
-        return None
-    from proxy.net.metrics import Metrics, exporter_of
-
-    return Metrics([exporter_of(each) for each in exporters], telemetry.facts, log)
-
-
 def _whose_logins(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
     asks_itself = config.upstream_security.sasl != "none" or config.downstream_security.sasl_file is not None
     return Sasl.OURS if asks_itself else Sasl.PASSES
-
-
-def _ledger(
-    config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
-) -> "Ledger | None":
-    if config.ledger.folder is None and config.ledger.topic is None:
-        return None
-    from proxy.net.ledger import Ledger
-    from proxy.net.ledger_topic import Cluster
-
-    return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))
-
-
-@attrs.define
-class _AskedForVersions:
-    """A broker that is asked for its versions while its client is not known yet."""
-
-    reach: Callable[[], Awaitable[BrokerConnection]]
-    connection: BrokerConnection | None
-
-    async def versions(self, frame: memoryview) -> bytes:
-        """Its answer to a client's ApiVersions, with size, as that may have it."""
-        if self.connection is None:
-            self.connection = await self.reach()
-        answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
-        header, _ = read_request_header(frame)
-        try:
-            return api_versions.rewrite(header.api_version, answer, TARGETS)
-        except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
-
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.frames.close()
 
 
 class Proxy:
@@ -214,16 +141,10 @@ class Proxy:
         self._config = config
         self._log = log
         self._access = access_of(config.upstream_security, log)
-        self._listen_tls = listen_tls(config.downstream_security, log)
-        self._users = watched_users(config.downstream_security.sasl_file, log)
         watch = RackWatch(rack, log)
         self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
         self.counts: Counter[str] = Counter()
         """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
-        self.ledger = _ledger(config, rack, log, self.counts, self._topology, self._access)
-        """None where none is to be kept."""
-        if self.ledger is not None:
-            observers = (*observers, self.ledger)
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self._topology.addresses
@@ -237,14 +158,10 @@ class Proxy:
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self._is_listening = False
-        self._traces = _traces(config.telemetry, log, self.counts, rack)
         self._tell = Tell(self.counts, log)
         limits = config.limits
         self._admission = Admission(limits, self._tell)
-        self._handshakes: Handshakes | None = None
-        if self._listen_tls is not None:
-            self._handshakes = Handshakes(limits.max_handshakes, self._listen_tls, self._tell)
-        self._request_budget = Budget(
+        request_budget = Budget(
             limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
         )
         self.traffic = Traffic()
@@ -253,17 +170,12 @@ class Proxy:
         )
         upstream = config.upstream
         budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
-        self._certificates = Certificates(config)
-        self._telemetry: Telemetry | None = None
-        self._metrics: Metrics | None = None
-        exporters = metric_exporters(os.environ)
-        if config.admin.listen is not None or exporters:
-            self._telemetry = Telemetry(rack, self._sources(budget), log)
-            self._metrics = _metrics(exporters, self._telemetry, log)
-            observers = (self._telemetry, *observers)
-        if self._traces is not None:
-            observers = (self._traces, *observers)
-        told = Observers(*observers)
+        self._reception = Reception(
+            config, self._access, self._topology, budget, request_budget, self._tell, log, self.counts
+        )
+        sources = self._sources((budget, request_budget))
+        self.watching = Watching(config, rack, log, self.counts, self._topology, self._access, sources, observers)
+        told = self.watching.observers
         self._services = Services(
             self._topology,
             upstream.connect_timeout_s,
@@ -300,29 +212,19 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
-        async with nullcontext() if self.ledger is None else self.ledger.kept():
-            try:
-                await self._serve_until_stopped(task_status)
-            finally:
-                if self._traces is not None:
-                    await self._traces.close(_EXPORT_S)
+        async with self.watching.kept():
+            await self._serve_until_stopped(task_status)
 
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            if self._telemetry is not None:
-                nursery.start_soon(self._certificates.run)
-                admin = Admin(self._config.admin, self._state, self._telemetry.facts, self._log)
-                await nursery.start(admin.run)
-            if self._metrics is not None:
-                nursery.start_soon(self._metrics.run)
+            await self.watching.begin(nursery, self._state)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
             self._is_listening = True
             nursery.start_soon(Heartbeat(self._log).run)
             nursery.start_soon(self._access.run)
-            for watched in (self._listen_tls, self._users):
-                if watched is not None:
-                    nursery.start_soon(watched.run)
+            for watched in self._reception.watched:
+                nursery.start_soon(watched.run)
             if self._principals is not None:
                 nursery.start_soon(self._principals.run)
             else:
@@ -364,21 +266,21 @@ class Proxy:
             return "stopping"
         return "ready" if self._is_listening else "starting"
 
-    def _sources(self, budget: Budget) -> Sources:
+    def _sources(self, budgets: Sequence[Budget]) -> Sources:
         return Sources(
             self._topology,
             self._principals is None,
             self.client_sessions,
             self._config.downstream.client_sessions,
-            (budget, self._request_budget),
+            budgets,
             self.traffic,
             self.live,
             self.counts,
             lambda: self._admission.count,
             self._status,
             lambda: self._clients,
-            lambda: 0 if self.ledger is None else self.ledger.lost_rows,
-            self._certificates.until_s,
+            lambda: self.watching.lost_rows,
+            lambda: self.watching.certificates(),
         )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:
@@ -407,7 +309,7 @@ class Proxy:
         if not self._admission.enters(peer):
             return
         try:
-            client = await self._accepted(stream, peer)
+            client = await self._reception.accepted(stream, peer)
             if client is not None:
                 self.counts["connections"] += 1
                 with client:
@@ -435,43 +337,16 @@ class Proxy:
             trace = "".join(traceback.format_exception(bug))
             self._log.error("bug", client=client.peer, trace=trace)
 
-    async def _accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
-        """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
-        limit = self._config.downstream.max_frame_bytes
-        if self._handshakes is None:
-            try:
-                return FrameSocket(stream, limit, self._request_budget)
-            except OSError:
-                return None
-        try:
-            return FrameSocket(await self._handshakes.shake(stream, peer), limit, self._request_budget)
-        except (OSError, trio.TooSlowError) as wrong:
-            self.counts["handshakes_failed"] += 1
-            reason = client_reason(wrong)
-            self._log.warning("client-not-secured", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
-            return None
-
     def _ended(self, count: str, event: str, client: FrameSocket, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
         reason = next(_leaves(wrong))
         self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=client.peer, reason=reason)
 
     async def _connected(self, node_id: BrokerId | None, client: FrameSocket) -> None:
-        ready: BrokerConnection | None = None
-        if node_id is None:
-            node_id, ready = await self._any_broker()
-        admitted = None
-        if self._users is not None:
-            asked = _AskedForVersions(partial(self._reached, node_id), ready)
-            try:
-                admitted = await admit(
-                    client, self._users.value, asked.versions, self._config.downstream.max_frame_bytes
-                )
-            except BaseException:
-                asked.close()
-                raise
-            ready = asked.connection
-        connection = ClientConnection(client, node_id, self._place(client), self._services, ready, admitted)
+        received = await self._reception.received(node_id, client)
+        connection = ClientConnection(
+            client, received.node_id, self._place(client), self._services, received.ready, received.admitted
+        )
         self._clients.add(connection)
         if self._stopping.is_set():
             connection.drain()
@@ -481,46 +356,6 @@ class Proxy:
             self._clients.discard(connection)
             self.garbage.ended()
             self._gone.set()
-
-    async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
-        """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
-        timeout_s = self._config.upstream.connect_timeout_s
-        if self._principals is not None:
-            return await self._first_reached(self._unnamed_brokers())
-        with trio.move_on_after(timeout_s):
-            await self._topology.known.wait()
-        if not self._topology.known.is_set():
-            # Nobody reads this client meanwhile, to notice that it has given up and come again.
-            raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
-        return await self._first_reached(self._topology.topology.brokers)
-
-    def _unnamed_brokers(self) -> list[BrokerId]:
-        """Ids for the bootstrap servers, where nobody but a client may ask for the real ones."""
-        node_ids = []
-        for index, address in enumerate(self._config.upstream.bootstrap_servers):
-            node_ids.append(BrokerId(_UNNAMED - index))
-            self._topology.saw(node_ids[-1], address.host, address.port)
-        return node_ids
-
-    async def _reached(self, node_id: BrokerId) -> BrokerConnection:
-        """A bare connection to this broker."""
-        address = self._topology.address_of(node_id)
-        timeout_s = self._config.upstream.connect_timeout_s
-        budget = self._services.budget
-        return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=self._access)
-
-    async def _first_reached(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
-        node_ids = list(candidates)
-        random.shuffle(node_ids)
-        failures = []
-        for node_id in node_ids:
-            try:
-                ready = await self._reached(node_id)
-            except (BrokerUnavailable, BrokerProtocolError) as wrong:
-                failures.append(str(wrong))
-            else:
-                return node_id, ready
-        raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
 
     def _place(self, client: FrameSocket) -> Place:
         """Tells this client where brokers are: the host that it has reached us by, and the broker's port."""

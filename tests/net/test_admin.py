@@ -97,7 +97,7 @@ async def test_this_host_is_told_by_any_of_its_names(host: bytes) -> None:
 async def test_other_hosts_are_told_how_it_goes_and_by_whom_it_is_read_only_where_that_is_open() -> None:
     async def codes(*, is_open: bool) -> list[int]:
         async with embedded_cluster(brokers=1) as cluster, administered(cluster, open=is_open) as it:
-            telemetry = it.proxy._telemetry
+            telemetry = it.proxy.watching.telemetry
             assert telemetry is not None
             asked = Admin(it.config.admin, it.proxy._state, telemetry.facts, it.proxy._log)
             answers = [
@@ -137,5 +137,5 @@ async def test_problems_are_told_with_what_to_do() -> None:
 
 async def test_nobody_is_watched_where_nobody_is_told() -> None:
     async with embedded_cluster(brokers=1) as cluster, running(cluster) as it:
-        assert it.proxy._telemetry is None
+        assert it.proxy.watching.telemetry is None
         assert it.proxy._log.watch is None

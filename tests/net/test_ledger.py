@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, obsta
 async def test_who_asks_for_no_ledger_has_none() -> None:
     proxy = Proxy(configured("127.0.0.1:1"), Log("text", "info", io.StringIO()))
 
-    assert proxy.ledger is None
+    assert proxy.watching.ledger is None
 
 
 # ----------------------------------------------------------------------------------------- through a proxy

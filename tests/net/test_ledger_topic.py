@@ -66,8 +66,8 @@ class Produced:
 async def producing(cluster: EmbeddedCluster, **options: Any) -> AsyncIterator[Produced]:
     config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(topic=TOPIC, **options))
     async with running(cluster, config, rack="b") as it:
-        assert it.proxy.ledger is not None
-        yield Produced(it, it.proxy.ledger)
+        assert it.proxy.watching.ledger is not None
+        yield Produced(it, it.proxy.watching.ledger)
 
 
 def create(cluster: EmbeddedCluster) -> None:

@@ -271,7 +271,7 @@ async def test_requests_wait_for_memory_and_all_are_answered() -> None:
             for _ in range(5):
                 nursery.start_soon(produce)
         assert it.proxy.counts["limit_request_memory"] > 0
-        await unclaimed(it.proxy._request_budget)
+        await unclaimed(it.proxy._reception._request_budget)
 
 
 async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memory() -> None:
