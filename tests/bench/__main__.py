@@ -21,6 +21,7 @@ from tests.bench import (
     patience_memory,
     patience_moving,
     patience_wake,
+    telemetry,
     throughput,
     tls,
 )
@@ -30,6 +31,7 @@ from tests.bench.stage import KAFKA, brokers, haproxy_path
 _CASES: Final = {
     "idle": idle.run,
     "throughput": throughput.run,
+    "telemetry": telemetry.run,
     "patience-idle": patience_idle.run,
     "patience-moving": patience_moving.run,
     "patience-wake": patience_wake.run,

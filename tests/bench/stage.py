@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from kio.schema.metadata.v12 import MetadataRequest
 
 from tests.bench import reader
+from tests.bench.frame import Way
 from tests.bench.reader import Count, Job
 from tests.kafka.ask import ask
 from tests.kafka.cluster import KafkaCluster
@@ -36,9 +37,12 @@ __all__ = [
     "haproxy_path",
     "idle_topics",
     "read",
+    "reading_way",
 ]
 
 KAFKA: Final = "4.3.1"
+_PASSES: Final = 4
+"""Of all records, each time: what is read from the page cache is read quickly."""
 NODE: Final = 1
 """Leads every partition, so that a client has one connection to fetch by."""
 _PER_TOPIC: Final = 100
@@ -145,6 +149,17 @@ def read(job: Job) -> Count:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"the client failed:\n{done.stderr}"
     return Count(**json.loads(done.stdout))
+
+
+def reading_way(name: str, address: str, topic: str, partitions: int, megabytes: int) -> Way:
+    """Reads all *megabytes* of *topic* at *address* a few times; in MB/s."""
+
+    def once() -> float:
+        count = read(Job(address, {topic: partitions}, passes=_PASSES))
+        assert count.record_bytes >= megabytes * 1_000_000 * _PASSES, f"only {count.record_bytes} bytes of records"
+        return count.record_bytes / count.seconds / 1e6
+
+    return Way(name, once)
 
 
 def haproxy_path() -> str | None:

@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tests.bench.frame import Expectation, Table, Way, measure
+from tests.bench.frame import Expectation, Table, measure
 from tests.bench.machine import resident_mib
-from tests.bench.reader import Job
-from tests.bench.stage import NODE, address_of, create_topics, fill, haproxy, haproxy_path, read
+from tests.bench.stage import NODE, address_of, create_topics, fill, haproxy, haproxy_path, reading_way
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
 
@@ -16,8 +15,6 @@ __all__ = ["run"]
 
 _TOPIC: Final = "full"
 _PARTITIONS: Final = 4
-_PASSES: Final = 4
-"""Of all records, each time: what is read from the page cache is read quickly."""
 _LEAST_RATIO: Final = 0.3
 """Of direct: what HAProxy, which copies through one thread as well, reaches."""
 _MOST_IDLE_MIB: Final = 60
@@ -33,11 +30,13 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
     direct = cluster.brokers[NODE].address
     idle = [_idle_mib(cluster.bootstrap) for _ in range(_IDLE_STARTS)]
     with contextlib.ExitStack() as stage:
-        ways = [_way("direct", direct, megabytes)]
+        ways = [reading_way("direct", direct, _TOPIC, _PARTITIONS, megabytes)]
         if path := haproxy_path():
-            ways.append(_way("HAProxy", stage.enter_context(haproxy(path, direct)), megabytes))
+            ways.append(
+                reading_way("HAProxy", stage.enter_context(haproxy(path, direct)), _TOPIC, _PARTITIONS, megabytes)
+            )
         sidefetch = stage.enter_context(Sidefetch(cluster.bootstrap))
-        ways.append(_way("Sidefetch", address_of(NODE, sidefetch.bootstrap), megabytes))
+        ways.append(reading_way("Sidefetch", address_of(NODE, sidefetch.bootstrap), _TOPIC, _PARTITIONS, megabytes))
         case = "reading 1 KiB records"
         tell("warming up")
         for way in ways:  # the brokers' JVMs compile what they use
@@ -56,15 +55,6 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             )
         ),
     ]
-
-
-def _way(name: str, address: str, megabytes: int) -> Way:
-    def once() -> float:
-        count = read(Job(address, {_TOPIC: _PARTITIONS}, passes=_PASSES))
-        assert count.record_bytes >= megabytes * 1_000_000 * _PASSES, f"only {count.record_bytes} bytes of records"
-        return count.record_bytes / count.seconds / 1e6
-
-    return Way(name, once)
 
 
 def _idle_mib(bootstrap: str) -> float:

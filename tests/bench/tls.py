@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.bench.frame import Expectation, Table, Way, measure
-from tests.bench.reader import Job
-from tests.bench.stage import KAFKA, NODE, address_of, create_topics, fill, read
+from tests.bench.frame import Expectation, Table, measure
+from tests.bench.stage import KAFKA, NODE, address_of, create_topics, fill, reading_way
 from tests.certificates import Authority
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
@@ -17,7 +16,6 @@ __all__ = ["run"]
 
 _TOPIC: Final = "full"
 _PARTITIONS: Final = 4
-_PASSES: Final = 4
 _LEAST_RATIO: Final = 0.1
 """Of plaintext: the brokers' own TLS, which copies every byte in Java, takes most of it."""
 
@@ -44,8 +42,8 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
         plain = stage.enter_context(Sidefetch(cluster.bootstrap))
         secured = stage.enter_context(Sidefetch(cluster.bootstrap_of("TLS"), options=options))
         ways = [
-            _way("Sidefetch, plaintext", address_of(NODE, plain.bootstrap), megabytes),
-            _way("Sidefetch, TLS", address_of(NODE, secured.bootstrap), megabytes),
+            reading_way("Sidefetch, plaintext", address_of(NODE, plain.bootstrap), _TOPIC, _PARTITIONS, megabytes),
+            reading_way("Sidefetch, TLS", address_of(NODE, secured.bootstrap), _TOPIC, _PARTITIONS, megabytes),
         ]
         tell("warming up")
         for way in ways:
@@ -57,12 +55,3 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
             Expectation(f"TLS: {ratio:.2f} of plaintext, at least {_LEAST_RATIO}", is_met=ratio >= _LEAST_RATIO)
         )
     ]
-
-
-def _way(name: str, address: str, megabytes: int) -> Way:
-    def once() -> float:
-        count = read(Job(address, {_TOPIC: _PARTITIONS}, passes=_PASSES))
-        assert count.record_bytes >= megabytes * 1_000_000 * _PASSES, f"only {count.record_bytes} bytes of records"
-        return count.record_bytes / count.seconds / 1e6
-
-    return Way(name, once)
