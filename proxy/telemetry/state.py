@@ -258,8 +258,12 @@ class State:
             reader.sessions[record.lane_id] = attrs.evolve(session, partitions=record.size)
 
     def _exchange(self, client: Client, reader: Reader, record: ExchangeRecord, now_us: int) -> None:
+        talk_bytes = record.request_bytes + record.response_bytes - record.delivered_bytes
+        has_failed = sum(times for _, times in record.errors) >= max(record.answered, 1)
         for sums in (self.total, self.minutes.sums(now_us)):
             sums.client_fetches += 1
+            sums.failed_fetches += has_failed
+            sums.failed_talk_bytes += talk_bytes if has_failed else 0
             sums.client_request_bytes += record.request_bytes
             sums.client_response_bytes += record.response_bytes
             sums.delivered_bytes += record.delivered_bytes
@@ -272,7 +276,7 @@ class State:
         reader.version, reader.wanted, reader.session_id = record.version, record.wanted, record.session_id
         client.fetches += 1
         client.delivered_bytes += record.delivered_bytes
-        client.saved_bytes += record.request_bytes + record.response_bytes - record.delivered_bytes
+        client.saved_bytes += 0 if has_failed else talk_bytes
         client.fetch_rate.add(1, now_us)
 
     def _session(self, reader: Reader, record: SessionRecord, now_us: int) -> None:

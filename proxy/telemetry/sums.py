@@ -22,6 +22,10 @@ class Sums:
 
     client_fetches: int = 0
     """Answered to clients."""
+    failed_fetches: int = 0
+    """Of these, those that were told nothing but errors: nothing is saved by them."""
+    failed_talk_bytes: int = 0
+    """What those came to."""
     client_request_bytes: int = 0
     client_response_bytes: int = 0
     delivered_bytes: int = 0
@@ -55,7 +59,7 @@ class Sums:
     @property
     def saved_fetches(self) -> int:
         """That clients made and brokers did not see; below 0 where Sidefetch made more."""
-        return self.client_fetches - self.broker_fetches
+        return self.client_fetches - self.failed_fetches - self.broker_fetches
 
     @property
     def client_talk_bytes(self) -> int:
@@ -70,7 +74,7 @@ class Sums:
     @property
     def saved_bytes(self) -> int:
         """Of what is said to have records brought, not of records: those are the same, or converted."""
-        return self.client_talk_bytes - self.broker_talk_bytes
+        return self.client_talk_bytes - self.failed_talk_bytes - self.broker_talk_bytes
 
 
 @attrs.frozen

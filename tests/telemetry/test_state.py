@@ -26,6 +26,17 @@ def test_what_is_saved_is_what_clients_said_beyond_records_less_what_was_said_to
     assert state.clients[ClientKey("reader", "10.0.0.1")].saved_bytes == state.total.saved_bytes
 
 
+def test_nothing_is_saved_by_a_fetch_that_is_told_nothing_but_errors() -> None:
+    state = made()
+    state.observe(Link(), exchange(errors=((6, 10),), delivered_bytes=0), NOW_US)
+    state.observe(Link(), exchange(errors=((16, 1),), answered=0, delivered_bytes=0), NOW_US)
+    assert (state.total.client_fetches, state.total.saved_fetches, state.total.saved_bytes) == (2, 0, 0)
+    assert state.clients[ClientKey("reader", "10.0.0.1")].saved_bytes == 0
+
+    state.observe(Link(), exchange(errors=((6, 9),)), NOW_US)
+    assert state.total.saved_fetches == 1
+
+
 def test_connections_of_one_client_are_one_client_until_the_last_has_gone() -> None:
     state = made()
     links = [Link(1, "10.0.0.1:5000"), Link(2, "10.0.0.1:5001"), Link(3, "10.0.0.2:5000")]
