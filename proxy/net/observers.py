@@ -30,6 +30,8 @@ class Who:
     """Tells the connections of a process apart."""
     client_id: str | None = None
     """Of its last request."""
+    trace_id: str | None = None
+    """Of the exchange that is being told, where it is traced: 32 hexadecimal digits."""
 
 
 class Observer(Protocol):

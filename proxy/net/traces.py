@@ -143,6 +143,7 @@ class Traces:
             client.gathered.add(record, trio.current_time())
             return
         trace = client.leaving.popleft() if client.leaving else self._begun()
+        who.trace_id = f"{trace.trace_id:032x}" if trace.is_wanted else None
         if trace.is_wanted:
             self._emit(trace, client.gathered.exchange(record, self._about(who), trace.producers))
         else:

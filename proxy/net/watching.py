@@ -56,6 +56,7 @@ class Watching:
         self.telemetry = Telemetry(rack, sources, log) if is_looked_at else None
         """What is known of the proxy; None where nobody may ask."""
         self._metrics = None if self.telemetry is None else _metrics(exporters, self.telemetry, log)
+        # First the traces: what they call an exchange is in its row.
         kept: list[Observer | None] = [self._traces, self.telemetry, self.ledger]
         self.observers = Observers(*[each for each in kept if each is not None], *observers)
 

@@ -27,6 +27,8 @@ class Subject(Protocol):
     def client_id(self) -> str | None: ...
     @property
     def topology(self) -> Topology: ...
+    @property
+    def trace_id(self) -> str | None: ...
 
 
 @attrs.frozen
@@ -124,7 +126,7 @@ class Rows:
             "throttle_us": waited.get("throttle", 0),
             "write_us": waited.get("write", 0),
             "errors": [{"code": code, "n": n} for code, n in record.errors],
-            "trace_id": None,
+            "trace_id": subject.trace_id,
         }
 
     def _fetch(self, subject: Subject, record: FetchRecord, weight: float) -> Row:

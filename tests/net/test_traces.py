@@ -147,6 +147,21 @@ async def test_of_an_exchange_that_the_sampler_leaves_out_nothing_is_exported(
     assert all(len(poll.links) == 1 for poll in polls)
 
 
+async def test_who_is_told_after_us_learns_what_the_trace_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    it, now_s, asker = tracing(), trio.current_time(), who()
+    told = []
+    for turn in range(50):
+        it.traces.observe(asker, exchange(now_s + turn, now_s + turn + 0.1))
+        told.append(asker.trace_id)
+
+    spans = await it.spans()
+
+    assert [each for each in told if each is not None] == [f"{span.context.trace_id:032x}" for span in spans]
+    assert None in told
+
+
 async def test_what_a_client_was_read_that_left_is_exported() -> None:
     it, now_s = tracing(), trio.current_time()
     it.traces.observe(who(), fetch(now_s - 2, now_s - 1))

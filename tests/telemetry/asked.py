@@ -22,6 +22,7 @@ class Asker:
     number: int = 7
     client_id: str | None = "app"
     topology: Topology = TOPOLOGY
+    trace_id: str | None = None
 
 
 def wall_us(at_s: float) -> int:

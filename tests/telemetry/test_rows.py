@@ -97,6 +97,13 @@ def test_errors_are_told_with_how_often_they_came() -> None:
     assert row_of(exchange(errors=((3, 2), (6, 1))))["errors"] == [{"code": 3, "n": 2}, {"code": 6, "n": 1}]
 
 
+def test_an_exchange_that_is_traced_names_its_trace() -> None:
+    traced = ROWS.of(Asker(trace_id="0af7"), exchange(), 20.0)
+
+    assert traced is not None
+    assert (row_of(exchange())["trace_id"], traced["trace_id"]) == (None, "0af7")
+
+
 def test_a_fetch_is_told_as_the_broker_saw_it() -> None:
     row = row_of(fetch(throttle_ms=30))
 
