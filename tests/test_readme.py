@@ -90,7 +90,7 @@ def test_what_the_log_tells_of_traffic_has_the_names_that_it_gives() -> None:
 
 
 def test_the_events_that_it_names_are_logged() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "net").glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "net").rglob("*.py"))
 
     for event in ("rack-found", "no-rack", "no-broker-in-rack", "traffic", "stopped"):
         assert f"`{event}`" in section("The closest replica")

@@ -59,7 +59,7 @@ async def _ask(config: Config) -> Any:
 
 
 def _lines(metadata: Any) -> list[bytes]:
-    from proxy.net.ledger import encoded, process_id
+    from proxy.net.watch.ledger import encoded, process_id
     from proxy.telemetry.rows import topology_rows
 
     rows = topology_rows(metadata, process_id(), time.time_ns() // 1000)

@@ -36,14 +36,14 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.observers import Observer
 from proxy.net.principals import Principals
-from proxy.net.probes import State
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.reception import Reception
 from proxy.net.sockets import FrameSocket, address_text
-from proxy.net.telemetry import Sources
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
-from proxy.net.watching import Watching
+from proxy.net.watch.probes import State
+from proxy.net.watch.telemetry import Sources
+from proxy.net.watch.watching import Watching
 from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic

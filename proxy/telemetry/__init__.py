@@ -5,11 +5,11 @@ declares every metric over it, and ``document`` is what the status page and ``si
 keeps what went wrong, and what to do.
 
 Traces: ``attributes`` declares every span and attribute, ``spans`` builds them from records once an exchange is
-over, ``producers`` finds whose records were delivered. ``net.traces`` hands them to OpenTelemetry's SDK, if
-``exporting`` finds that somebody wants them; ``net.metrics`` does so with metrics.
+over, ``producers`` finds whose records were delivered. ``net.watch.traces`` hands them to OpenTelemetry's SDK, if
+``exporting`` finds that somebody wants them; ``net.watch.metrics`` does so with metrics.
 
 The ledger: ``ledger`` declares every row and column, ``rows`` makes them of records, ``folding`` and ``sampling``
-make them fewer. ``net.ledger`` writes them.
+make them fewer. ``net.watch.ledger`` writes them.
 
 Nothing in here does I/O or knows a clock: who runs it tells the time.
 """

@@ -15,9 +15,9 @@ from proxy.config import LedgerConfig
 from proxy.demo.cluster import embedded_cluster
 from proxy.errors import ConfigError
 from proxy.net.app import Proxy
-from proxy.net.ledger import Ledger
 from proxy.net.logs import Log
 from proxy.net.observers import Who
+from proxy.net.watch.ledger import Ledger
 from proxy.telemetry.ledger import Row, problems
 from proxy.trace import ClientRecord, SessionRecord
 from tests.disks import nearly_full

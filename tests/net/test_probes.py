@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from proxy.demo.cluster import embedded_cluster
-from proxy.net.probes import PROBES, State, why_not
+from proxy.net.watch.probes import PROBES, State, why_not
 from tests.net.administered import administered, status, statuses
 
 

@@ -24,7 +24,7 @@ from proxy.demo.old import read_as_in_2015
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 from proxy.net.observers import Observers, Who
-from proxy.net.traces import Traces, exporter_of
+from proxy.net.watch.traces import Traces, exporter_of
 from tests.net.proxied import ask, proxied
 from tests.telemetry.collector import collector
 from tests.telemetry.conversation import TOPOLOGY, conversion, exchange, fetch, reset

@@ -74,7 +74,7 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
 
 def test_every_flag_and_event_that_an_alert_tells_of_exists() -> None:
     flags = {option.flag for option in OPTIONS}
-    sources = "".join(path.read_text(encoding="utf-8") for path in (DEPLOY.parent / "proxy" / "net").glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (DEPLOY.parent / "proxy" / "net").rglob("*.py"))
 
     assert set(re.findall(r"--[a-z-]+", ALERTS)) <= flags
     for event in re.findall(r"event `([a-z-]+)`", ALERTS):

@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExport
 
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
-from proxy.net.sdk import SdkLog, resource
+from proxy.net.watch.sdk import SdkLog, resource
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.facts import Facts
 from proxy.telemetry.instruments import INSTRUMENTS, Instrument

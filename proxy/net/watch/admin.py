@@ -3,7 +3,7 @@
 ========================= ================================================== =============================
 path                      what                                               who may ask
 ========================= ================================================== =============================
-/startupz /readyz /livez  probes: ``proxy.net.probes``                       whoever reaches the port
+/startupz /readyz /livez  probes: ``proxy.net.watch.probes``                       whoever reaches the port
 /metrics                  all instruments, as Prometheus reads them          the same
 /api/v1/state             ``proxy.telemetry.document``                       this host; with
 /                         a page that shows it                               ``--admin-open`` the same
@@ -21,10 +21,10 @@ import trio
 
 from proxy.config import AdminConfig
 from proxy.errors import ConfigError
-from proxy.net.http import Answer, Request, is_loopback, json_answer, serve_http, text_answer
 from proxy.net.logs import Log
-from proxy.net.page import read_page
-from proxy.net.probes import PROBES, State, why_not
+from proxy.net.watch.http import Answer, Request, is_loopback, json_answer, serve_http, text_answer
+from proxy.net.watch.page import read_page
+from proxy.net.watch.probes import PROBES, State, why_not
 from proxy.telemetry.document import document
 from proxy.telemetry.facts import Facts
 
@@ -89,6 +89,6 @@ class Admin:
 
 
 def _exposition() -> ModuleType:
-    from proxy.net import exposition
+    from proxy.net.watch import exposition
 
     return exposition

@@ -16,10 +16,10 @@ from proxy.convert.codecs import compress
 from proxy.errors import BrokerUnavailable, ProxyError
 from proxy.fetch.topology import NO_LEADER, Topology
 from proxy.net.access import Access
-from proxy.net.backlog import Batch, Sink
 from proxy.net.brokers import BrokerConnection, open_broker
 from proxy.net.logs import Log
 from proxy.net.topology import TopologyService
+from proxy.net.watch.backlog import Batch, Sink
 from proxy.telemetry.rows import Loss
 from proxy.wire.produce import keyed_records
 from proxy.wire.records import Codec, batch_of

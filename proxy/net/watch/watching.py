@@ -10,19 +10,19 @@ import trio
 
 from proxy.config import Config, TelemetryConfig
 from proxy.net.access import Access
-from proxy.net.admin import Admin
-from proxy.net.certificates import Certificates
 from proxy.net.logs import Log
 from proxy.net.observers import Observer, Observers
-from proxy.net.probes import State
-from proxy.net.telemetry import Sources, Telemetry
 from proxy.net.topology import TopologyService
+from proxy.net.watch.admin import Admin
+from proxy.net.watch.certificates import Certificates
+from proxy.net.watch.probes import State
+from proxy.net.watch.telemetry import Sources, Telemetry
 from proxy.telemetry.exporting import Exporter, metric_exporters, trace_exporters
 
 if TYPE_CHECKING:
-    from proxy.net.ledger import Ledger
-    from proxy.net.metrics import Metrics
-    from proxy.net.traces import Traces
+    from proxy.net.watch.ledger import Ledger
+    from proxy.net.watch.metrics import Metrics
+    from proxy.net.watch.traces import Traces
 
 __all__ = ["Watching"]
 
@@ -92,7 +92,7 @@ def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str |
     exporters = trace_exporters(config.traces, os.environ)
     if not exporters:
         return None
-    from proxy.net.traces import traces_of
+    from proxy.net.watch.traces import traces_of
 
     return traces_of(exporters, log, counts, rack)
 
@@ -100,7 +100,7 @@ def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str |
 def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
     if not exporters:
         return None
-    from proxy.net.metrics import Metrics, exporter_of
+    from proxy.net.watch.metrics import Metrics, exporter_of
 
     return Metrics([exporter_of(each) for each in exporters], telemetry.facts, log)
 
@@ -110,7 +110,7 @@ def _ledger(
 ) -> "Ledger | None":
     if config.ledger.folder is None and config.ledger.topic is None:
         return None
-    from proxy.net.ledger import Ledger
-    from proxy.net.ledger_topic import Cluster
+    from proxy.net.watch.ledger import Ledger
+    from proxy.net.watch.ledger_topic import Cluster
 
     return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))

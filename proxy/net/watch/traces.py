@@ -31,7 +31,7 @@ from proxy.convert.down import Conversion
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 from proxy.net.observers import Who
-from proxy.net.sdk import SdkLog, resource
+from proxy.net.watch.sdk import SdkLog, resource
 from proxy.telemetry import attributes as told
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers

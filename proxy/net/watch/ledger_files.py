@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from proxy.net.backlog import Sink
-from proxy.net.ledger_folder import FileLimits, LedgerFolder
 from proxy.net.logs import Log
+from proxy.net.watch.backlog import Sink
+from proxy.net.watch.ledger_folder import FileLimits, LedgerFolder
 from proxy.telemetry.rows import Loss
 
 __all__ = ["LedgerFiles"]

@@ -21,12 +21,12 @@ import trio
 
 from proxy.config import LedgerConfig
 from proxy.errors import ConfigError
-from proxy.net.backlog import Backlog, Line, Sink
-from proxy.net.ledger_files import LedgerFiles
-from proxy.net.ledger_folder import FileLimits
-from proxy.net.ledger_topic import Cluster, LedgerTopic
 from proxy.net.logs import Log
 from proxy.net.observers import Who, at_us
+from proxy.net.watch.backlog import Backlog, Line, Sink
+from proxy.net.watch.ledger_files import LedgerFiles
+from proxy.net.watch.ledger_folder import FileLimits
+from proxy.net.watch.ledger_topic import Cluster, LedgerTopic
 from proxy.telemetry.folding import Folds
 from proxy.telemetry.ledger import Row
 from proxy.telemetry.rows import Loss, Rows

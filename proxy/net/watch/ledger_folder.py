@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from proxy.net.backlog import Line, LostLine
+from proxy.net.watch.backlog import Line, LostLine
 from proxy.telemetry.rows import Loss
 
 __all__ = ["FileLimits", "LedgerFolder"]
