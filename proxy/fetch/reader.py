@@ -312,6 +312,8 @@ class Reader:
         for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
         yield from self._find_homes(now_s)
+        if exchange.telling is not None:
+            exchange.telling.is_asked = True
         yield from self._settle(exchange, now_s)
 
     def _settle(self, exchange: Exchange, now_s: float) -> Iterator[Command]:

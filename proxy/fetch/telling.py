@@ -40,6 +40,8 @@ class Telling:
     request_bytes: int
     """With the frame's size prefix."""
     started_s: float
+    is_asked: bool = False
+    """Whether it came so far that what it wants was asked for: before, lanes have what was wanted last time."""
     _cause: Cause = "broker"
     _since_s: float = attrs.field(default=attrs.Factory(lambda self: self.started_s, takes_self=True))
     _waited_s: dict[Cause, float] = attrs.field(factory=dict)
@@ -63,8 +65,9 @@ class Telling:
             self._held_bytes += record_bytes
 
     def answered(self, answer: Answer, news: Mapping[Topic, Sequence[News]], response_bytes: int) -> None:
-        """The answer is made, with *news* in it."""
-        self._answer, self._given, self._response_bytes = answer, news, response_bytes
+        """The answer is made, with *news* in it, if there are partitions in it at all."""
+        self._answer, self._response_bytes = answer, response_bytes
+        self._given = news if answer.partitions else {}
 
     def record(
         self,
@@ -82,7 +85,9 @@ class Telling:
         assert self._answer is not None
         self.waits_for("write", now_s)
         stride = request_layout(whole.version).stride
-        given = [each for news in self._given.values() for each in news]
+        # Of two words about a partition the last one is told.
+        last = {(topic, each.reply.partition): each for topic, news in self._given.items() for each in news}
+        given = last.values()
         errors = Counter(int(each.reply.error) for each in given if each.reply.error)
         if self._answer.error != ErrorCode.none:
             errors[int(self._answer.error)] += 1
@@ -101,7 +106,7 @@ class Telling:
             source_bytes=sum(each.record_bytes for each in self._brought.values()),
             held_bytes=self._held_bytes,
             delivered_bytes=sum(len(each.records) for each in given),
-            sources=self._shares(home, lanes, name_of, stride),
+            sources=self._shares(home, lanes if self.is_asked else (), name_of, stride),
             errors=tuple(sorted(errors.items())),
             started_s=self.started_s,
             ended_s=now_s,

@@ -97,7 +97,7 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: EmbeddedCluster) -> None:
     arguments = ["--bootstrap-servers", cluster.bootstrap, "--topic", "idle", "--seconds", "5"]
     # What clients and probes are promised elsewhere must not reach the Sidefetch that it shows.
-    env = {"SIDEFETCH_LISTEN_SASL_FILE": "/nowhere", "SIDEFETCH_HEALTH_LISTEN": cluster.bootstrap.split(",")[0]}
+    env = {"SIDEFETCH_LISTEN_SASL_FILE": "/nowhere", "SIDEFETCH_ADMIN_LISTEN": cluster.bootstrap.split(",")[0]}
     async with started("try", *arguments, env=env) as trial:
         code = await trial.end()
 

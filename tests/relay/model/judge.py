@@ -1,5 +1,6 @@
 """What must hold of every answer, and of every moment without one, whatever the broker and the client do."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -154,12 +155,12 @@ def was_told(record: ExchangeRecord, response_bytes: int, response: FetchRespons
     replies = [reply for _, replies in response.topics for reply in replies]
     assert (record.answered, record.response_bytes) == (len(replies), response_bytes)
     assert record.with_data == sum(len(reply.records) > 0 for reply in replies)
-    assert record.delivered_bytes == record.source_bytes == sum(len(reply.records) for reply in replies)
-    assert record.source_bytes == sum(share.record_bytes for share in record.sources)
-    assert record.wanted >= sum(share.wanted for share in record.sources)
-    assert sum(number for _, number in record.errors) == sum(reply.error != 0 for reply in replies) + (
-        response.error != 0
-    )
+    assert record.delivered_bytes == record.source_bytes == sum(len(reply.records) for reply in replies), record
+    assert record.source_bytes == sum(share.record_bytes for share in record.sources), record
+    assert record.wanted >= sum(share.wanted for share in record.sources), record
+    errors = Counter(int(reply.error) for reply in replies if reply.error)
+    errors.update([int(response.error)] if response.error else [])
+    assert dict(record.errors) == errors, (record, replies)
     waited_s = sum(for_us for _, for_us in record.waited_us) / 1e6
     assert abs(record.ended_s - record.started_s - waited_s) < 1e-4
 
