@@ -9,9 +9,8 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
 
-from proxy.errors import ConfigError
 from proxy.net.logs import Log
-from proxy.net.watch.sdk import SdkLog, resource
+from proxy.net.watch.sdk import SdkLog, otlp, resource
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.facts import Facts
 from proxy.telemetry.instruments import INSTRUMENTS, Instrument
@@ -27,22 +26,10 @@ def exporter_of(kind: Exporter) -> MetricExporter:
 
     Raises: ConfigError: what it needs is not installed.
     """
-    match kind:
-        case "console":
-            return ConsoleMetricExporter()
-        case "otlp-http":
-            from opentelemetry.exporter.otlp.proto.http import metric_exporter as over_http
-
-            return over_http.OTLPMetricExporter()
-        case "otlp-grpc":
-            try:
-                from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as over_grpc
-            except ModuleNotFoundError as missing:
-                raise ConfigError(
-                    f"OTLP over gRPC needs {missing.name}, which is not installed: pip install 'sidefetch[grpc]',"
-                    " or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
-                ) from missing
-            return over_grpc.OTLPMetricExporter()
+    if kind == "console":
+        return ConsoleMetricExporter()
+    exporter: MetricExporter = otlp(kind, "metric").OTLPMetricExporter()
+    return exporter
 
 
 class Metrics:

@@ -14,7 +14,7 @@ import attrs
 import trio
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import (
@@ -31,7 +31,7 @@ from proxy.convert.down import Conversion
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 from proxy.net.observers import Who
-from proxy.net.watch.sdk import SdkLog, resource
+from proxy.net.watch.sdk import SdkLog, otlp, resource
 from proxy.telemetry import attributes as told
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
@@ -58,24 +58,10 @@ def exporter_of(kind: Exporter) -> SpanExporter:
 
     Raises: ConfigError: what it needs is not installed.
     """
-    match kind:
-        case "console":
-            from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-            return ConsoleSpanExporter()
-        case "otlp-http":
-            from opentelemetry.exporter.otlp.proto.http import trace_exporter as over_http
-
-            return over_http.OTLPSpanExporter()
-        case "otlp-grpc":
-            try:
-                from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as over_grpc
-            except ModuleNotFoundError as missing:
-                raise ConfigError(
-                    f"OTLP over gRPC needs {missing.name}, which is not installed: pip install 'sidefetch[grpc]',"
-                    " or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
-                ) from missing
-            return over_grpc.OTLPSpanExporter()
+    if kind == "console":
+        return ConsoleSpanExporter()
+    exporter: SpanExporter = otlp(kind, "trace").OTLPSpanExporter()
+    return exporter
 
 
 @attrs.frozen
