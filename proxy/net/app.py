@@ -279,8 +279,6 @@ class Proxy:
             lambda: self._admission.count,
             self._status,
             lambda: self._clients,
-            lambda: self.watching.lost_rows,
-            lambda: self.watching.certificates(),
         )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:

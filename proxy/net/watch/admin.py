@@ -3,7 +3,7 @@
 ========================= ================================================== =============================
 path                      what                                               who may ask
 ========================= ================================================== =============================
-/startupz /readyz /livez  probes: ``proxy.net.watch.probes``                       whoever reaches the port
+/startupz /readyz /livez  probes: ``proxy.net.watch.probes``                 whoever reaches the port
 /metrics                  all instruments, as Prometheus reads them          the same
 /api/v1/state             ``proxy.telemetry.document``                       this host; with
 /                         a page that shows it                               ``--admin-open`` the same

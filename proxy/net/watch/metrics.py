@@ -1,5 +1,6 @@
 """Metrics by OpenTelemetry's SDK: all instruments, read by its own thread whenever it exports."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -19,6 +20,8 @@ __all__ = ["Metrics", "exporter_of"]
 
 _LAST_S: Final = 5.0
 """For the last export, when Sidefetch stops."""
+_ONE_EXPORT_S: Final = 0.5
+"""Within which the SDK asks for all instruments, one by one: the facts are taken once for all of them."""
 
 
 def exporter_of(kind: Exporter) -> MetricExporter:
@@ -39,6 +42,8 @@ class Metrics:
         """*facts* is called in trio's thread."""
         self._exporters = exporters
         self._facts = facts
+        self._taken: Facts | None = None
+        self._taken_s = -math.inf
         self._log = log
 
     async def run(self) -> None:
@@ -73,4 +78,7 @@ class Metrics:
         make(instrument.name, [read], instrument.unit, instrument.meaning)
 
     def _points(self, instrument: Instrument) -> list[tuple[float, dict[str, str]]]:
-        return [(value, dict(attributes)) for value, attributes in instrument.read(self._facts())]
+        now_s = trio.current_time()
+        if self._taken is None or now_s - self._taken_s > _ONE_EXPORT_S:
+            self._taken, self._taken_s = self._facts(), now_s
+        return [(value, dict(attributes)) for value, attributes in instrument.read(self._taken)]

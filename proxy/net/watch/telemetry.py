@@ -8,13 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 import attrs
-import trio
 
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.net.live import Live
 from proxy.net.logs import Level, Log, Scalar
 from proxy.net.memory import Budget
-from proxy.net.observers import Who, at_us
+from proxy.net.observers import Who
 from proxy.net.topology import TopologyService
 from proxy.relay.traffic import Traffic
 from proxy.telemetry.facts import Budgeted, Facts, Status
@@ -51,10 +50,6 @@ class Sources:
     connections: Callable[[], int]
     status: Callable[[], Status]
     clients: Callable[[], Iterable[Connected]]
-    ledger_lost: Callable[[], int]
-    """Rows that could not be kept."""
-    certificates: Callable[[], Mapping[str, float]]
-    """By what each is for, when it is out of date, in seconds since 1970 UTC."""
 
 
 class Telemetry:
@@ -62,15 +57,30 @@ class Telemetry:
 
     wants_exchanges = True
 
-    def __init__(self, rack: str | None, sources: Sources, log: Log) -> None:
-        """Watches *log*, too."""
+    def __init__(
+        self,
+        rack: str | None,
+        sources: Sources,
+        log: Log,
+        *,
+        ledger_lost: Callable[[], int],
+        certificates: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """Watches *log*, too.
+
+        Args:
+            ledger_lost:  rows that could not be kept.
+            certificates: by what each is for, when it is out of date, in seconds since 1970 UTC.
+        """
         self._sources = sources
+        self._ledger_lost = ledger_lost
+        self._certificates = certificates
         self._state = State(rack, _now_us())
         self._problems = Problems()
         log.watch = self._told
 
     def observe(self, who: Who, record: Record, /) -> None:
-        self._state.observe(who, record, at_us(trio.current_time()))
+        self._state.observe(who, record, _now_us())
 
     def left(self, who: Who, /) -> None:
         self._state.left(who)
@@ -89,7 +99,7 @@ class Telemetry:
             topology=sources.topology.topology,
             connections=sources.connections(),
             counts=sources.counts,
-            ledger_lost=sources.ledger_lost(),
+            ledger_lost=self._ledger_lost(),
             budgets=tuple(
                 Budgeted(each.limit, each.limit_bytes, each.claimed_bytes, each.waiting) for each in sources.budgets
             ),
@@ -101,7 +111,7 @@ class Telemetry:
             bypass=str(sources.live.bypass),
             problems=tuple(self._problems.last(now_us)),
             certificates=tuple(
-                (name, until_s - now_us / 1_000_000) for name, until_s in sources.certificates().items()
+                (name, until_s - now_us / 1_000_000) for name, until_s in self._certificates().items()
             ),
         )
 

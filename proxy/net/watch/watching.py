@@ -53,21 +53,20 @@ class Watching:
         self._traces = _traces(config.telemetry, log, counts, rack)
         exporters = metric_exporters(os.environ)
         is_looked_at = config.admin.listen is not None or bool(exporters)
-        self.telemetry = Telemetry(rack, sources, log) if is_looked_at else None
+        self.telemetry: Telemetry | None = None
         """What is known of the proxy; None where nobody may ask."""
+        if is_looked_at:
+            self.telemetry = Telemetry(
+                rack,
+                sources,
+                log,
+                ledger_lost=lambda: 0 if self.ledger is None else self.ledger.lost_rows,
+                certificates=self._certificates.until_s,
+            )
         self._metrics = None if self.telemetry is None else _metrics(exporters, self.telemetry, log)
         # First the traces: what they call an exchange is in its row.
         kept: list[Observer | None] = [self._traces, self.telemetry, self.ledger]
         self.observers = Observers(*[each for each in kept if each is not None], *observers)
-
-    @property
-    def lost_rows(self) -> int:
-        """Of the ledger."""
-        return 0 if self.ledger is None else self.ledger.lost_rows
-
-    def certificates(self) -> dict[str, float]:
-        """By what each is for, when it is out of date, in seconds since 1970 UTC."""
-        return dict(self._certificates.until_s())
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
