@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install demo test telemetry lint mutants bench fuzz soak lock sbom audit clean
+.PHONY: install spark demo test telemetry lint mutants bench fuzz soak lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -21,10 +21,18 @@ $(INSTALLED): deploy/requirements.lock pyproject.toml .ci/prerequisites $(COMPIL
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# What the pipeline over ledgers needs more: half a gigabyte, so not for the demo.
+SPARK_INSTALLED := .venv/spark-installed
+spark: $(SPARK_INSTALLED)
+$(SPARK_INSTALLED): deploy/spark.lock $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	  --require-hashes -r deploy/spark.lock
+	@touch $@
+
 demo: install
 	$(BIN)/sidefetch demo
 
-lint: install
+lint: spark
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -32,7 +40,7 @@ lint: install
 
 test:
 	@.ci/prerequisites python java maven node go c openssl
-	@$(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory spark
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest -m "not telemetry" $(PYTEST_ARGS)
 
@@ -68,6 +76,8 @@ lock:
 	$(COMPILE) pyproject.toml --extra demo --extra grpc --extra top --group build --group test \
 	  --output-file deploy/requirements.lock
 	$(COMPILE) pyproject.toml --constraint deploy/requirements.lock --output-file deploy/runtime.lock
+	$(COMPILE) pyproject.toml --extra spark --group spark-test --group build --constraint deploy/requirements.lock \
+	  --output-file deploy/spark.lock
 	printf 'kafka-python==1.4.7\nlz4\npython-snappy\nsix\nxxhash\n' | \
 	  $(COMPILE) - --output-file tests/clients/locks/kafka-python-1.4.7.lock
 	echo confluent-kafka==0.11.6 | $(COMPILE) - --no-deps --output-file tests/clients/locks/librdkafka-0.11.6.lock

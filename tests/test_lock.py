@@ -6,6 +6,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "deploy" / "requirements.lock").read_text()
+SPARK_LOCK = (ROOT / "deploy" / "spark.lock").read_text()
 RUNTIME_LOCK = (ROOT / "deploy" / "runtime.lock").read_text()
 CLIENTS = ROOT / "tests" / "clients"
 OF_OLD_CLIENTS = sorted((CLIENTS / "locks").iterdir())
@@ -17,15 +18,23 @@ def _name(requirement: str) -> str:
     return re.sub(r"[._-]+", "-", found[0]).lower()
 
 
-def test_the_lock_pins_all_that_the_project_names_and_hashes_all_that_it_pins() -> None:
+def test_the_locks_pin_all_that_the_project_names_and_hash_all_that_they_pin() -> None:
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    named = [
-        *metadata["project"]["dependencies"],
-        *(each for extra in metadata["project"]["optional-dependencies"].values() for each in extra),
-        *(each for group in metadata["dependency-groups"].values() for each in group),
-    ]
+    groups = metadata["project"]["optional-dependencies"] | metadata["dependency-groups"]
+    of_spark = {_name(each) for group in ("spark", "spark-test") for each in groups.pop(group)}
+    others = {_name(each) for group in groups.values() for each in group}
+    always = {_name(each) for each in metadata["project"]["dependencies"]}
 
-    assert {_name(each) for each in named} <= _pinned(LOCK)
+    assert always | others <= _pinned(LOCK)
+    assert always | of_spark <= _pinned(SPARK_LOCK)
+
+
+def test_what_both_locks_pin_is_the_same() -> None:
+    """They are installed side by side."""
+    shared = _pinned(LOCK) & _pinned(SPARK_LOCK)
+
+    assert shared >= {"attrs", "confluent-kafka"}
+    assert _versions(LOCK, shared) == _versions(SPARK_LOCK, shared)
 
 
 def test_the_lock_of_what_is_deployed_is_a_part_of_the_lock_that_is_tested() -> None:
@@ -35,6 +44,10 @@ def test_the_lock_of_what_is_deployed_is_a_part_of_the_lock_that_is_tested() -> 
     assert {"pytest", "aiokafka", "cython"}.isdisjoint(_pinned(RUNTIME_LOCK))
     # Not the markers: what one package needs on Windows only, another needs everywhere.
     assert _files(RUNTIME_LOCK).items() <= _files(LOCK).items()
+
+
+def _versions(lock: str, names: set[str]) -> set[str]:
+    return {each for each in _files(lock) if _name(each) in names}
 
 
 def _files(lock: str) -> dict[str, frozenset[str]]:
@@ -53,9 +66,8 @@ def test_the_locks_of_old_clients_pin_their_version_and_hash_all_that_they_pin(l
 
 def _pinned(lock: str) -> set[str]:
     entries = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]
-    pinned = {_name(entry) for entry in entries if re.match(r"\S+==\S+ ", entry) and "--hash=sha256:" in entry}
-    assert len(pinned) == len(entries)
-    return pinned
+    assert all(re.match(r"\S+==\S+ ", entry) and "--hash=sha256:" in entry for entry in entries)
+    return {_name(entry) for entry in entries}
 
 
 @pytest.mark.parametrize(

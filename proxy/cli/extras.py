@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from proxy.errors import ConfigError
 
-__all__ = ["needs_demo_extra", "needs_top_extra"]
+__all__ = ["needs_demo_extra", "needs_spark_extra", "needs_top_extra"]
 
 
 def needs_demo_extra() -> AbstractContextManager[None]:
@@ -14,6 +14,11 @@ def needs_demo_extra() -> AbstractContextManager[None]:
     Raises: ConfigError: in place of that ImportError; any other import error goes on as it is.
     """
     return _needs("demo and try need", "demo", "aiokafka")
+
+
+def needs_spark_extra() -> AbstractContextManager[None]:
+    """The same around an import of ``proxy.analysis``."""
+    return _needs("report and ledger need", "spark", "pyspark")
 
 
 def needs_top_extra() -> AbstractContextManager[None]:

@@ -1,0 +1,8 @@
+"""The fleet's answers: what the ledgers of many sidecars say together, by Spark.
+
+Rows are read (``ingest``) as frames, one a record (``frames``), typed as the ledger defines them (``schemas``).
+Each answer is a plan over those frames with columns that are declared (``answers``); nothing is run before it is
+asked for, and nothing that grows with the fleet comes to the driver.
+
+Needs the extra ``spark``. Nothing outside this package knows Spark.
+"""

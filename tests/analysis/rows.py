@@ -1,0 +1,60 @@
+"""Rows of the ledger by hand: what a test does not tell is neutral."""
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from proxy.analysis.frames import Ledger
+from proxy.analysis.schemas import SCHEMAS
+from proxy.telemetry.ledger import RECORDS, SCHEMA, Column, Row
+
+__all__ = ["ledger_of", "row"]
+
+_NEUTRAL: Final[dict[str, Any]] = {"string": "", "long": 0, "double": 0.0}
+_UNTOLD: Final[dict[str, Any]] = {
+    "schema": SCHEMA,
+    "cluster_id": "cluster",
+    "proxy_id": "proxy",
+    "weight": 1.0,
+    "exchanges": 1,
+    "fetches": 1,
+}
+
+
+def row(record: str, **told: Any) -> Row:
+    """A row with every column of *record*: 0, nothing, or null where it may be; *told* has the others.
+
+    Raises: KeyError: *told* has a column that *record* has not.
+    """
+    columns = {column.name: _neutral(column) for column in RECORDS[record]}
+    columns |= {name: value for name, value in _UNTOLD.items() if name in columns}
+    for name, value in {"record": record, **told}.items():
+        if name not in columns:
+            raise KeyError(f"{record} has no column {name}")
+        columns[name] = value
+    return columns
+
+
+def ledger_of(spark: SparkSession, *rows: Row) -> Ledger:
+    """As it would be read: *rows* by their record."""
+
+    def frame(record: str) -> DataFrame:
+        found = [_tuples(RECORDS[record], each) for each in rows if each["record"] == record]
+        return spark.createDataFrame(found, SCHEMAS[record])
+
+    return Ledger(**{record: frame(record) for record in RECORDS})
+
+
+def _neutral(column: Column) -> Any:
+    if column.kind == "array":
+        return []
+    return None if column.is_optional else _NEUTRAL[column.kind]
+
+
+def _tuples(columns: tuple[Column, ...], told: Row) -> tuple[Any, ...]:
+    return tuple(
+        [_tuples(column.items, each) for each in told[column.name]]
+        if column.kind == "array"
+        else told.get(column.name, _neutral(column))
+        for column in columns
+    )
