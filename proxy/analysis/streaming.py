@@ -9,14 +9,15 @@ readers of the folder go by: what a killed batch has left behind is not in it. T
 ``foreachBatch`` that writes one folder after another: it is called again for a batch of which some are written.
 Who lists files instead of reading the log (DuckDB, say) can see rows of a killed batch twice.
 
-**Late.** No row is dropped for being late: it is written to its day, whenever it comes. The watermark is of the time
+**Late.** No row is dropped for being late: it is written to its day whenever it comes. The watermark is of the time
 of arrival, and bounds what is remembered: of a row that comes again within ``remembered``, one is written. A second
 one that comes later is written, too; reading (``ingest``) makes it one again.
 
-**One checkpoint, one folder.** The checkpoint is in the folder (``_checkpoint``): neither is right without the other.
+**One checkpoint, one folder.** The checkpoint is in the folder (``_checkpoint``): the two belong together.
 A new checkpoint would number its batches from 0, and the log would take them for done.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -25,12 +26,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from proxy.analysis.kafka_source import LedgerTopic
 from proxy.analysis.layout import PARTITIONS, dated
 from proxy.analysis.lines import KEY, parsed
 from proxy.analysis.places import hadoop
 from proxy.errors import ConfigError
 
-__all__ = ["Pace", "from_folder", "start"]
+__all__ = ["Pace", "from_folder", "from_topic", "start"]
 
 _CHECKPOINT: Final = "_checkpoint"
 _LOG: Final = "_spark_metadata"
@@ -61,6 +63,18 @@ def from_folder(spark: SparkSession, folder: str, *, files_of_a_batch: int = _FI
         .option("maxFileAge", "365d")
     )
     return reader.text(folder).select("value", F.col("_metadata.file_path").alias("file"))
+
+
+def from_topic(spark: SparkSession, options: Mapping[str, str], *, is_native: bool = False) -> DataFrame:
+    """The lines of the ledger's topic, by *options* of ``kafka_source``.
+
+    *is_native*: read by Spark's own source, whose jar (``org.apache.spark:spark-sql-kafka-0-10``) must be there.
+    """
+    if not is_native:
+        spark.dataSource.register(LedgerTopic)
+    rows = spark.readStream.format("kafka" if is_native else LedgerTopic.name()).options(**options).load()
+    place = F.format_string("%s/%d@%d", "topic", "partition", "offset")
+    return rows.select(F.col("value").cast("string").alias("value"), place.alias("file"))
 
 
 def start(lines: DataFrame, path: str, pace: Pace | None = None) -> StreamingQuery:
