@@ -55,8 +55,10 @@ RESULT: Final = (
     StructType()
     .add("cluster_id", StringType())
     .add("client_id", StringType())
-    .add("hour", TimestampType())
     .add("metric", StringType())
+    .add("since", TimestampType())
+    .add("hours", LongType())
+    .add("hour", TimestampType())
     .add("value", DoubleType())
     .add("usual", DoubleType())
     .add("spread", DoubleType())
@@ -65,7 +67,8 @@ RESULT: Final = (
     .add("past_hours", LongType())
     .add("explanation", StringType())
 )
-"""``past``: what was usual is taken from ``past_hours`` hours, the ``same hour of the week`` or ``all hours``."""
+"""``since``, ``hours``: of the run; all else is told of the one ``hour`` of it that was farthest from usual.
+``past``: what was usual is taken from ``past_hours`` hours, the ``same hour of the week`` or ``all hours``."""
 
 _CLIENT: Final = ("cluster_id", "client_id")
 
@@ -78,7 +81,9 @@ def anomalies(
     least_weeks: int = 4,
     threshold: float = 6.0,
 ) -> DataFrame:
-    """One row for each client, hour and metric with a ``z`` of *threshold* or more, up or down; the farthest first.
+    """One row for each client, metric and run of hours with a ``z`` of *threshold* or more, all up or all down.
+
+    A run is told by the hour of it that was farthest from usual; the farthest run comes first.
 
     Args: judged_hours: how many, up to the last one that is over; the *most_weeks* before them are the past.
     Cost: clients times hours times metrics, whatever the traffic: rows are summed up by hour first, so that a
@@ -90,13 +95,33 @@ def anomalies(
     is_past = F.col("end") - F.col("hour") > judged_hours
     judged = _judged(values.withColumn("past_value", F.when(is_past, F.col("value"))), least_weeks)
     odd = judged.where(~is_past & (F.abs("z") >= threshold))
-    told = odd.select(
-        *_CLIENT,
+    told = _runs(odd).select(
+        *(*_CLIENT, "metric", "hours"),
+        F.timestamp_micros(F.col("since") * HOUR_US).alias("since"),
         F.timestamp_micros(F.col("hour") * HOUR_US).alias("hour"),
-        *("metric", "value", "usual", "spread", "z", "past", "past_hours"),
+        *("value", "usual", "spread", "z", "past", "past_hours"),
         _explanation(threshold).alias("explanation"),
     )
     return finished(told.orderBy(F.desc(F.abs("z"))), RESULT)
+
+
+def _runs(odd: DataFrame) -> DataFrame:
+    """The row that is farthest from usual of each run of hours without a gap, how many they are, and since when."""
+    way = F.signum("z").alias("way")
+    in_order = Window.partitionBy(*_CLIENT, "metric", way).orderBy("hour")
+    run = (F.col("hour") - F.row_number().over(in_order)).alias("run")
+    return (
+        odd.select("*", way, run)
+        .groupBy(*_CLIENT, "metric", "way", "run")
+        .agg(
+            F.min("hour").alias("since"),
+            F.count("*").alias("hours"),
+            F.max_by(
+                F.struct(*(name for name in odd.columns if name not in (*_CLIENT, "metric"))), F.abs("z")
+            ).alias("worst"),
+        )
+        .select(*_CLIENT, "metric", "since", "hours", "worst.*")
+    )
 
 
 def _hour() -> Column:
@@ -194,10 +219,12 @@ def _explanation(threshold: float) -> Column:
         F.lit(" "),
         F.replace("says", F.lit("%s"), figure("value")),
         F.format_string(
-            " in the hour from %s %02d:00 UTC. Usual is ",
+            " in the hour from %s %02d:00 UTC",
             F.date_from_unix_date(F.floor(F.col("hour") / 24).cast("int")).cast("string"),
             F.pmod("hour", F.lit(24)),
         ),
+        F.when(F.col("hours") > 1, F.format_string(", one of %d such hours in a row", "hours")).otherwise(""),
+        F.lit(". Usual is "),
         figure("usual"),
         F.lit(", give or take "),
         figure("spread"),

@@ -39,7 +39,7 @@ from proxy.session.slots import EVICTION_S
 
 __all__ = ["RESULT", "Dimension", "events_by_client", "sessions"]
 
-Dimension = Literal["day", "cluster_id", "side", "node", "client_id"]
+Dimension = Literal["day", "cluster_id", "node", "client_id"]
 
 _REASON: Final = StructType().add("event", StringType()).add("reason", StringType()).add("sessions", LongType())
 _COUNTED: Final = ("created", "refused", "evicted", "reset", "closed")
@@ -74,25 +74,24 @@ _SESSION: Final = ("proxy_id", "side", "node", "session_id")
 _SECOND_US: Final = 1e6
 
 
-def sessions(
-    ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "side", "node"), *, many: int = 10
-) -> DataFrame:
-    """One row for each of *by*; the other dimensions are null.
+def sessions(ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10) -> DataFrame:
+    """One row for each of *by* and side; the other dimensions are null.
 
     Args: many: sessions created from which on lives that are short are thrashing.
     """
+    keys = ["side", *by]
     events = events_by_client(ledger) if "client_id" in by else ledger.session
     events = _with_lives(events.withColumn("day", day_of("at_us")))
     is_short = F.col("life_s") < EVICTION_S
-    counted = events.groupBy(*by).agg(
+    counted = events.groupBy(*keys).agg(
         *(F.count_if(F.col("event") == name).alias(name) for name in _COUNTED),
         F.avg(F.when(F.col("event") == "created", F.col("partitions"))).alias("mean_partitions"),
         F.percentile_approx("life_s", 0.5).alias("median_life_s"),
         F.count_if(is_short).alias("short_lives"),
     )
-    parts = [counted, _reasons(events, by), _fetches(ledger, by)]
-    told = sorted({name for part in parts for name in part.columns} - set(by))
-    all_of_it = stacked(parts).groupBy(*by).agg(*(F.any_value(name, True).alias(name) for name in told))
+    parts = [counted, _reasons(events, keys), _fetches(ledger, keys)]
+    told = sorted({name for part in parts for name in part.columns} - set(keys))
+    all_of_it = stacked(parts).groupBy(*keys).agg(*(F.any_value(name, True).alias(name) for name in told))
     is_thrashing = (F.col("created") >= many) & (F.coalesce("median_life_s", F.lit(EVICTION_S)) < EVICTION_S)
     rated = all_of_it.withColumn("hit_ratio", ratio("incremental_fetches", "fetches")).withColumn(
         "is_thrashing", F.coalesce(is_thrashing, F.lit(False))

@@ -20,7 +20,7 @@ def exchange(hour: int, client_id: str | None, **told: Any) -> Row:
 
 def test_clients_that_left_their_past_are_told_with_the_reason(spark: SparkSession) -> None:
     weekly = [exchange(week * 168 + MORNING, "weekly", source_bytes=(100 + week) * MB) for week in range(5)]
-    young = [exchange(hour, "younger", source_bytes=50 * MB, exchanges=1_000) for hour in range(END - 40, END - 1)]
+    young = [exchange(hour, "younger", source_bytes=50 * MB, exchanges=1_000) for hour in range(END - 40, END - 2)]
     new = [exchange(hour, "new", source_bytes=50 * MB) for hour in range(END - 24, END - 1)]
     ledger = ledger_of(
         spark,
@@ -37,7 +37,7 @@ def test_clients_that_left_their_past_are_told_with_the_reason(spark: SparkSessi
         exchange(END, "weekly", source_bytes=9_000 * MB),  # in the hour that is not over
     )
 
-    odd = {(each["client_id"], each["metric"]): each for each in anomalies(ledger, judged_hours=1).collect()}
+    odd = {(each["client_id"], each["metric"]): each for each in anomalies(ledger, judged_hours=2).collect()}
 
     assert {key: (each["value"], each["usual"], each["past"]) for key, each in odd.items()} == {
         ("weekly", "bytes"): (400 * MB, 102 * MB, "same hour of the week"),
@@ -54,4 +54,6 @@ def test_clients_that_left_their_past_are_told_with_the_reason(spark: SparkSessi
         " or take 10,200,000 (median of 5 hours before, same hour of the week): z = 29.2, where 6.0 is odd."
     )
     assert odd["younger", "bytes"]["z"] == pytest.approx(-10)
-    assert odd["younger", "bytes"]["past_hours"] == 39
+    assert odd["younger", "bytes"]["past_hours"] == 38
+    assert (weekly_bytes["hours"], odd["younger", "bytes"]["hours"]) == (1, 2)
+    assert ", one of 2 such hours in a row. Usual is 50,000,000" in odd["younger", "bytes"]["explanation"]

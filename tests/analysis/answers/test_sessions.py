@@ -92,7 +92,11 @@ def test_who_wastes_slots(spark: SparkSession) -> None:
         event("refused", 0, 500, proxy_id="two"),  # of which of the two is not known
     )
 
-    rows = {each["client_id"]: each for each in sessions(ledger, by=["client_id"]).collect()}
+    rows = {
+        each["client_id"]: each
+        for each in sessions(ledger, by=["client_id"]).collect()
+        if each["side"] == "upstream"
+    }
 
     assert {client: (each["created"], each["is_thrashing"]) for client, each in rows.items()} == {
         "thrasher": (10, True),
