@@ -27,6 +27,9 @@ _FORGOTTEN_S: Final = 600.0
 _HEARTBEAT_S: Final = 60.0
 """Between fetches of others, which are always in use: half of the time after which they would be stale."""
 
+_Key = tuple[Hashable, Hashable]
+"""A sidecar, and its lane."""
+
 
 @attrs.frozen
 class Others:
@@ -81,8 +84,8 @@ class Replay:
     def __init__(self, slots: int, shards: int = SHARDS, others: Others | None = None) -> None:
         self._broker = Broker(slots, shards)
         self._outcome = Outcome()
-        self._lanes: dict[tuple[Hashable, Hashable], _Lane] = {}
-        self._by_told: dict[tuple[Hashable, int], tuple[Hashable, Hashable]] = {}
+        self._lanes: dict[_Key, _Lane] = {}
+        self._by_told: dict[tuple[Hashable, int], _Key] = {}
         self._others = others or Others()
         self._other_ids: list[tuple[int, bool]] | None = None
         self._heartbeat_s = 0.0
@@ -113,11 +116,14 @@ class Replay:
         """*lane*, of the sidecar *proxy*, has fetched so often; *full*: it has asked for a session.
 
         Args: told_id: the session that it had; 0 for none.
-              partitions: that it reads.
+              partitions: that it reads; 0 where it gives its session up.
         """
         self._go_on(now_s)
         key = (proxy, lane)
         known = self._lanes.get(key)
+        if not partitions:
+            self._end(key)
+            return
         if known is None:
             if not full and not told_id:
                 return  # it wants none yet
@@ -132,9 +138,15 @@ class Replay:
     def closed(self, proxy: Hashable, told_id: int, now_s: float) -> None:
         """The lane with this session has ended, and said so to the broker."""
         self._go_on(now_s)
-        key = self._by_told.pop((proxy, told_id), None)
+        key = self._by_told.get((proxy, told_id))
         if key is not None:
-            lane = self._lanes.pop(key)
+            self._end(key)
+
+    def _end(self, key: _Key) -> None:
+        """The lane wants no session any more."""
+        lane = self._lanes.pop(key, None)
+        if lane is not None:
+            self._by_told.pop((key[0], lane.told_id), None)
             self._broker.close(lane.session_id)
 
     def _fetch(self, lane: _Lane, partitions: int, fetches: int, now_s: float) -> None:

@@ -29,6 +29,15 @@ def test_a_lane_has_its_session_until_it_is_closed() -> None:
     assert (outcome.peak_sessions, outcome.peak_partitions) == (1, 10)
 
 
+def test_a_fetch_about_nothing_gives_the_slot_back() -> None:
+    replay = Replay(1, shards=1)
+    fetched(replay, "a", 0.0, told_id=7, full=True)
+    fetched(replay, "a", 1.0, size=0)
+    fetched(replay, "b", 3.0, told_id=8, full=True)
+
+    assert (replay.outcome.granted, replay.outcome.fetches) == (2, 2)
+
+
 def test_who_is_refused_asks_again_after_a_while() -> None:
     replay = Replay(1, shards=1)
     fetched(replay, "a", 0.0, told_id=7, full=True)
