@@ -27,7 +27,7 @@ from proxy.wire.fetch import (
 from proxy.wire.fetch import Ask as KeyAsk
 from proxy.wire.headers import RequestHeader
 
-__all__ = ["Landed", "Lane"]
+__all__ = ["Landed", "Lane", "Terms"]
 
 _SESSIONS_VERSION: Final = 7
 _SIZE_BYTES: Final = 4
@@ -48,17 +48,35 @@ _LATE_S: Final = 2.0
 
 
 @attrs.frozen
+class Terms:
+    """How a fetch waits at the broker."""
+
+    exchange: int
+    """The number of the client's that it is sent for."""
+    wait_s: float
+    """How long it may wait."""
+    timeout_s: float
+    """How long an answer may take that waits for nothing."""
+    is_parked: bool = False
+    """Whether anything that is new ends the wait, which may outlast the client's."""
+
+
+@attrs.frozen
 class _Flight:
     """A fetch that the broker has not answered."""
 
     lane: LaneId
+    terms: Terms
+    min_bytes: int
     plan: Plan
     version: int
     correlation_id: int
     request_bytes: int
     sent_s: float
-    late_s: float | None
-    """When the broker must have answered; None once its answer comes."""
+    late_s: float
+    """When the broker must have answered, unless its answer comes."""
+    begun_in: int | None = None
+    """The number of the client's exchange in which its answer began to come; None as long as it has not."""
 
 
 @attrs.frozen
@@ -70,6 +88,9 @@ class Landed:
     notes: tuple[Note, ...]
     asked: Mapping[Key, KeyAsk]
     """What it answers."""
+    terms: Terms
+    begun_in: int | None
+    """The number of the client's exchange in which it began to come; None if it came at once."""
 
 
 class Lane:
@@ -102,18 +123,14 @@ class Lane:
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.topics: dict[Topic, int] = {}
         """How many partitions of each those are."""
-        self.waits = self.is_parked = False
-        """Whether the fetch under way may wait at the broker, and whether anything that is new ends that wait."""
         self.is_open = False
         self.is_opening = False
         self.sent_s = float("-inf")
         """When the last fetch was sent."""
         self.heard_s = float("-inf")
         """From when on the broker listens to it: not before the throttling that it has told is over (KIP-219)."""
-        self.asked_in = self.answered_in = 0
-        """The numbers of the client's exchanges in which it was asked last, and for which it has told all."""
-        self._answering_in: int | None = None
-        """The number of that in which its answer began to come; None as long as it has not."""
+        self.answered_in = 0
+        """The number of the client's exchange for which it has told all."""
 
     @property
     def _node_id(self) -> int:
@@ -136,12 +153,34 @@ class Lane:
     @property
     def is_answering(self) -> bool:
         """Whether an answer has begun to come."""
-        return self._answering_in is not None
+        return self._flight is not None and self._flight.begun_in is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the fetch under way may wait at the broker."""
+        return self._flight is not None and self._flight.terms.wait_s > 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it does, and anything that is new ends that wait."""
+        return self._flight is not None and self._flight.terms.is_parked and not self.is_answering
+
+    def outwaits(self, until_s: float, min_bytes: int) -> bool:
+        """Whether it may wait for longer than *until_s*, or for more than *min_bytes*; nothing parked does."""
+        flight = self._flight
+        if flight is None or flight.terms.is_parked or not self.waits or self.is_answering:
+            return False
+        return self.heard_s + flight.terms.wait_s > until_s or flight.min_bytes > min_bytes
+
+    @property
+    def asked_in(self) -> int:
+        """The number of the client's exchange that the fetch under way was sent for; 0 if there is none."""
+        return 0 if self._flight is None else self._flight.terms.exchange
 
     @property
     def late_s(self) -> float | None:
-        """When the broker must have answered; None if it owes nothing."""
-        return None if self._flight is None else self._flight.late_s
+        """When the broker must have answered; None if it owes nothing, or its answer comes."""
+        return None if self._flight is None or self.is_answering else self._flight.late_s
 
     @property
     def version(self) -> int:
@@ -182,10 +221,8 @@ class Lane:
 
         *exchange*: the number of the client's. Of what happens from here on, the answer knows nothing.
         """
-        self.is_parked = False
-        self._answering_in = exchange
         if self._flight is not None:
-            self._flight = attrs.evolve(self._flight, late_s=None)
+            self._flight = attrs.evolve(self._flight, begun_in=exchange)
 
     def put(self, key: Key, ask: KeyAsk) -> None:
         """Ask for this, too; only while nothing is under way."""
@@ -212,32 +249,25 @@ class Lane:
         """Whether the next fetch asks for a session. While it waits, there is none yet that could be closed."""
         return not self._session.session_id and self._keeps_session(now_s)
 
-    def ask(
-        self,
-        exchange: int,
-        client_id: str | None,
-        options: FetchOptions,
-        wait_s: float,
-        now_s: float,
-        timeout_s: float,
-    ) -> Ask:
-        """The next fetch, for all of ``asks``; only while none is under way.
-
-        *exchange*: the number of the client's. *wait_s*: how long it may wait at the broker. *timeout_s*: how long
-        an answer may take that waits for nothing.
-        """
-        options = attrs.evolve(options, max_wait_ms=ceil(wait_s * 1000 - 0.001))
+    def ask(self, client_id: str | None, options: FetchOptions, terms: Terms, now_s: float) -> Ask:
+        """The next fetch, for all of ``asks``; only while none is under way."""
+        options = attrs.evolve(options, max_wait_ms=ceil(terms.wait_s * 1000 - 0.001))
         plan = self._session.plan(self.asks, keep=self._keeps_session(now_s))
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
-        late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
-        self._flight = _Flight(self.id, plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
-        self.sent_s, self.asked_in, self._answering_in = now_s, exchange, None
+        self._flight = _Flight(
+            lane=self.id,
+            terms=terms,
+            min_bytes=options.min_bytes,
+            plan=plan,
+            version=self._version,
+            correlation_id=self._correlation_id,
+            request_bytes=len(ask.frame),
+            sent_s=now_s,
+            late_s=self.heard_s + max(terms.wait_s + _LATE_S, terms.timeout_s),
+        )
+        self.sent_s = now_s
         return ask
-
-    def told(self, exchange: int) -> None:
-        """The answer tells of all that was asked for, as of *exchange*, the client's, or as of when it began."""
-        self.answered_in = exchange if self._answering_in is None else min(exchange, self._answering_in)
 
     def received(
         self, frame: memoryview, now_s: float, *, route: RouteKind, name_of: Callable[[Topic], str]
@@ -264,11 +294,11 @@ class Lane:
         self._learn_of_slots(flight.plan, response, outcome, now_s)
         record = _fetch_record(flight, response, len(keys), len(frame), now_s, route, name_of)
         notes = (Note(record), *self._session_notes(flight, outcome, now_s))
-        return Landed(response, outcome, notes, asked)
+        return Landed(response, outcome, notes, asked, flight.terms, flight.begun_in)
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
         """Have the broker give its slot to another; only while nothing is asked for, or under way."""
-        return self.ask(0, None, FetchOptions(0, 0), 0.0, now_s, timeout_s)
+        return self.ask(None, FetchOptions(0, 0), Terms(0, 0.0, timeout_s), now_s)
 
     def farewell(self) -> list[Note | Ask]:
         """Close the session at the broker, if there is one."""
