@@ -133,6 +133,10 @@ class About:
         """How long it is; never less than a minute."""
         return max((self.until_us or 0) - (self.from_us or 0), 60_000_000) / 86_400_000_000
 
+    def a_month(self, value: float) -> float:
+        """What *value* comes to in 30 days that go on like these."""
+        return value / self.days * 30
+
 
 @attrs.frozen
 class Report:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from proxy.analysis.report.model import Column, Table, Value
 from proxy.analysis.report.words import plural
 
-__all__ = ["MOST", "Ranking", "Row", "rows_of", "table_of", "the_first"]
+__all__ = ["MOST", "Ranking", "Row", "named", "rows_of", "share", "summed", "table_of", "the_first"]
 
 Row = Mapping[str, Any]
 MOST: Final = 10
@@ -31,6 +31,21 @@ class Ranking:
 def rows_of(frame: DataFrame, most: int = 1000) -> list[Row]:
     """Of a frame that is small by itself, such as one of days; never more than *most*."""
     return [row.asDict(recursive=True) for row in frame.limit(most).collect()]
+
+
+def summed(frame: DataFrame, by: Sequence[str], sums: Sequence[str]) -> DataFrame:
+    """One row for each of *by*."""
+    return frame.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums))
+
+
+def named(name: str | None) -> str:
+    """Of a client, a rack or a topic that may have none."""
+    return name or "(no name)"
+
+
+def share(part: float | None, of: float | None) -> float | None:
+    """None where there is nothing to be a part of."""
+    return part / of if of and part is not None else None
 
 
 def the_first(frame: DataFrame, by: str, sums: Sequence[str], most: int = MOST) -> Ranking:
