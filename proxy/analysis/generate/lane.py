@@ -144,7 +144,7 @@ class Lane:
             "request_bytes": fetches * _HEAD_BYTES + named * _ASK_BYTES,
             "response_bytes": fetches * _ANSWER_HEAD_BYTES + answered * _ANSWER_BYTES + record_bytes,
             "record_bytes": record_bytes,
-            "dropped_bytes": None,
+            "dropped_bytes": 0,
             "broker_us": broker_us,
             "throttle_us": 0,
             "error": error,
