@@ -2,7 +2,8 @@
 
 Of answers whose records were converted to an older format (``converted_to``); a client that speaks an old
 version and was sent nothing is told of by ``readiness``. A row of the ledger has the sums of one answer, so a
-topic is told only where the answer had records of no other."""
+topic is told only where the answer had records of no other.
+"""
 
 from typing import Final
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
+from kio.schema.index import api_key_map
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructType
@@ -43,17 +44,23 @@ RESULT: Final = (
 )
 """``client_bytes``: its requests of all kinds and the answers to its fetches, by which clients are ranked.
 ``lifted_to``: the version in which brokers were asked; the same where they serve the client's own. ``why``: null
-for what does not break. ``api``: null for an API of which no version was dropped."""
+for what does not break."""
 
 _DROPPED: Final = tuple(lift for lift in LIFTS.values() if lift.api != "JoinGroup")
 SERVED_FROM: Final[Mapping[int, int]] = {
     lift.key: lift.version + 1 for lift in sorted(_DROPPED, key=lambda lift: lift.version)
 }
 """By API key: the first version that Kafka 4 serves, where it is not 0."""
-_NAMES: Final[Mapping[int, str]] = {lift.key: lift.api for lift in LIFTS.values()}
+_NAMES: Final[Mapping[int, str]] = {
+    key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()
+}
 _FORMATS: Final[Mapping[int, str]] = {
-    next(lift.key for lift in _DROPPED if lift.api == "Fetch"): " and its records are of no format that it reads",
-    next(lift.key for lift in _DROPPED if lift.api == "Produce"): " and writes records of a format that is gone",
+    next(
+        key for key, name in _NAMES.items() if name == "Fetch"
+    ): "; it sends no records as that version reads them",
+    next(
+        key for key, name in _NAMES.items() if name == "Produce"
+    ): "; it takes no records as that version writes them",
 }
 
 
@@ -112,7 +119,7 @@ def _traffic() -> Column:
 
 def _why() -> Column:
     dropped = F.format_string(
-        "Kafka 4 serves %s from v%d on, and it speaks v%d (KIP-896)",
+        "Kafka 4 serves %s from v%d on, not v%d (KIP-896)",
         _looked_up(_NAMES, "key"),
         _looked_up(SERVED_FROM, "key"),
         F.col("version"),

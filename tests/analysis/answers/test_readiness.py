@@ -58,10 +58,11 @@ def test_those_that_break_come_first_by_their_traffic(spark: SparkSession) -> No
         "version": 3,
         "lifted_to": 4,
         "breaks": True,
-        "why": "Kafka 4 serves Fetch from v4 on, and it speaks v3 (KIP-896)"
-        " and its records are of no format that it reads (KIP-724)",
+        "why": "Kafka 4 serves Fetch from v4 on, not v3 (KIP-896); it sends no records as that version reads them"
+        " (KIP-724)",
         "connections": 2,
         "requests": 9,
         "request_bytes": 900,
     }
+    assert rows[1]["api"] == "Metadata"
     assert [each["why"] for each in rows if not each["breaks"]] == [None] * 4
