@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
-from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneId, Learn, Note, OpenLane
+from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
@@ -66,7 +66,7 @@ class Reader:
         self._reading = reading
         self._topology = Topology()
         self._routes = Routes(node_id, reading.selector, reading.preferred_max_age_s)
-        self._lanes = Lanes(self._routes.home, jitter)
+        self._lanes = Lanes(self._routes.home, jitter, self._routes.kind)
         self._tables = Tables(node_id, self._lanes, self._routes, reading.policy, reading.seen)
         self._exchange: Exchange | None = None
         self._stage: Stage = Connecting()
@@ -110,8 +110,7 @@ class Reader:
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
         lane = self._lanes.named(lane_id)
-        route = self._routes.kind(lane.id.source)
-        landed = lane.received(frame, now_s, route=route, name_of=self._topology.name_of)
+        landed = lane.received(frame, now_s, topic_name=self._topology.name_of)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
     def lost(self, lane_id: LaneId, now_s: float) -> list[Command]:
@@ -159,9 +158,9 @@ class Reader:
         """When the oldest was brought that is not handed out; None if there is none."""
         return self._lanes.held.oldest_s if self._lanes.held else None
 
-    def farewell(self) -> list[Command]:
-        """The client has gone: close its sessions at the broker."""
-        return self._lanes.farewell()
+    def farewell(self, now_s: float) -> list[Note | Farewell]:
+        """The client has gone: close its sessions at the brokers. Nothing else may be told from here on."""
+        return self._lanes.farewell(now_s)
 
     @property
     def deadline_s(self) -> float | None:
@@ -245,7 +244,7 @@ class Reader:
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         home = self._lanes.home.patient
         if home.is_open:
-            yield from self._update(exchange)
+            yield from self._update(exchange, now_s)
         if not home.is_open:
             self._stage = Connecting()
             yield from self._open(home, exchange)
@@ -255,9 +254,9 @@ class Reader:
         else:
             yield from self._ask(exchange, now_s)
 
-    def _update(self, exchange: Exchange) -> Iterator[Command]:
+    def _update(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         if self._tables.update(exchange.request, self._topology):
-            yield from self._lanes.start_over()
+            yield from self._lanes.start_over(now_s)
 
     def _open(self, lane: Lane, exchange: Exchange) -> Iterator[Command]:
         if not lane.is_opening:
@@ -286,7 +285,7 @@ class Reader:
                 yield lane.close_session(now_s, self._reading.ask_timeout_s)
             elif lane.id.source != self._routes.home:
                 yield CloseLane(lane.id, "nothing is read there any more", is_fault=False)
-                lane.lost()
+                yield from lane.lost(now_s)
 
     def _told(self, before: Topology, now_s: float) -> Iterator[Command]:
         outdated = self._lanes.outdated(before, self._topology)
@@ -298,7 +297,7 @@ class Reader:
         exchange = self._exchange
         if exchange is None or not isinstance(self._stage, Resolving):
             return
-        yield from self._update(exchange)
+        yield from self._update(exchange, now_s)
         if not any(self._topology.topic(topic) is None for topic in self._tables.wanted.unknown):
             yield from self._ask(exchange, now_s)
 
@@ -311,6 +310,8 @@ class Reader:
         exchange.news = {}
         for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
+        for lane in self._waits.overlong(exchange):
+            self._lanes.vacate(lane)
         yield from self._find_homes(now_s)
         if exchange.telling is not None:
             exchange.telling.is_asked = True
@@ -324,7 +325,7 @@ class Reader:
         waits = self._waits
         answered = all(map(waits.has_told, self._lanes))
         over = now_s + _INSTANT_S >= exchange.deadline_s
-        due = enough or over or (answered and waits.is_plain(now_s))
+        due = enough or over or (answered and waits.is_plain(exchange, now_s))
         if due and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes):
             if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
@@ -338,7 +339,7 @@ class Reader:
                 return
             for lane in self._lanes:
                 lane.restart()
-        elif brought and not due and not waits.is_plain(now_s):
+        elif brought and not due and not waits.is_plain(exchange, now_s):
             waits.be_plain(now_s)
             self._lanes.held.drop()
             brought = 0
@@ -359,10 +360,10 @@ class Reader:
                 yield from self._open(lane, exchange)
 
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
-        yield from landed.notes
         outcome, response = landed.outcome, landed.response
         asking = self._exchange if isinstance(self._stage, Asking) else None
         if isinstance(outcome, Refused):
+            yield from landed.notes()
             if lane.is_follower and outcome.why is Refusal.ERROR:
                 yield from self._leave_follower(lane, now_s)
             elif asking is not None:
@@ -373,20 +374,18 @@ class Reader:
         self._waits.pace.answered(response, len(self._tables.wanted.asks), now_s)
         if response.throttle_ms and not response.topics:
             # Held back before it read anything: that is no word about any partition.
+            yield from landed.notes()
             if asking is not None:
                 yield from self._held_back(asking, now_s)
             return
-        # What ends a long wait tells of all that waited, as of now. But a redirect ends one at once (KIP-392), and
-        # then the others have not waited for as much as the client wants.
-        is_plain = self._waits.is_plain(now_s)
-        if not (is_plain and response.redirects):
-            lane.told(lane.asked_in if is_plain or asking is None else self._waits.number)
+        self._waits.told(lane, landed)
         pair = self._lanes.pair(lane.id.source)
         if lane is pair.patient and pair.quick.asks and asking is not None:
             pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
         if asking is not None:
             asking.endpoints |= {each.node_id: each for each in response.endpoints}
         taken = self._tables.take_in(lane, landed, asking, self._topology, now_s)
+        yield from landed.notes(taken.record_bytes)
         yield from taken.notes
         if taken.stale:
             yield Learn(frozenset(taken.stale))
@@ -410,7 +409,7 @@ class Reader:
 
     def _lost(self, lane: Lane, now_s: float) -> Iterator[Command]:
         was_open = lane.is_open
-        lane.lost()
+        yield from lane.lost(now_s)
         self._lanes.held.drop()
         if lane.is_follower:
             yield from self._leave_follower(lane, now_s)
@@ -460,7 +459,8 @@ class Reader:
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        parks = quiet and self._lanes.have_all and not (self._waits.is_draining or self._waits.is_plain(now_s))
+        is_plain = self._waits.is_plain(exchange, now_s)
+        parks = quiet and self._lanes.have_all and not (self._waits.is_draining or is_plain)
         for lane in [pair.patient for pair in self._lanes.pairs if parks]:
             if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
                 # The client does not wait, so we do: its next poll is then answered by the broker's silence.
@@ -483,8 +483,9 @@ class Reader:
     # ----------------------------------------------------------------------------------- what lanes ask
 
     def _find_homes(self, now_s: float) -> Iterator[Command]:
-        assert self._exchange is not None
-        asks, rack, topology = self._tables.wanted.asks, self._exchange.rack, self._topology
+        exchange = self._exchange
+        assert exchange is not None
+        asks, rack, topology = self._tables.wanted.asks, exchange.rack, self._topology
         looks_back_at = self._routes.home if self._tables.follows or not rack else self._routes.rackless
 
         def source_of(key: Key) -> Source:
@@ -494,7 +495,8 @@ class Reader:
 
         self._lanes.held.sift(asks, now_s - self._reading.patience_s)
         self._lanes.changed(self._routes.expired(now_s))
-        yield from self._lanes.find_homes(asks, source_of, now_s, together=self._waits.is_plain(now_s))
+        together = self._waits.is_plain(exchange, now_s)
+        yield from self._lanes.find_homes(asks, source_of, now_s, together=together)
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""
