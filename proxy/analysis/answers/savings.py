@@ -116,9 +116,8 @@ def _by_connection(ledger: Ledger) -> DataFrame:
         },
         is_modelled=F.lit(False),
     )
-    told = stacked((exchanges, fetches)).groupBy(*CONNECTION, "day")
+    told = stacked((exchanges, fetches)).groupBy(*CONNECTION, "day", "cluster_id")
     return told.agg(
-        F.max("cluster_id").alias("cluster_id"),
         *(F.coalesce(F.sum(name), F.lit(0.0)).alias(name) for name in _SUMS),
         F.max("is_modelled").alias("is_modelled"),
         F.max("is_sampled").alias("is_sampled"),

@@ -29,7 +29,6 @@ from proxy.analysis.answers.parts import (
     clients_of,
     day_of,
     finished,
-    latest,
     ratio,
     stacked,
     total,
@@ -105,23 +104,19 @@ def events_by_client(ledger: Ledger) -> DataFrame:
     Null where neither is known: session rows do not tell, and a session that was refused has no id.
     """
     clients = clients_of(ledger).drop("software")
-    upstream = (
-        ledger.fetch.where(F.col("session_id") != 0)
-        .groupBy("proxy_id", "node", "session_id")
-        .agg(F.max("connection_id").alias("connection_id"))
-        .join(clients, on=list(CONNECTION), how="inner")
-        .select("proxy_id", F.lit("upstream").alias("side"), "node", "session_id", "client_id")
-    )
-    clientside = (
-        ledger.exchange.where(F.col("client_session_id") != 0)
-        .groupBy("proxy_id", F.col("node_id").alias("node"), F.col("client_session_id").alias("session_id"))
-        .agg(latest("client_id").alias("client_id"))
-        .select("proxy_id", F.lit("client").alias("side"), "node", "session_id", "client_id")
-    )
+    of_sessions = {
+        "upstream": ledger.fetch.select(*CONNECTION, "node", "session_id"),
+        "client": ledger.exchange.select(
+            *CONNECTION, F.col("node_id").alias("node"), F.col("client_session_id").alias("session_id")
+        ),
+    }
+    asked_in = stacked(rows.withColumn("side", F.lit(side)) for side, rows in of_sessions.items())
+    connections = asked_in.where(F.col("session_id") != 0).groupBy(*_SESSION).agg(F.max("connection_id"))
+    owners = connections.toDF(*_SESSION, "connection_id").join(clients, on=list(CONNECTION), how="inner")
     only = F.when(F.min("client_id") == F.max("client_id"), F.min("client_id"))
     processes = clients.groupBy("proxy_id").agg(only.alias("only_client_id"))
     return (
-        ledger.session.join(stacked((upstream, clientside)), on=list(_SESSION), how="left")
+        ledger.session.join(owners.drop("connection_id"), on=list(_SESSION), how="left")
         .join(processes, on="proxy_id", how="left")
         .withColumn("client_id", F.coalesce("client_id", "only_client_id"))
         .drop("only_client_id")
