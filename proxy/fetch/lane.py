@@ -2,13 +2,14 @@
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import ceil
 from typing import Final
 
 import attrs
 
-from proxy.errors import BrokerProtocolError, MalformedFrame
-from proxy.fetch.commands import Ask, LaneId, Note
+from proxy.errors import BrokerProtocolError, ErrorCode, MalformedFrame
+from proxy.fetch.commands import Ask, Farewell, LaneId, Note
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
 from proxy.trace import FetchRecord, RouteKind, SessionEvent, SessionRecord
@@ -25,12 +26,12 @@ from proxy.wire.fetch import (
     write_request,
 )
 from proxy.wire.fetch import Ask as KeyAsk
+from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader
 
 __all__ = ["Landed", "Lane"]
 
 _SESSIONS_VERSION: Final = 7
-_SIZE_BYTES: Final = 4
 _LEADERS_VERSION: Final = 4
 _FOLLOWERS_VERSION: Final = 11
 """Of Fetch; below, consumers are answered by leaders only (KIP-392)."""
@@ -52,6 +53,7 @@ class _Flight:
     """A fetch that the broker has not answered."""
 
     lane: LaneId
+    route: RouteKind
     plan: Plan
     version: int
     correlation_id: int
@@ -60,6 +62,16 @@ class _Flight:
     late_s: float | None
     """When the broker must have answered; None once its answer comes."""
 
+    def read(self, frame: memoryview) -> FetchResponse:
+        """Raises: BrokerProtocolError: *frame* is no answer to this."""
+        try:
+            response = read_response(self.version, frame)
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"a malformed answer to Fetch v{self.version}: {wrong}") from wrong
+        if response.correlation_id != self.correlation_id:
+            raise BrokerProtocolError(f"answer {response.correlation_id} to request {self.correlation_id}")
+        return response
+
 
 @attrs.frozen
 class Landed:
@@ -67,9 +79,15 @@ class Landed:
 
     response: FetchResponse
     outcome: Brought | Refused
-    notes: tuple[Note, ...]
     asked: Mapping[Key, KeyAsk]
     """What it answers."""
+    _record: FetchRecord
+    _session_notes: tuple[Note, ...]
+
+    def notes(self, kept_bytes: int = 0) -> Iterator[Note]:
+        """What is to be told of it; *kept_bytes*: of its records, what may be given to the client."""
+        yield Note(attrs.evolve(self._record, dropped_bytes=self._record.record_bytes - kept_bytes))
+        yield from self._session_notes
 
 
 class Lane:
@@ -79,14 +97,16 @@ class Lane:
     What a fetch asks for does not change while it is under way, but partitions may be taken out.
     """
 
-    def __init__(self, lane_id: LaneId, jitter: float, *, is_follower: bool, session_from: int = 0) -> None:
+    def __init__(self, lane_id: LaneId, jitter: float, route: RouteKind, *, session_from: int = 0) -> None:
         """*jitter*: 0..1, so that lanes that were refused together do not come back together.
 
-        *session_from*: partitions below which a session would save nothing worth a slot of the broker's.
+        *route*: why its broker is asked. *session_from*: partitions below which a session would save nothing worth
+        a slot of the broker's.
         """
         self.id = lane_id
-        self.is_follower = is_follower
+        self.is_follower = route in ("preferred", "selected")
         """Whether its broker does not lead what it is asked for."""
+        self._route = route
         self._session_from = session_from
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
         self._sessionless_until_s = 0.0
@@ -169,13 +189,15 @@ class Lane:
             self._session.restart()
         self.is_open, self.is_opening = True, False
 
-    def lost(self) -> None:
+    def lost(self, now_s: float) -> list[Note]:
         """The connection is gone, and with it what was under way."""
         self.is_open = self.is_opening = False
         self._muted_until_s = 0.0
-        if self._flight is not None:
-            self._session.lost(self._flight.plan)
-            self._flight = None
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return []
+        self._session.lost(flight.plan)
+        return [Note(_unanswered(flight, now_s))]
 
     def answering(self, exchange: int) -> None:
         """The broker's answer has begun to come, and may take its time.
@@ -231,7 +253,7 @@ class Lane:
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
         late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
-        self._flight = _Flight(self.id, plan, self._version, self._correlation_id, len(ask.frame), now_s, late_s)
+        self._flight = self._flown(plan, ask.frame, now_s, late_s)
         self.sent_s, self.asked_in, self._answering_in = now_s, exchange, None
         return ask
 
@@ -239,22 +261,15 @@ class Lane:
         """The answer tells of all that was asked for, as of *exchange*, the client's, or as of when it began."""
         self.answered_in = exchange if self._answering_in is None else min(exchange, self._answering_in)
 
-    def received(
-        self, frame: memoryview, now_s: float, *, route: RouteKind, name_of: Callable[[Topic], str]
-    ) -> Landed:
-        """Take in the broker's answer; *route* and *name_of* are for the record of it.
+    def received(self, frame: memoryview, now_s: float, *, name_of: Callable[[Topic], str]) -> Landed:
+        """Take in the broker's answer; *name_of* is for the record of it.
 
         Raises: BrokerProtocolError: it is none to what was asked. The connection must be closed, then ``lost``.
         """
         flight = self._flight
         if flight is None:
             raise BrokerProtocolError("an answer to nothing")
-        try:
-            response = read_response(flight.version, frame)
-        except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"a malformed answer to Fetch v{flight.version}: {wrong}") from wrong
-        if response.correlation_id != flight.correlation_id:
-            raise BrokerProtocolError(f"answer {response.correlation_id} to request {flight.correlation_id}")
+        response = flight.read(frame)
         self._flight = None
         self._muted_until_s = now_s + response.throttle_ms / 1000
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
@@ -262,22 +277,23 @@ class Lane:
         asked = ChainMap(dict(flight.plan.asks), self._session.listed)
         outcome = self._session.receive(flight.plan, reply)
         self._learn_of_slots(flight.plan, response, outcome, now_s)
-        record = _fetch_record(flight, response, len(keys), len(frame), now_s, route, name_of)
-        notes = (Note(record), *self._session_notes(flight, outcome, now_s))
-        return Landed(response, outcome, notes, asked)
+        record = _answered(flight, response, len(keys), len(frame), now_s, name_of)
+        return Landed(response, outcome, asked, record, tuple(self._session_notes(flight, outcome, now_s)))
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
         """Have the broker give its slot to another; only while nothing is asked for, or under way."""
         return self.ask(0, None, FetchOptions(0, 0), 0.0, now_s, timeout_s)
 
-    def farewell(self) -> list[Note | Ask]:
-        """Close the session at the broker, if there is one."""
+    def farewell(self, now_s: float) -> Iterator[Note | Farewell]:
+        """Give up what is under way, and close the session at the broker, if there is one."""
         size = len(self._session.listed)
+        yield from self.lost(now_s)
         plan = self._session.farewell()
         if plan is None:
-            return []
-        ask = self._framed(plan, None, FetchOptions(0, 0))
-        return [self._session_note(plan.session_id, "closed", size, "the client has gone"), ask]
+            return
+        yield self._session_note(plan.session_id, "closed", size, "the client has gone")
+        frame = self._framed(plan, None, FetchOptions(0, 0)).frame
+        yield Farewell(self.id, frame, partial(_told_of_farewell, self._flown(plan, frame, now_s, None)))
 
     def _keeps_session(self, now_s: float) -> bool:
         return (
@@ -321,6 +337,10 @@ class Lane:
         name = _name_of(self.id)
         return Note(SessionRecord(self._node_id, session_id, event, size, "upstream", name, reason, made_s, used_s))
 
+    def _flown(self, plan: Plan, frame: bytes, now_s: float, late_s: float | None) -> _Flight:
+        version, number = self._version, self._correlation_id
+        return _Flight(self.id, self._route, plan, version, number, len(frame), now_s, late_s)
+
     def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
@@ -328,39 +348,58 @@ class Lane:
         return Ask(self.id, frame)
 
 
-def _fetch_record(
-    flight: _Flight,
-    response: FetchResponse,
-    answered: int,
-    size: int,
-    now_s: float,
-    route: RouteKind,
-    name_of: Callable[[Topic], str],
-) -> FetchRecord:
+def _unanswered(flight: _Flight, now_s: float) -> FetchRecord:
+    """As Kafka's clients call it when a connection ends before the answer."""
     (source, kind), plan = flight.lane, flight.plan
-    read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
     return FetchRecord(
         node=source.node_id,
         lane="rackless" if source.is_rackless else kind.value,
         lane_id=_name_of(flight.lane),
         version=flight.version,
         kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
-        session_id=response.session_id,
+        session_id=NO_SESSION,
         epoch=plan.epoch,
         size=plan.size,
         named=len(plan.asks),
         forgotten=len(plan.forgotten),
-        answered=answered,
+        answered=0,
         request_bytes=flight.request_bytes,
-        response_bytes=_SIZE_BYTES + size,
-        record_bytes=response.record_bytes,
-        error=response.error,
-        throttle_ms=response.throttle_ms,
-        route=route,
-        topics=tuple((name_of(topic), record_bytes) for topic, record_bytes in read if record_bytes),
+        response_bytes=0,
+        record_bytes=0,
+        dropped_bytes=0,
+        error=ErrorCode.network_exception,
+        throttle_ms=0,
+        route=flight.route,
+        topics=(),
         sent_s=flight.sent_s,
         answered_s=now_s,
     )
+
+
+def _answered(
+    flight: _Flight,
+    response: FetchResponse,
+    answered: int,
+    size: int,
+    now_s: float,
+    name_of: Callable[[Topic], str],
+) -> FetchRecord:
+    read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
+    return attrs.evolve(
+        _unanswered(flight, now_s),
+        session_id=response.session_id,
+        answered=answered,
+        response_bytes=SIZE_BYTES + size,
+        record_bytes=response.record_bytes,
+        dropped_bytes=response.record_bytes,
+        error=response.error,
+        throttle_ms=response.throttle_ms,
+        topics=tuple((name_of(topic), record_bytes) for topic, record_bytes in read if record_bytes),
+    )
+
+
+def _told_of_farewell(flight: _Flight, frame: memoryview, now_s: float) -> FetchRecord:
+    return _answered(flight, flight.read(frame), 0, len(frame), now_s, str)
 
 
 def _name_of(lane: LaneId) -> str:
