@@ -34,6 +34,7 @@ from proxy.analysis.answers.parts import (
     total,
 )
 from proxy.analysis.frames import Ledger
+from proxy.errors import ErrorCode
 from proxy.session.slots import EVICTION_S
 
 __all__ = ["RESULT", "Dimension", "events_by_client", "sessions"]
@@ -71,6 +72,12 @@ those within a session. ``is_thrashing``: many were created, and half of them we
 _ENDS: Final = ("evicted", "reset", "closed")
 _SESSION: Final = ("proxy_id", "side", "node", "session_id")
 _SECOND_US: Final = 1e6
+_NOT_IN_SESSION: Final = (
+    int(ErrorCode.fetch_session_id_not_found),
+    int(ErrorCode.invalid_fetch_session_epoch),
+    int(ErrorCode.fetch_session_topic_id_error),
+)
+"""What is said of the session that a fetch was to be within; it then brings nothing."""
 
 
 def sessions(ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10) -> DataFrame:
@@ -139,8 +146,9 @@ def _reasons(events: DataFrame, by: Collection[str]) -> DataFrame:
 
 def _fetches(ledger: Ledger, by: Collection[str]) -> DataFrame:
     """How many there were, and how many of them a session that went on has made small."""
-    in_session = (F.col("kind") == "incremental") & (F.col("error") == 0)
-    upstream = ledger.fetch.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
+    in_session = (F.col("kind") == "incremental") & ~F.col("error").isin(*_NOT_IN_SESSION)
+    asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))  # not to close a session
+    upstream = asking.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
     if "client_id" in by:
         upstream = upstream.join(clients_of(ledger), on=list(CONNECTION), how="left")
     in_clients = (F.col("client_session_epoch") > 0) & (F.col("client_session_id") != 0)
