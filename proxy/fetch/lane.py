@@ -2,14 +2,14 @@
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from math import ceil
 from typing import Final
 
 import attrs
 
-from proxy.errors import BrokerProtocolError, ErrorCode, MalformedFrame
+from proxy.errors import BrokerProtocolError
 from proxy.fetch.commands import Ask, Farewell, LaneId, Note
+from proxy.fetch.sent import Sent, name_of
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
 from proxy.trace import FetchRecord, RouteKind, SessionEvent, SessionRecord
@@ -22,14 +22,12 @@ from proxy.wire.fetch import (
     FetchResponse,
     Key,
     Topic,
-    read_response,
     write_request,
 )
 from proxy.wire.fetch import Ask as KeyAsk
-from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader
 
-__all__ = ["Landed", "Lane"]
+__all__ = ["Landed", "Lane", "Terms"]
 
 _SESSIONS_VERSION: Final = 7
 _LEADERS_VERSION: Final = 4
@@ -49,28 +47,30 @@ _LATE_S: Final = 2.0
 
 
 @attrs.frozen
+class Terms:
+    """How a fetch waits at the broker."""
+
+    exchange: int
+    """The number of the client's that it is sent for."""
+    wait_s: float
+    """How long it may wait."""
+    timeout_s: float
+    """How long an answer may take that waits for nothing."""
+    is_parked: bool = False
+    """Whether anything that is new ends the wait, which may outlast the client's."""
+
+
+@attrs.frozen
 class _Flight:
     """A fetch that the broker has not answered."""
 
-    lane: LaneId
-    route: RouteKind
-    plan: Plan
-    version: int
-    correlation_id: int
-    request_bytes: int
-    sent_s: float
-    late_s: float | None
-    """When the broker must have answered; None once its answer comes."""
-
-    def read(self, frame: memoryview) -> FetchResponse:
-        """Raises: BrokerProtocolError: *frame* is no answer to this."""
-        try:
-            response = read_response(self.version, frame)
-        except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"a malformed answer to Fetch v{self.version}: {wrong}") from wrong
-        if response.correlation_id != self.correlation_id:
-            raise BrokerProtocolError(f"answer {response.correlation_id} to request {self.correlation_id}")
-        return response
+    sent: Sent
+    terms: Terms
+    min_bytes: int
+    late_s: float
+    """When the broker must have answered, unless its answer comes."""
+    begun_in: int | None = None
+    """The number of the client's exchange in which its answer began to come; None as long as it has not."""
 
 
 @attrs.frozen
@@ -81,6 +81,9 @@ class Landed:
     outcome: Brought | Refused
     asked: Mapping[Key, KeyAsk]
     """What it answers."""
+    terms: Terms
+    begun_in: int | None
+    """The number of the client's exchange in which it began to come; None if it came at once."""
     _record: FetchRecord
     _session_notes: tuple[Note, ...]
 
@@ -122,18 +125,14 @@ class Lane:
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.topics: dict[Topic, int] = {}
         """How many partitions of each those are."""
-        self.waits = self.is_parked = False
-        """Whether the fetch under way may wait at the broker, and whether anything that is new ends that wait."""
         self.is_open = False
         self.is_opening = False
         self.sent_s = float("-inf")
         """When the last fetch was sent."""
         self.heard_s = float("-inf")
         """From when on the broker listens to it: not before the throttling that it has told is over (KIP-219)."""
-        self.asked_in = self.answered_in = 0
-        """The numbers of the client's exchanges in which it was asked last, and for which it has told all."""
-        self._answering_in: int | None = None
-        """The number of that in which its answer began to come; None as long as it has not."""
+        self.answered_in = 0
+        """The number of the client's exchange for which it has told all."""
 
     @property
     def _node_id(self) -> int:
@@ -156,12 +155,34 @@ class Lane:
     @property
     def is_answering(self) -> bool:
         """Whether an answer has begun to come."""
-        return self._answering_in is not None
+        return self._flight is not None and self._flight.begun_in is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the fetch under way may wait at the broker."""
+        return self._flight is not None and self._flight.terms.wait_s > 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it does, and anything that is new ends that wait."""
+        return self._flight is not None and self._flight.terms.is_parked and not self.is_answering
+
+    def outwaits(self, until_s: float, min_bytes: int) -> bool:
+        """Whether it may wait for longer than *until_s*, or for more than *min_bytes*; nothing parked does."""
+        flight = self._flight
+        if flight is None or flight.terms.is_parked or not self.waits or self.is_answering:
+            return False
+        return self.heard_s + flight.terms.wait_s > until_s or flight.min_bytes > min_bytes
+
+    @property
+    def asked_in(self) -> int:
+        """The number of the client's exchange that the fetch under way was sent for; 0 if there is none."""
+        return 0 if self._flight is None else self._flight.terms.exchange
 
     @property
     def late_s(self) -> float | None:
-        """When the broker must have answered; None if it owes nothing."""
-        return None if self._flight is None else self._flight.late_s
+        """When the broker must have answered; None if it owes nothing, or its answer comes."""
+        return None if self._flight is None or self.is_answering else self._flight.late_s
 
     @property
     def version(self) -> int:
@@ -196,18 +217,16 @@ class Lane:
         flight, self._flight = self._flight, None
         if flight is None:
             return []
-        self._session.lost(flight.plan)
-        return [Note(_unanswered(flight, now_s))]
+        self._session.lost(flight.sent.plan)
+        return [Note(flight.sent.unanswered(now_s))]
 
     def answering(self, exchange: int) -> None:
         """The broker's answer has begun to come, and may take its time.
 
         *exchange*: the number of the client's. Of what happens from here on, the answer knows nothing.
         """
-        self.is_parked = False
-        self._answering_in = exchange
         if self._flight is not None:
-            self._flight = attrs.evolve(self._flight, late_s=None)
+            self._flight = attrs.evolve(self._flight, begun_in=exchange)
 
     def put(self, key: Key, ask: KeyAsk) -> None:
         """Ask for this, too; only while nothing is under way."""
@@ -234,55 +253,41 @@ class Lane:
         """Whether the next fetch asks for a session. While it waits, there is none yet that could be closed."""
         return not self._session.session_id and self._keeps_session(now_s)
 
-    def ask(
-        self,
-        exchange: int,
-        client_id: str | None,
-        options: FetchOptions,
-        wait_s: float,
-        now_s: float,
-        timeout_s: float,
-    ) -> Ask:
-        """The next fetch, for all of ``asks``; only while none is under way.
-
-        *exchange*: the number of the client's. *wait_s*: how long it may wait at the broker. *timeout_s*: how long
-        an answer may take that waits for nothing.
-        """
-        options = attrs.evolve(options, max_wait_ms=ceil(wait_s * 1000 - 0.001))
+    def ask(self, client_id: str | None, options: FetchOptions, terms: Terms, now_s: float) -> Ask:
+        """The next fetch, for all of ``asks``; only while none is under way."""
+        options = attrs.evolve(options, max_wait_ms=ceil(terms.wait_s * 1000 - 0.001))
         plan = self._session.plan(self.asks, keep=self._keeps_session(now_s))
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
-        late_s = self.heard_s + max(wait_s + _LATE_S, timeout_s)
-        self._flight = self._flown(plan, ask.frame, now_s, late_s)
-        self.sent_s, self.asked_in, self._answering_in = now_s, exchange, None
+        late_s = self.heard_s + max(terms.wait_s + _LATE_S, terms.timeout_s)
+        self._flight = _Flight(self._sent(plan, ask.frame, now_s), terms, options.min_bytes, late_s)
+        self.sent_s = now_s
         return ask
 
-    def told(self, exchange: int) -> None:
-        """The answer tells of all that was asked for, as of *exchange*, the client's, or as of when it began."""
-        self.answered_in = exchange if self._answering_in is None else min(exchange, self._answering_in)
-
-    def received(self, frame: memoryview, now_s: float, *, name_of: Callable[[Topic], str]) -> Landed:
-        """Take in the broker's answer; *name_of* is for the record of it.
+    def received(self, frame: memoryview, now_s: float, *, topic_name: Callable[[Topic], str]) -> Landed:
+        """Take in the broker's answer; *topic_name* is for the record of it.
 
         Raises: BrokerProtocolError: it is none to what was asked. The connection must be closed, then ``lost``.
         """
         flight = self._flight
         if flight is None:
             raise BrokerProtocolError("an answer to nothing")
-        response = flight.read(frame)
+        sent = flight.sent
+        response = sent.read(frame)
         self._flight = None
         self._muted_until_s = now_s + response.throttle_ms / 1000
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
         reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
-        asked = ChainMap(dict(flight.plan.asks), self._session.listed)
-        outcome = self._session.receive(flight.plan, reply)
-        self._learn_of_slots(flight.plan, response, outcome, now_s)
-        record = _answered(flight, response, len(keys), len(frame), now_s, name_of)
-        return Landed(response, outcome, asked, record, tuple(self._session_notes(flight, outcome, now_s)))
+        asked = ChainMap(dict(sent.plan.asks), self._session.listed)
+        outcome = self._session.receive(sent.plan, reply)
+        self._learn_of_slots(sent.plan, response, outcome, now_s)
+        record = sent.answered(response, len(frame), now_s, topic_name)
+        notes = tuple(self._session_notes(sent, outcome, now_s))
+        return Landed(response, outcome, asked, flight.terms, flight.begun_in, record, notes)
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
         """Have the broker give its slot to another; only while nothing is asked for, or under way."""
-        return self.ask(0, None, FetchOptions(0, 0), 0.0, now_s, timeout_s)
+        return self.ask(None, FetchOptions(0, 0), Terms(0, 0.0, timeout_s), now_s)
 
     def farewell(self, now_s: float) -> Iterator[Note | Farewell]:
         """Give up what is under way, and close the session at the broker, if there is one."""
@@ -293,7 +298,7 @@ class Lane:
             return
         yield self._session_note(plan.session_id, "closed", size, "the client has gone")
         frame = self._framed(plan, None, FetchOptions(0, 0)).frame
-        yield Farewell(self.id, frame, partial(_told_of_farewell, self._flown(plan, frame, now_s, None)))
+        yield Farewell(self.id, frame, self._sent(plan, frame, now_s).closed)
 
     def _keeps_session(self, now_s: float) -> bool:
         return (
@@ -318,8 +323,8 @@ class Lane:
         if crowded:
             self._sessionless_until_s = now_s + self._back_off_s
 
-    def _session_notes(self, flight: _Flight, outcome: Brought | Refused, now_s: float) -> Iterator[Note]:
-        plan = flight.plan
+    def _session_notes(self, sent: Sent, outcome: Brought | Refused, now_s: float) -> Iterator[Note]:
+        plan = sent.plan
         match outcome:
             case Brought(session_id) if plan.epoch == INITIAL_EPOCH and session_id == NO_SESSION:
                 yield self._session_note(session_id, "refused", plan.size, "the broker has granted none")
@@ -334,74 +339,14 @@ class Lane:
 
     def _session_note(self, session_id: int, event: SessionEvent, size: int, reason: str = "") -> Note:
         made_s, used_s = (self._session_made_s, self.sent_s) if session_id else (None, None)
-        name = _name_of(self.id)
+        name = name_of(self.id)
         return Note(SessionRecord(self._node_id, session_id, event, size, "upstream", name, reason, made_s, used_s))
 
-    def _flown(self, plan: Plan, frame: bytes, now_s: float, late_s: float | None) -> _Flight:
-        version, number = self._version, self._correlation_id
-        return _Flight(self.id, self._route, plan, version, number, len(frame), now_s, late_s)
+    def _sent(self, plan: Plan, frame: bytes, now_s: float) -> Sent:
+        return Sent(self.id, self._route, plan, self._version, self._correlation_id, len(frame), now_s)
 
     def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
         frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
         return Ask(self.id, frame)
-
-
-def _unanswered(flight: _Flight, now_s: float) -> FetchRecord:
-    """As Kafka's clients call it when a connection ends before the answer."""
-    (source, kind), plan = flight.lane, flight.plan
-    return FetchRecord(
-        node=source.node_id,
-        lane="rackless" if source.is_rackless else kind.value,
-        lane_id=_name_of(flight.lane),
-        version=flight.version,
-        kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
-        session_id=NO_SESSION,
-        epoch=plan.epoch,
-        size=plan.size,
-        named=len(plan.asks),
-        forgotten=len(plan.forgotten),
-        answered=0,
-        request_bytes=flight.request_bytes,
-        response_bytes=0,
-        record_bytes=0,
-        dropped_bytes=0,
-        error=ErrorCode.network_exception,
-        throttle_ms=0,
-        route=flight.route,
-        topics=(),
-        sent_s=flight.sent_s,
-        answered_s=now_s,
-    )
-
-
-def _answered(
-    flight: _Flight,
-    response: FetchResponse,
-    answered: int,
-    size: int,
-    now_s: float,
-    name_of: Callable[[Topic], str],
-) -> FetchRecord:
-    read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
-    return attrs.evolve(
-        _unanswered(flight, now_s),
-        session_id=response.session_id,
-        answered=answered,
-        response_bytes=SIZE_BYTES + size,
-        record_bytes=response.record_bytes,
-        dropped_bytes=response.record_bytes,
-        error=response.error,
-        throttle_ms=response.throttle_ms,
-        topics=tuple((name_of(topic), record_bytes) for topic, record_bytes in read if record_bytes),
-    )
-
-
-def _told_of_farewell(flight: _Flight, frame: memoryview, now_s: float) -> FetchRecord:
-    return _answered(flight, flight.read(frame), 0, len(frame), now_s, str)
-
-
-def _name_of(lane: LaneId) -> str:
-    (node_id, is_rackless), kind = lane
-    return f"{node_id}-{'rackless-' if is_rackless else ''}{kind.value}"

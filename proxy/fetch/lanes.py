@@ -111,6 +111,11 @@ class Lanes:
         """It is to be read elsewhere."""
         self._leave(key)
 
+    def vacate(self, lane: Lane) -> None:
+        """What *lane* was asked for is to be asked for elsewhere: it cannot wait for this one."""
+        for key in list(lane.asks):
+            self._leave(key)
+
     def find_homes(
         self, asks: Mapping[Key, Ask], source_of: Callable[[Key], Source], now_s: float, *, together: bool
     ) -> Iterator[Command]:

@@ -110,7 +110,7 @@ class Reader:
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
         lane = self._lanes.named(lane_id)
-        landed = lane.received(frame, now_s, name_of=self._topology.name_of)
+        landed = lane.received(frame, now_s, topic_name=self._topology.name_of)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
     def lost(self, lane_id: LaneId, now_s: float) -> list[Command]:
@@ -310,6 +310,8 @@ class Reader:
         exchange.news = {}
         for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
+        for lane in self._waits.overlong(exchange):
+            self._lanes.vacate(lane)
         yield from self._find_homes(now_s)
         if exchange.telling is not None:
             exchange.telling.is_asked = True
@@ -323,7 +325,7 @@ class Reader:
         waits = self._waits
         answered = all(map(waits.has_told, self._lanes))
         over = now_s + _INSTANT_S >= exchange.deadline_s
-        due = enough or over or (answered and waits.is_plain(now_s))
+        due = enough or over or (answered and waits.is_plain(exchange, now_s))
         if due and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes):
             if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
@@ -337,7 +339,7 @@ class Reader:
                 return
             for lane in self._lanes:
                 lane.restart()
-        elif brought and not due and not waits.is_plain(now_s):
+        elif brought and not due and not waits.is_plain(exchange, now_s):
             waits.be_plain(now_s)
             self._lanes.held.drop()
             brought = 0
@@ -376,11 +378,7 @@ class Reader:
             if asking is not None:
                 yield from self._held_back(asking, now_s)
             return
-        # What ends a long wait tells of all that waited, as of now. But a redirect ends one at once (KIP-392), and
-        # then the others have not waited for as much as the client wants.
-        is_plain = self._waits.is_plain(now_s)
-        if not (is_plain and response.redirects):
-            lane.told(lane.asked_in if is_plain or asking is None else self._waits.number)
+        self._waits.told(lane, landed)
         pair = self._lanes.pair(lane.id.source)
         if lane is pair.patient and pair.quick.asks and asking is not None:
             pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
@@ -461,7 +459,8 @@ class Reader:
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        parks = quiet and self._lanes.have_all and not (self._waits.is_draining or self._waits.is_plain(now_s))
+        is_plain = self._waits.is_plain(exchange, now_s)
+        parks = quiet and self._lanes.have_all and not (self._waits.is_draining or is_plain)
         for lane in [pair.patient for pair in self._lanes.pairs if parks]:
             if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
                 # The client does not wait, so we do: its next poll is then answered by the broker's silence.
@@ -484,8 +483,9 @@ class Reader:
     # ----------------------------------------------------------------------------------- what lanes ask
 
     def _find_homes(self, now_s: float) -> Iterator[Command]:
-        assert self._exchange is not None
-        asks, rack, topology = self._tables.wanted.asks, self._exchange.rack, self._topology
+        exchange = self._exchange
+        assert exchange is not None
+        asks, rack, topology = self._tables.wanted.asks, exchange.rack, self._topology
         looks_back_at = self._routes.home if self._tables.follows or not rack else self._routes.rackless
 
         def source_of(key: Key) -> Source:
@@ -495,7 +495,8 @@ class Reader:
 
         self._lanes.held.sift(asks, now_s - self._reading.patience_s)
         self._lanes.changed(self._routes.expired(now_s))
-        yield from self._lanes.find_homes(asks, source_of, now_s, together=self._waits.is_plain(now_s))
+        together = self._waits.is_plain(exchange, now_s)
+        yield from self._lanes.find_homes(asks, source_of, now_s, together=together)
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""

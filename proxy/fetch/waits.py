@@ -8,7 +8,7 @@ import attrs
 
 from proxy.fetch.commands import Ask, LaneKind
 from proxy.fetch.exchange import Exchange
-from proxy.fetch.lane import Lane
+from proxy.fetch.lane import Landed, Lane, Terms
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.pace import Pace
 from proxy.fetch.reading import Reading
@@ -27,7 +27,7 @@ class Waits:
     def __init__(self, lanes: Lanes, reading: Reading) -> None:
         self._lanes = lanes
         self._reading = reading
-        self._plain_until_s = float("inf") if reading.patience_s == 0 else float("-inf")
+        self._plain_until_s = float("-inf")
         self.number = 0
         """Of the client's exchange at hand, or of its last one."""
         self.is_draining = False
@@ -41,13 +41,26 @@ class Waits:
     def patience_s(self) -> float:
         return self._reading.patience_s
 
-    def is_plain(self, now_s: float) -> bool:
-        """Whether fetches wait as their clients would, and no longer."""
-        return now_s < self._plain_until_s
+    def is_plain(self, exchange: Exchange, now_s: float) -> bool:
+        """Whether fetches wait as *exchange* does, for as much, and no longer."""
+        return self.patience_s == 0 or (exchange.min_bytes > 1 and now_s < self._plain_until_s)
 
     def be_plain(self, now_s: float) -> None:
         """For a while: the client wants more than has come."""
         self._plain_until_s = now_s + _PLAIN_S
+
+    def told(self, lane: Lane, landed: Landed) -> None:
+        """A broker has looked at all that the lane has asked it for.
+
+        What ends a park tells of all that was parked, as of now, or as of when it began to come. What waits as the
+        client does may be no word for the next of its fetches; and a redirect ends that wait at once (KIP-392):
+        then the others have not waited for as much as the client wants.
+        """
+        terms = landed.terms
+        if terms.is_parked:
+            lane.answered_in = self.number if landed.begun_in is None else landed.begun_in
+        elif not (terms.wait_s and landed.response.redirects):
+            lane.answered_in = terms.exchange
 
     def has_told(self, lane: Lane) -> bool:
         """Whether the lane has been answered about all that it asks for, as of the exchange at hand."""
@@ -67,6 +80,12 @@ class Waits:
             return self.is_draining and lane.asked_in < self.number
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self.number else 0.0)
 
+    def overlong(self, exchange: Exchange) -> Iterator[Lane]:
+        """Lanes that wait for more than *exchange* does, or for longer, on behalf of an earlier one."""
+        for lane in self._lanes:
+            if lane.asked_in < self.number and lane.outwaits(exchange.deadline_s, exchange.min_bytes):
+                yield lane
+
     def turns_s(self) -> Iterator[float]:
         """When what is said here may become another, while an exchange waits."""
         for lane in self._lanes:
@@ -77,7 +96,7 @@ class Waits:
     def longest_s(self, lane: Lane, exchange: Exchange, now_s: float, *, lacks: bool) -> float:
         """How long the lane's next fetch may wait; *lacks*: the broker has not told all offsets yet."""
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
-        if self.is_plain(now_s):
+        if self.is_plain(exchange, now_s):
             return remaining_s
         may_be_redirected = exchange.rack and lane.sits_on_redirects and not lane.answered_in
         if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks or may_be_redirected:
@@ -98,9 +117,7 @@ class Waits:
         asked for its share.
         """
         request, most = exchange.request, self._reading.fetch_buffer_bytes
-        plain = self.is_plain(now_s)
-        lane.waits = wait_s > 0
-        lane.is_parked = lane.waits and not plain
+        plain = self.is_plain(exchange, now_s)
         share = ceil((min(exchange.min_bytes, most) - brought) / self._waiting)
         options = attrs.evolve(
             request.options,
@@ -108,5 +125,5 @@ class Waits:
             max_bytes=min(request.options.max_bytes, most),
             rack_id="" if lane.id.source.is_rackless else exchange.rack,
         )
-        timeout_s = self._reading.ask_timeout_s
-        return lane.ask(self.number, request.header.client_id, options, wait_s, now_s, timeout_s)
+        terms = Terms(self.number, wait_s, self._reading.ask_timeout_s, is_parked=wait_s > 0 and not plain)
+        return lane.ask(request.header.client_id, options, terms, now_s)

@@ -73,6 +73,11 @@ async def test_every_instrument_that_is_always_there_is_told_under_its_name() ->
         assert (family.type, family.documentation) == (each.kind, each.meaning)
         assert all(set(sample.labels) == set(each.attributes) for sample in family.samples)
     assert "process_resident_memory_bytes" in families
+    delays = [
+        each for each in families["sidefetch_client_fetch_delay_seconds"].samples if each.name.endswith("_bucket")
+    ]
+    assert [each.labels["le"] for each in delays][-2:] == ["30.0", "+Inf"]
+    assert delays[-1].value == 3
 
 
 async def test_the_text_is_open_metrics_for_those_who_ask_for_that() -> None:

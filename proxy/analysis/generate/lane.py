@@ -25,6 +25,8 @@ _BACK_OFF_US = 10_000_000
 _HEAD_BYTES, _ANSWER_HEAD_BYTES = 74, 24
 _ASK_BYTES, _ANSWER_BYTES = 33, 37
 """Of one partition, in versions from 12 on."""
+_NOT_FOUND, _WRONG_EPOCH, _NETWORK_EXCEPTION = 70, 71, 13
+"""Kafka's error codes."""
 _HOUR_US = 3_600_000_000
 
 
@@ -70,9 +72,9 @@ class Lane:
             yield self._fetch(self.now_us, fetches, "incremental", fetches * PATIENCE_US, 0)
             hours = fetches * PATIENCE_US / _HOUR_US
             if self.rng.random() < hours * self.mix.hourly_evictions:
-                yield from self._end("evicted", Refusal.EVICTED, 70)
+                yield from self._end("evicted", Refusal.EVICTED, _NOT_FOUND)
             elif self.rng.random() < hours * self.mix.hourly_resets:
-                yield from self._end("reset", Refusal.WRONG_EPOCH, 71)
+                yield from self._end("reset", Refusal.WRONG_EPOCH, _WRONG_EPOCH)
 
     def bring(self, at_us: int, record_bytes: int, partitions: int) -> Iterator[Row]:
         """Records of so many *partitions* come at *at_us*, which ``wait`` has waited for."""
@@ -83,9 +85,14 @@ class Lane:
         self.now_us = at_us
 
     def close(self, at_us: int) -> Iterator[Row]:
-        """The client has gone; the fetch that tells the broker is not told of."""
+        """The client has gone: what is under way is given up, and so is the session."""
+        kind = "incremental" if self._session_id else "sessionless"
+        yield self._fetch(at_us, 1, kind, at_us - self.now_us, 0, error=_NETWORK_EXCEPTION)
         if self._session_id:
             yield self._session(at_us, "closed", "the client has gone")
+            self.size, self._session_id = 0, 0
+            round_trip_us = self._round_trip_us()
+            yield self._fetch(at_us + round_trip_us, 1, "sessionless", round_trip_us, 0)
 
     def _ask(self) -> Iterator[Row]:
         """For a session."""
@@ -121,6 +128,7 @@ class Lane:
         *,
         error: int = 0,
     ) -> Row:
+        is_answered = error != _NETWORK_EXCEPTION
         answered = 0 if error or not (record_bytes or kind != "incremental") else named
         epoch = -1 if kind == "sessionless" else self._epoch
         row = self.common | {
@@ -142,7 +150,7 @@ class Lane:
             "forgotten": 0,
             "answered": answered,
             "request_bytes": fetches * _HEAD_BYTES + named * _ASK_BYTES,
-            "response_bytes": fetches * _ANSWER_HEAD_BYTES + answered * _ANSWER_BYTES + record_bytes,
+            "response_bytes": is_answered * fetches * _ANSWER_HEAD_BYTES + answered * _ANSWER_BYTES + record_bytes,
             "record_bytes": record_bytes,
             "dropped_bytes": 0,
             "broker_us": broker_us,
