@@ -91,7 +91,7 @@ def section(found: Read) -> Section:
         "read",
         "What this is made from",
         " ".join(told),
-        "A row that came twice is counted once. What a process did before its first row here, or after its last one,"
+        "A row that came twice is counted once. What a process did before its first row here, or after its last,"
         " is not known."
         + (
             f" At least {in_words(about.least_rate, 'share')} of the fetches have a row."

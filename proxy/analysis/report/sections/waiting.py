@@ -73,8 +73,8 @@ def section(found: Waiting) -> Section:
         "What clients wait for",
         f"Of what fetches that brought records have waited for, news aside, {in_words(of_all, 'share')} is"
         f" {_WORDS[most]}.",
-        "Percentiles are of all fetches that brought records, those that did not wait for it included; they are from"
-        " sketches, of a rank within 0.04 % of theirs."
+        "Percentiles are of all fetches that brought records, those that did not wait for it included; they are"
+        " from sketches, of a rank within 0.04 % of theirs."
         + ("" if is_one_rate else " Sampled at several rates: processes that tell more count for more."),
         charts=tuple(_chart(found)),
         tables=(
