@@ -33,16 +33,20 @@ class Read:
     """Rows that are none, as ``lines.BAD_ROWS``."""
 
 
-def read(spark: SparkSession, paths: str | Sequence[str]) -> Read:
+def read(spark: SparkSession, paths: str | Sequence[str], *, kept: bool = False) -> Read:
     """Read *paths*: files, folders and globs of them, in any file system that Spark reads.
 
     A folder is one of Parquet if ``record=…`` folders are in it; of others all ``*.jsonl`` are read (also ``.gz``,
     ``.bz2``), however deep. A file is of Parquet if it ends with ``.parquet``, else of lines, whatever its name.
 
-    Cost:   each record that is asked for reads all lines once more; of Parquet it reads its own rows only.
+    Args:   kept: have the rows stay in memory or on disk, as long as the session: for who asks for several records.
+    Cost:   each record that is asked for reads all lines once more, unless they are kept; of Parquet it reads its
+            own rows only.
     Raises: ConfigError: nothing is at one of *paths*.
     """
     rows = read_wide(spark, paths)
+    if kept:
+        rows = rows.persist()
     frames = {record: _of_record(rows, record) for record in SCHEMAS}
     bad = rows.where(F.col("record") == BAD).select(*BAD_ROWS.names)
     return Read(Ledger(**frames), bad.dropDuplicates(["file", "row"]))
