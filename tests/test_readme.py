@@ -48,7 +48,8 @@ def test_every_make_target_that_it_names_exists() -> None:
 
 
 def test_every_flag_that_it_names_exists() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "cli").glob("*.py"))
+    commands = [*(ROOT / "proxy" / "cli").glob("*.py"), ROOT / "proxy" / "analysis" / "jobs.py"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in commands)
     table = readme_table()
 
     told_elsewhere = {"--inputs", "--long", "--quick", "--seconds", "--seed"}
