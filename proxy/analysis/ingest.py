@@ -3,9 +3,7 @@
     files --> lines --> parsed --> held to the ledger's definition --> rows of a record, each once
                                    '--> bad rows: their text, what is wrong, and where they were
 
-All of it is Spark's own expressions: no row passes through Python. Rows that came twice are one: (``proxy_id``,
-``seq``) tell the rows of a record apart, and losses also ``seq_first``, since a file and a topic can lose different
-rows up to the same one.
+All of it is Spark's own expressions: no row passes through Python. Rows that came twice are one (``lines.KEY``).
 """
 
 from collections.abc import Sequence
@@ -17,14 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from proxy.analysis.frames import Ledger
-from proxy.analysis.lines import BAD, BAD_ROWS, WIDE, parsed
+from proxy.analysis.lines import BAD, BAD_ROWS, KEY, WIDE, parsed
 from proxy.analysis.places import Format, places
 from proxy.analysis.schemas import SCHEMAS
 
 __all__ = ["Read", "read", "read_wide"]
 
 _LINES: Final = "*.jsonl{,.gz,.bz2}"
-_KEY: Final = ("proxy_id", "seq", "seq_first")
 
 
 @attrs.frozen
@@ -36,18 +33,23 @@ class Read:
     """Rows that are none, as ``lines.BAD_ROWS``."""
 
 
-def read(spark: SparkSession, paths: str | Sequence[str]) -> Read:
+def read(spark: SparkSession, paths: str | Sequence[str], *, kept: bool = False) -> Read:
     """Read *paths*: files, folders and globs of them, in any file system that Spark reads.
 
     A folder is one of Parquet if ``record=…`` folders are in it; of others all ``*.jsonl`` are read (also ``.gz``,
     ``.bz2``), however deep. A file is of Parquet if it ends with ``.parquet``, else of lines, whatever its name.
 
-    Cost:   each record that is asked for reads all lines once more; of Parquet it reads its own rows only.
+    Args:   kept: have the rows stay in memory or on disk, as long as the session: for who asks for several records.
+    Cost:   each record that is asked for reads all lines once more, unless they are kept; of Parquet it reads its
+            own rows only.
     Raises: ConfigError: nothing is at one of *paths*.
     """
     rows = read_wide(spark, paths)
+    if kept:
+        rows = rows.persist()
     frames = {record: _of_record(rows, record) for record in SCHEMAS}
-    return Read(Ledger(**frames), rows.where(F.col("record") == BAD).select(*BAD_ROWS.names))
+    bad = rows.where(F.col("record") == BAD).select(*BAD_ROWS.names)
+    return Read(Ledger(**frames), bad.dropDuplicates(["file", "row"]))
 
 
 def read_wide(spark: SparkSession, paths: str | Sequence[str]) -> DataFrame:
@@ -63,7 +65,7 @@ def read_wide(spark: SparkSession, paths: str | Sequence[str]) -> DataFrame:
 
 def _of_record(rows: DataFrame, record: str) -> DataFrame:
     own = rows.where(F.col("record") == record).select(*SCHEMAS[record].names)
-    return own.dropDuplicates([name for name in _KEY if name in own.columns])
+    return own.dropDuplicates([name for name in KEY if name in own.columns])
 
 
 def _lines(spark: SparkSession, paths: Sequence[str], names: str | None) -> DataFrame:
@@ -76,4 +78,4 @@ def _lines(spark: SparkSession, paths: Sequence[str], names: str | None) -> Data
 
 def _parquet(spark: SparkSession, path: str) -> DataFrame:
     # One at a time: what a stream has committed is known of the folder as a whole only.
-    return spark.read.schema(WIDE).parquet(path)
+    return spark.read.schema(WIDE).parquet(path).select(*WIDE.names)

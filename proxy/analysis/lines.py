@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry import ledger
 
-__all__ = ["BAD", "BAD_ROWS", "WIDE", "parsed"]
+__all__ = ["BAD", "BAD_ROWS", "KEY", "WIDE", "parsed"]
 
 BAD: Final = "bad"
 """What stands for the record of a bad row."""
@@ -34,6 +34,10 @@ _TOLD: Final = StructType(list({field.name: field for schema in SCHEMAS.values()
 WIDE: Final = StructType([*_TOLD, BAD_ROWS["row"], BAD_ROWS["file"]])
 """Rows of all records in one frame, bad ones as well, whose record is ``BAD``. What a record has not is null."""
 
+KEY: Final = ("record", "proxy_id", "seq", "seq_first", "file", "row")
+"""Tells the rows of ``WIDE`` apart: one that has come twice is the same in it. A file and a topic can lose
+different rows up to the same one, hence ``seq_first``. Bad rows have the last two only, good ones never."""
+
 _CORRUPT: Final = "_corrupt"
 """Is the whole line where it is not JSON, or a column has another type."""
 _PARSING: Final = {
@@ -44,19 +48,8 @@ _PARSING: Final = {
 _LAST_US: Final = 253_402_300_800_000_000 - 1
 """Of the year 9999, after which a day has no name."""
 
-# In texts of JSON a quote has a backslash before it, so these find no text that merely looks like it.
-_NEXT_ROW: Final = r'\}\s*\{\s*"\w+"\s*:|[^}\s]\s*$'
-"""Spark parses the first value of a line, and says nothing of what follows."""
-
-
-def _texts() -> Iterator[str]:
-    for columns in ledger.RECORDS.values():
-        for column in columns:
-            yield from (each.name for each in (column, *column.items) if each.kind == "string")
-
-
-_NO_TEXT: Final = rf'"({"|".join(sorted(set(_texts())))})"\s*:\s*[^"n\s]'
-"""Spark takes anything for a text."""
+_NEXT_ROW: Final = r'\}\s*\{\s*"\w+"\s*:'
+"""Where an object of JSON follows another: in a text the quote would have a backslash before it."""
 
 
 def parsed(lines: DataFrame) -> DataFrame:
@@ -67,73 +60,111 @@ def parsed(lines: DataFrame) -> DataFrame:
     judged = lines.where(F.trim("value") != "").select("value", "file", told)
     judged = judged.withColumn("wrong", F.when(~_is_good(), _reason()))
     is_bad = F.col("wrong").isNotNull()
-    columns = {
-        "record": F.when(is_bad, BAD).otherwise(F.col("record")),
-        "reason": F.coalesce("wrong", "reason"),
-        "row": F.when(is_bad, F.col("value")),
-        "file": F.when(is_bad, F.col("file")),
+    of_bad = {"record": F.lit(BAD), "reason": F.col("wrong"), "row": F.col("value"), "file": F.col("file")}
+    of_bad |= {name: F.lit(None) for name in ("at_us", "cluster_id", *KEY) if name not in of_bad}
+    of_good = {"row": F.lit(None), "file": F.lit(None)}
+    changed = {
+        name: F.when(is_bad, value).otherwise(of_good.get(name, F.col(name))).alias(name)
+        for name, value in of_bad.items()
     }
-    return judged.select(*(columns.get(name, F.col(name)).alias(name) for name in WIDE.names))
+    return judged.select(*(changed.get(name, F.col(name)) for name in WIDE.names))
 
 
 def _is_good() -> Column:
-    """Never null; quick, since it is asked of each row."""
+    """Never null. It is asked of each row, so it is brief: a method of more than 8,000 bytes is not compiled."""
+    common = {column.name for column in ledger.COMMON}
     of_records = [
-        reduce(and_, (~wrong for wrong, _ in _wrong_columns(columns)), F.col("record") == record)
+        reduce(and_, map(_is_right, columns[len(common) :]), F.col("record") == record)
         for record, columns in ledger.RECORDS.items()
     ]
-    return F.coalesce(
-        F.col(_CORRUPT).isNull()
-        & ~F.col("value").rlike(_NEXT_ROW)
-        & ~F.col("value").rlike(_NO_TEXT)
-        & (F.col("schema") == ledger.SCHEMA)
-        & reduce(or_, of_records),
-        F.lit(False),
-    )
+    is_row = F.col(_CORRUPT).isNull() & ~_is_followed() & (F.col("schema") == ledger.SCHEMA)
+    is_common = reduce(and_, map(_is_right, ledger.COMMON)) & _is_time() & _is_weight()
+    return F.coalesce(is_row & is_common & _has_texts() & reduce(or_, of_records), F.lit(False))
+
+
+def _is_right(column: ledger.Column) -> Column:
+    """Whether *column* is null only if it may be."""
+    value = F.col(column.name)
+    if column.kind == "array":
+        return value.isNotNull() & ~F.exists(value, _lacks(column.items))
+    return F.lit(True) if column.is_optional else value.isNotNull()
+
+
+def _has_texts() -> Column:
+    """Whether texts are texts. As a rule the first look at each tells."""
+    columns = {column.name: column for columns in ledger.RECORDS.values() for column in columns}
+    texts = [name for name, column in columns.items() if column.kind == "string"]
+    are_told = (F.col(name).isNull() | F.col("value").contains(f'"{name}":"') for name in texts)
+    right = reduce(and_, are_told) | ~_is_told("|".join(texts), '"')
+    for name, column in columns.items():
+        items = [item.name for item in column.items if item.kind == "string"]
+        if items:
+            right &= (F.size(name) <= 0) | ~_is_told("|".join(items), '"')
+    return right
+
+
+def _is_time() -> Column:
+    return F.col("at_us").between(0, _LAST_US)
+
+
+def _is_weight() -> Column:
+    return (F.col("weight") > 0) & (F.col("weight") < float("inf"))
 
 
 def _reason() -> Column:
     """What is wrong with a row that is not good."""
     record, schema = F.col("record"), F.col("schema")
-    known = ", ".join(ledger.RECORDS)
     is_json = F.col(_CORRUPT).isNull() | F.expr("try_parse_json(value)").isNotNull()
+    newer = f"schema: %d is newer than {ledger.SCHEMA}: upgrade the Sidefetch that reads it"
+    unknown = f"record: '%s' is not one of {', '.join(ledger.RECORDS)}"
     reason = (
         F.when(~is_json | ~F.ltrim("value").startswith("{"), "not an object of JSON, or cut off")
-        .when(F.col("value").rlike(_NEXT_ROW), "something follows the row in its line")
-        .when(
-            schema > ledger.SCHEMA,
-            F.format_string(
-                f"schema: %d is newer than {ledger.SCHEMA}: upgrade the Sidefetch that reads it", schema
-            ),
-        )
+        .when(_is_followed(), "something follows the row in its line")
+        .when(schema > ledger.SCHEMA, F.format_string(newer, schema))
         .when(schema.isNull() | (schema < ledger.SCHEMA), f"schema: missing, or not {ledger.SCHEMA}")
         .when(record.isNull(), "record: missing or null")
-        .when(~record.isin(*ledger.RECORDS), F.format_string(f"record: '%s' is not one of {known}", record))
+        .when(~record.isin(*ledger.RECORDS), F.format_string(unknown, record))
     )
     for name, columns in ledger.RECORDS.items():
-        problems = F.concat_ws("; ", *(F.when(wrong, what) for wrong, what in _wrong_columns(columns)), _no_text())
-        reason = reason.when((record == name) & (problems != ""), problems)
-    return reason.otherwise("a column that may be null has another type")
+        problems = F.concat_ws("; ", *(F.when(wrong, what) for wrong, what in _wrong_columns(columns)))
+        reason = reason.when(record == name, problems)
+    return reason
 
 
-def _no_text() -> Column:
-    name = F.regexp_extract("value", _NO_TEXT, 1)
-    return F.when(name != "", F.concat(name, F.lit(": not a string")))
+def _is_followed() -> Column:
+    """Whether a line goes on after its object: Spark's parser says nothing of what follows."""
+    value = F.col("value")
+    may_have_two = value.contains("}{") | (F.locate('"record"', value, 12) > 0)
+    return ~F.rtrim(value).endswith("}") | (may_have_two & value.rlike(_NEXT_ROW))
 
 
 def _wrong_columns(columns: Iterable[ledger.Column]) -> Iterator[tuple[Column, str]]:
-    """For each column what makes it wrong (never null), and the words for it. A wrong type was parsed as null."""
+    """What makes *columns* wrong, each with the words for it.
+
+    What has another type was parsed as null, but for texts, which Spark makes of anything.
+    """
     for column in columns:
-        value = F.col(column.name)
+        name, value = column.name, F.col(column.name)
         if not column.is_optional:
-            yield value.isNull(), f"{column.name}: missing, null or not of type {column.kind}"
+            yield value.isNull(), f"{name}: missing, null or not of type {column.kind}"
+        elif column.kind != "string":
+            yield value.isNull() & _is_told(name), f"{name}: not of type {column.kind}"
+        if column.kind == "string":
+            yield _is_told(name, '"'), f"{name}: not of type string"
         if column.kind == "array":
+            texts = "|".join(item.name for item in column.items if item.kind == "string")
+            is_no_text = _is_told(texts, '"') if texts else F.lit(False)
             yield (
-                F.coalesce(F.exists(value, _lacks(column.items)), F.lit(False)),
-                f"{column.name}: has a wrong item",
+                value.isNotNull() & (F.exists(value, _lacks(column.items)) | is_no_text),
+                f"{name}: has a wrong item",
             )
-    yield ~F.coalesce(F.col("at_us").between(0, _LAST_US), F.lit(True)), "at_us: not from 1970 to 9999"
-    yield ~F.coalesce((F.col("weight") > 0) & (F.col("weight") < float("inf")), F.lit(True)), "weight: not a weight"
+    yield ~_is_time(), "at_us: not from 1970 to 9999"
+    yield ~_is_weight(), "weight: not a weight"
+
+
+def _is_told(names: str, but: str = "") -> Column:
+    """Whether the text has something other than null for one of *names*, beginning with none of *but*."""
+    return F.col("value").rlike(rf'"({names})"\s*:\s*[^n\s{but}]')
 
 
 def _lacks(columns: Iterable[ledger.Column]) -> Callable[[Column], Column]:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from proxy.errors import ConfigError
 
-__all__ = ["Format", "Place", "places"]
+__all__ = ["Format", "Place", "hadoop", "places"]
 
 
 class Format(Enum):
@@ -37,21 +37,25 @@ def places(spark: SparkSession, paths: Iterable[str]) -> list[Place]:
     return found
 
 
-def _places(spark: SparkSession, path: str) -> list[Place]:
-    # What Spark reads by is Hadoop's, which Python knows only through the driver's JVM.
+def hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's FileSystem and Path of *path*: what Spark reads by, known to the driver's JVM only."""
     jvm: Any = spark.sparkContext._jvm
-    hadoop = jvm.org.apache.hadoop.fs.Path(path)
-    files = hadoop.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    found = [_place(files, status, jvm) for status in files.globStatus(hadoop) or ()]
+    named = jvm.org.apache.hadoop.fs.Path(path)
+    return named.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), named
+
+
+def _places(spark: SparkSession, path: str) -> list[Place]:
+    files, named = hadoop(spark, path)
+    found = [_place(files, status) for status in files.globStatus(named) or ()]
     if not found:
         raise ConfigError(f"{path}: nothing is there; accepted: folders and files of a ledger, and globs of them")
     return found
 
 
-def _place(files: Any, status: Any, jvm: Any) -> Place:
+def _place(files: Any, status: Any) -> Place:
     path = status.getPath()
     if status.isDirectory():
-        of_records = files.globStatus(jvm.org.apache.hadoop.fs.Path(path, "record=*"))
+        of_records = files.globStatus(path.suffix("/{record=*,_spark_metadata}"))
         return Place(path.toString(), Format.PARQUET if of_records else Format.LINES, is_folder=True)
     is_parquet = path.getName().endswith(".parquet")
     return Place(path.toString(), Format.PARQUET if is_parquet else Format.LINES, is_folder=False)

@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from proxy.analysis.report.made import report_of
     try:
         with spark_at(arguments.master, settings) as spark:
-            report = report_of(read(spark, arguments.ledgers), Prices(arguments.price, arguments.price))
+            report = report_of(read(spark, arguments.ledgers, kept=True), Prices(arguments.price, arguments.price))
     except SparkFailedError as wrong:
         print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
         return 1

@@ -81,11 +81,11 @@ BAD: Final[dict[str, tuple[str, str]]] = {
     "a text for a number": (_with(GOOD, seq="1"), "seq: missing, null or not of type long"),
     "a fraction for a long": (_with(GOOD, seq=1.5), "seq: missing, null or not of type long"),
     "more than a long": (_with(GOOD, seq=2**63), "seq: missing, null or not of type long"),
-    "a number for a text": (_with(GOOD, lane=5), "lane: not a string"),
-    "an object for a text that may be null": (_with(GOOD, rack={"a": 1}), "rack: not a string"),
+    "a number for a text": (_with(GOOD, lane=5), "lane: not of type string"),
+    "an object for a text that may be null": (_with(GOOD, rack={"a": 1}), "rack: not of type string"),
     "a text for a number that may be null": (
         _with(EXCHANGE, converted_to="none"),
-        "a column that may be null has another type",
+        "converted_to: not of type long",
     ),
     "a weight that is none": (_with(GOOD, weight=-1.0), "weight: not a weight"),
     "a weight that is no number": (_with(GOOD, weight="NaN"), "weight: missing, null or not of type double"),
@@ -96,7 +96,7 @@ BAD: Final[dict[str, tuple[str, str]]] = {
     "an item with another type": (_with(EXCHANGE, errors=[{"code": 3, "n": "1"}]), "errors: has a wrong item"),
     "a number for an item's text": (
         _with(EXCHANGE, sources=[{**_SHARE, "rack": 7}]),
-        "rack: not a string",
+        "sources: has a wrong item",
     ),
 }
 

@@ -20,6 +20,7 @@ _MOST_OF_A_RULE: Final = 2
 _LEAST_USD_A_MONTH: Final = 1.0
 _LEAST_SHARE: Final = 0.01
 """Of all, below which nothing is made of it."""
+_LEAST_SHARE_OF_DELAY: Final = 0.1
 _LEAST_CPU_S_A_MONTH: Final = 3600.0
 
 
@@ -37,8 +38,8 @@ def _upgrades(found: Found) -> Iterator[Advice]:
             f"It asks for {', '.join(row['versions'])}, which Kafka 4 does not serve"
             + (f" ({row['software']})." if row["software"] else "."),
             Figure("of the traffic that breaks", share(row["bytes"], breaking_bytes), "share"),
-            f"{in_words(row['bytes'], 'bytes')} of the {in_words(breaking_bytes, 'bytes')} that such clients have asked"
-            f" for and been answered, on {plural(row['connections'], 'connection')}.",
+            f"{in_words(row['bytes'], 'bytes')} of the {in_words(breaking_bytes, 'bytes')} that such clients have"
+            f" asked for and been answered, on {plural(row['connections'], 'connection')}.",
         )
 
 
@@ -53,8 +54,9 @@ def _racks_that_are_not_known(found: Found) -> Iterator[Advice]:
             "Tell each Sidefetch its rack",
             "Without it, leaders are read wherever they are, and nobody knows what crosses (--rack, --rack-from).",
             Figure("a month, at most", worst, "usd"),
-            f"{in_words(zones.readerless_bytes, 'bytes')} ({in_words(part, 'share')} of all) went to Sidefetches that"
-            f" do not know where they are; at {in_words(price, 'usd')} a GiB, did all of it cross, over 30 days.",
+            f"{in_words(zones.readerless_bytes, 'bytes')} ({in_words(part, 'share')} of all) went to Sidefetches"
+            " that do not know where they are;"
+            f" at {in_words(price, 'usd')} a GiB, if all of it crosses, in 30 days.",
         )
 
 
@@ -88,6 +90,65 @@ def _conversions(found: Found) -> Iterator[Advice]:
             )
 
 
+def _slots(found: Found) -> Iterator[Advice]:
+    denied = found.sessions.of_brokers("evicted") + found.sessions.of_brokers("refused")
+    part = share(denied, denied + found.sessions.of_brokers("created"))
+    if part is not None and part >= _LEAST_SHARE:
+        a_day = denied / found.about.days
+        yield Advice(
+            "Give the brokers more slots for sessions",
+            "Sessions lose their slot, or get none, and then name every partition again"
+            " (max.incremental.fetch.session.cache.slots).",
+            Figure("sessions a day that would live on", a_day, "count"),
+            f"{plural(found.sessions.of_brokers('evicted'), 'session')} evicted and"
+            f" {in_words(found.sessions.of_brokers('refused'), 'count')} refused, of"
+            f" {in_words(found.sessions.of_brokers('created'), 'count')} created.",
+        )
+
+
+def _thrashing(found: Found) -> Iterator[Advice]:
+    for row in found.sessions.thrashing.rows:
+        yield Advice(
+            f"Look at why {named(row['client_id'])} connects so often",
+            "Its sessions are many and short, and each keeps a slot from others for two minutes.",
+            Figure("sessions a day that are none", row["short_lives"] / found.about.days, "count"),
+            f"{in_words(row['short_lives'], 'count')} of {plural(row['created'], 'session')} lived for less than"
+            " two minutes.",
+        )
+
+
+def _delays(found: Found) -> Iterator[Advice]:
+    remedies = {
+        "budget": ("Give Sidefetch more memory", "Answers wait until there is room for them (--memory)."),
+        "throttle": (
+            "Raise quotas, or spread the load",
+            "Brokers have clients wait (consumer_byte_rate and others).",
+        ),
+        "convert": ("Give Sidefetch more CPU", "Answers wait for their records to be converted."),
+    }
+    waiting = found.waiting
+    for cause, (title, why) in remedies.items():
+        part = share(waiting.delay_s(cause), waiting.all_delay_s)
+        if part is not None and part >= _LEAST_SHARE_OF_DELAY:
+            yield Advice(
+                title,
+                why,
+                Figure("of clients' delay", part, "share"),
+                f"{in_words(waiting.delay_s(cause) * 1e6, 'us')} of {in_words(waiting.all_delay_s * 1e6, 'us')}"
+                " that fetches with records have waited, other than for news.",
+            )
+
+
+def _anomalies(found: Found) -> Iterator[Advice]:
+    for row in found.anomalies.runs.rows:
+        yield Advice(
+            f"Ask what has happened to {named(row['client_id'])}",
+            str(row["explanation"]),
+            Figure("spreads from its usual", abs(row["z"]), "ratio"),
+            f"Held against {plural(row['past_hours'], 'hour')} of its own past ({row['past']}).",
+        )
+
+
 def _lost_rows(found: Found) -> Iterator[Advice]:
     about = found.about
     part = share(about.lost_count, about.lost_count + about.row_count)
@@ -105,5 +166,9 @@ _RULES: Final[Iterable[Callable[[Found], Iterator[Advice]]]] = (
     _racks_that_are_not_known,
     _crossing,
     _conversions,
+    _slots,
+    _thrashing,
+    _delays,
+    _anomalies,
     _lost_rows,
 )

@@ -12,7 +12,7 @@ from proxy.analysis.ingest import Read
 from proxy.analysis.report.advice import advice
 from proxy.analysis.report.found import Found
 from proxy.analysis.report.model import Report
-from proxy.analysis.report.sections import conversion, read, readiness, savings, zones
+from proxy.analysis.report.sections import anomalies, conversion, read, readiness, savings, sessions, waiting, zones
 
 __all__ = ["found_in", "report_of"]
 
@@ -35,6 +35,9 @@ def found_in(rows: Read, prices: Prices) -> Found:
         "zones": partial(zones.asked, ledger, prices),
         "readiness": partial(readiness.asked, ledger),
         "conversion": partial(conversion.asked, ledger),
+        "sessions": partial(sessions.asked, ledger),
+        "waiting": partial(waiting.asked, ledger),
+        "anomalies": partial(anomalies.asked, ledger),
     }
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -62,6 +65,9 @@ def told(found: Found) -> Report:
             zones.section(found.zones, about),
             readiness.section(found.readiness),
             conversion.section(found.conversion),
+            sessions.section(found.sessions),
+            waiting.section(found.waiting),
+            anomalies.section(found.anomalies),
             read.section(found.read),
         ),
     )

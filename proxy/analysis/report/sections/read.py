@@ -6,6 +6,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from proxy.analysis.answers.coverage import coverage
 from proxy.analysis.answers.parts import stacked
 from proxy.analysis.frames import Ledger
 from proxy.analysis.report.model import About, Column, Section, Table
@@ -26,6 +27,8 @@ class Read:
     by_record: tuple[Row, ...]
     bad: Ranking
     lost: tuple[Row, ...]
+    missing_count: int
+    """Rows that are not there, and of which nobody tells."""
 
 
 def asked(ledger: Ledger, bad: DataFrame) -> Read:
@@ -51,6 +54,9 @@ def asked(ledger: Ledger, bad: DataFrame) -> Read:
     reasons = bad.groupBy("reason").agg(F.count("*").alias("rows"), F.max("file").alias("file"))
     found = the_first(reasons, "rows", ("rows",))
     lost = rows_of(ledger.lost.groupBy("reason").agg(F.sum("count").alias("rows")).orderBy(F.desc("rows")), MOST)
+    (covered,) = rows_of(
+        coverage(ledger).agg(F.sum("lost_rows").alias("lost"), F.sum("missing_rows").alias("missing"))
+    )
     about = About(
         clusters=tuple(row["cluster_id"] for row in clusters),
         cluster_count=whole["clusters"],
@@ -59,10 +65,10 @@ def asked(ledger: Ledger, bad: DataFrame) -> Read:
         until_us=whole["until_us"],
         row_count=sum(row["rows"] for row in rows),
         bad_count=sum(row["rows"] for row in found.rows) + (found.rest or {"rows": 0})["rows"],
-        lost_count=sum(row["rows"] for row in lost),
+        lost_count=covered["lost"] or 0,
         least_rate=1 / max(whole["weight"] or 1, 1),
     )
-    return Read(about, tuple(rows), found, tuple(lost))
+    return Read(about, tuple(rows), found, tuple(lost), covered["missing"] or 0)
 
 
 def section(found: Read) -> Section:
@@ -73,6 +79,8 @@ def section(found: Read) -> Section:
     ]
     if about.lost_count:
         told.append(f"Sidecars tell that they have lost {plural(about.lost_count, 'row')}.")
+    if found.missing_count:
+        told.append(f"{plural(found.missing_count, 'row')} are missing, and nobody tells why.")
     if about.bad_count:
         told.append(f"{plural(about.bad_count, 'row')} could not be read.")
     if len(told) == 1:
@@ -83,7 +91,8 @@ def section(found: Read) -> Section:
         "read",
         "What this is made from",
         " ".join(told),
-        "A row that came twice is counted once. What a process has lost in a crash is told by nobody."
+        "A row that came twice is counted once. What a process did before its first row here, or after its last,"
+        " is not known."
         + (
             f" At least {in_words(about.least_rate, 'share')} of the fetches have a row."
             if about.least_rate < 1

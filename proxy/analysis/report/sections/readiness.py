@@ -70,8 +70,8 @@ def section(found: Readiness) -> Section:
         speaks, they_are, their = ("speaks", "it is", "its") if count == 1 else ("speak", "they are", "their")
         answer = (
             f"{plural(count, 'client')} of {found.client_count} {speaks} what Kafka 4 does not serve:"
-            f" {in_words(of_all, 'share')} of the traffic, by requests and the answers to fetches. Through Sidefetch"
-            f" {they_are} served; directly {their} connections are closed without a word."
+            f" {in_words(of_all, 'share')} of the traffic, by requests and the answers to fetches. Through"
+            f" Sidefetch {they_are} served; directly {their} connections are closed without a word."
         )
     return Section(
         "readiness",

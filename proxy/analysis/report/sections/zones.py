@@ -99,7 +99,8 @@ def section(found: Zones, about: About) -> Section:
         "zones",
         "What crosses racks",
         answer,
-        f"By a price of {in_words(price, 'usd')} a GiB, out and in together; what clients produce is not in it.{unknown}",
+        f"By a price of {in_words(price, 'usd')} a GiB, out and in together. What clients produce is not in it."
+        f"{unknown}",
         figures=(
             Figure("Crossed", found.crossing_bytes, "bytes", "requests and answers"),
             Figure(
