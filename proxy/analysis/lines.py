@@ -61,23 +61,54 @@ def parsed(lines: DataFrame) -> DataFrame:
     judged = judged.withColumn("wrong", F.when(~_is_good(), _reason()))
     is_bad = F.col("wrong").isNotNull()
     of_bad = {"record": F.lit(BAD), "reason": F.col("wrong"), "row": F.col("value"), "file": F.col("file")}
+    of_bad |= {name: F.lit(None) for name in ("at_us", "cluster_id", *KEY) if name not in of_bad}
     of_good = {"row": F.lit(None), "file": F.lit(None)}
-    return judged.select(
-        *(
-            F.when(is_bad, of_bad.get(name, F.lit(None))).otherwise(of_good.get(name, F.col(name))).alias(name)
-            for name in WIDE.names
-        )
-    )
+    changed = {
+        name: F.when(is_bad, value).otherwise(of_good.get(name, F.col(name))).alias(name)
+        for name, value in of_bad.items()
+    }
+    return judged.select(*(changed.get(name, F.col(name)) for name in WIDE.names))
 
 
 def _is_good() -> Column:
-    """Never null; quick, since it is asked of each row: where it takes long, something is wrong as a rule."""
+    """Never null. It is asked of each row, so it is brief: a method of more than 8,000 bytes is not compiled."""
+    common = {column.name for column in ledger.COMMON}
     of_records = [
-        reduce(and_, (~wrong for wrong, _ in _wrong_columns(columns)), F.col("record") == record)
+        reduce(and_, map(_is_right, columns[len(common) :]), F.col("record") == record)
         for record, columns in ledger.RECORDS.items()
     ]
     is_row = F.col(_CORRUPT).isNull() & ~_is_followed() & (F.col("schema") == ledger.SCHEMA)
-    return F.coalesce(is_row & reduce(or_, of_records), F.lit(False))
+    is_common = reduce(and_, map(_is_right, ledger.COMMON)) & _is_time() & _is_weight()
+    return F.coalesce(is_row & is_common & _has_texts() & reduce(or_, of_records), F.lit(False))
+
+
+def _is_right(column: ledger.Column) -> Column:
+    """Whether *column* is null only if it may be."""
+    value = F.col(column.name)
+    if column.kind == "array":
+        return value.isNotNull() & ~F.exists(value, _lacks(column.items))
+    return F.lit(True) if column.is_optional else value.isNotNull()
+
+
+def _has_texts() -> Column:
+    """Whether texts are texts. As a rule the first look at each tells."""
+    columns = {column.name: column for columns in ledger.RECORDS.values() for column in columns}
+    texts = [name for name, column in columns.items() if column.kind == "string"]
+    are_told = (F.col(name).isNull() | F.col("value").contains(f'"{name}":"') for name in texts)
+    right = reduce(and_, are_told) | ~_is_told("|".join(texts), '"')
+    for name, column in columns.items():
+        items = [item.name for item in column.items if item.kind == "string"]
+        if items:
+            right &= (F.size(name) <= 0) | ~_is_told("|".join(items), '"')
+    return right
+
+
+def _is_time() -> Column:
+    return F.col("at_us").between(0, _LAST_US)
+
+
+def _is_weight() -> Column:
+    return (F.col("weight") > 0) & (F.col("weight") < float("inf"))
 
 
 def _reason() -> Column:
@@ -108,7 +139,7 @@ def _is_followed() -> Column:
 
 
 def _wrong_columns(columns: Iterable[ledger.Column]) -> Iterator[tuple[Column, str]]:
-    """What makes *columns* wrong (never null), each with the words for it.
+    """What makes *columns* wrong, each with the words for it.
 
     What has another type was parsed as null, but for texts, which Spark makes of anything.
     """
@@ -117,21 +148,18 @@ def _wrong_columns(columns: Iterable[ledger.Column]) -> Iterator[tuple[Column, s
         if not column.is_optional:
             yield value.isNull(), f"{name}: missing, null or not of type {column.kind}"
         elif column.kind != "string":
-            yield (
-                F.col(_CORRUPT).isNotNull() & value.isNull() & _is_told(name),
-                f"{name}: not of type {column.kind}",
-            )
+            yield value.isNull() & _is_told(name), f"{name}: not of type {column.kind}"
         if column.kind == "string":
-            is_text = value.isNull() | F.col("value").contains(f'"{name}":"')
-            yield ~is_text & _is_told(name, '"'), f"{name}: not of type string"
+            yield _is_told(name, '"'), f"{name}: not of type string"
         if column.kind == "array":
             texts = "|".join(item.name for item in column.items if item.kind == "string")
-            is_wrong = F.exists(value, _lacks(column.items))
-            if texts:
-                is_wrong |= (F.size(value) > 0) & _is_told(texts, '"')
-            yield F.coalesce(is_wrong, F.lit(False)), f"{name}: has a wrong item"
-    yield ~F.coalesce(F.col("at_us").between(0, _LAST_US), F.lit(True)), "at_us: not from 1970 to 9999"
-    yield ~F.coalesce((F.col("weight") > 0) & (F.col("weight") < float("inf")), F.lit(True)), "weight: not a weight"
+            is_no_text = _is_told(texts, '"') if texts else F.lit(False)
+            yield (
+                value.isNotNull() & (F.exists(value, _lacks(column.items)) | is_no_text),
+                f"{name}: has a wrong item",
+            )
+    yield ~_is_time(), "at_us: not from 1970 to 9999"
+    yield ~_is_weight(), "weight: not a weight"
 
 
 def _is_told(names: str, but: str = "") -> Column:

@@ -4,23 +4,14 @@ From ``OPTIONS`` come the flags, the names in the environment, the keys of the f
 table. ``cli.settings`` fills the model in.
 """
 
+from proxy.config.brokers import RoutingConfig, UpstreamConfig
 from proxy.config.checks import problems_between
+from proxy.config.clients import ConversionConfig, DownstreamConfig, LimitsConfig
 from proxy.config.kinds import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
-from proxy.config.model import (
-    SECTIONS,
-    AdminConfig,
-    Config,
-    ConversionConfig,
-    DownstreamConfig,
-    LedgerConfig,
-    LimitsConfig,
-    LogConfig,
-    RoutingConfig,
-    TelemetryConfig,
-    UpstreamConfig,
-)
+from proxy.config.model import SECTIONS, Config
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
+from proxy.config.telling import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
 
 __all__ = [
     "ENV_PREFIX",

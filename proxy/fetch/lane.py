@@ -165,12 +165,12 @@ class Lane:
     @property
     def is_parked(self) -> bool:
         """Whether it does, and anything that is new ends that wait."""
-        return self._flight is not None and self._flight.terms.is_parked and not self.is_answering
+        return self._flight is not None and self._flight.terms.is_parked
 
     def outwaits(self, until_s: float, min_bytes: int) -> bool:
         """Whether it may wait for longer than *until_s*, or for more than *min_bytes*; nothing parked does."""
         flight = self._flight
-        if flight is None or flight.terms.is_parked or not self.waits or self.is_answering:
+        if flight is None or self.is_parked or not self.waits or self.is_answering:
             return False
         return self.heard_s + flight.terms.wait_s > until_s or flight.min_bytes > min_bytes
 

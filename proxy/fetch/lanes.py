@@ -105,7 +105,16 @@ class Lanes:
     def failed(self, key: Key) -> None:
         """A broker has answered with an error: others must not be asked together with this one for now."""
         self._leave(key)
+        self.held.forget((key,))
         self.heat.failed(key)
+
+    def disproved(self, key: Key, ask: Ask) -> bool:
+        """A leader has answered an earlier ask with an error: whether what *ask* has brought is dropped."""
+        if not self.held.has(key, ask):
+            return False
+        self.held.forget((key,))
+        self.changed((key,))
+        return True
 
     def redirected(self, key: Key) -> None:
         """It is to be read elsewhere."""

@@ -126,6 +126,8 @@ class Tables:
                     # of an election, so that they may tell of records that are cut off.
                     may_fall = not lane.is_follower and (is_news or key in lane.asks)
                     self._learn(named, key, ask, reply, may_fall=may_fall)
+                if reply.error and not (is_current or lane.is_follower):
+                    taken.has_strays |= self._lanes.disproved(key, wanted)
                 if not is_news:
                     continue
                 if len(reply.records) and not reply.error:

@@ -70,19 +70,23 @@ class Waits:
         """Whether "nothing new" of what the lane asks for would be the broker's word.
 
         *enough*: other lanes have brought what the client waits for. A broker that waits for more than the first
-        byte is then taken to have too little, which it goes on waiting with.
+        byte is then taken to have too little, which it goes on waiting with. Whose answer has begun to come is
+        silent no more, though there may be no room for the rest yet.
         """
         if self.has_told(lane):
             return True
         if not lane.is_asking:
             return False
-        if not lane.is_parked and not (lane.waits and enough):
+        if lane.is_answering or not (lane.is_parked or (lane.waits and enough)):
             return self.is_draining and lane.asked_in < self.number
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self.number else 0.0)
 
     def overlong(self, exchange: Exchange) -> Iterator[Lane]:
-        """Lanes that wait for more than *exchange* does, or for longer, on behalf of an earlier one."""
-        for lane in self._lanes:
+        """Lanes that wait for more than *exchange* does, or for longer, on behalf of an earlier one.
+
+        While draining nobody is waited for that was asked for an earlier one.
+        """
+        for lane in () if self.is_draining else self._lanes:
             if lane.asked_in < self.number and lane.outwaits(exchange.deadline_s, exchange.min_bytes):
                 yield lane
 
@@ -98,6 +102,8 @@ class Waits:
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
         if self.is_plain(exchange, now_s):
             return remaining_s
+        if lacks and not self.has_told(lane) and any(each.asks for each in self._lanes if each is not lane):
+            return 0.0  # what another one brings is not given before the offsets are known that this one tells
         may_be_redirected = exchange.rack and lane.sits_on_redirects and not lane.answered_in
         if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks or may_be_redirected:
             return min(remaining_s, self.patience_s)

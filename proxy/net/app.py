@@ -25,7 +25,7 @@ from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Selector
 from proxy.fetch.topology import BrokerId
 from proxy.net.access import access_of
-from proxy.net.client import ClientConnection, Services
+from proxy.net.client import ClientConnection
 from proxy.net.door import Refused
 from proxy.net.garbage import Garbage
 from proxy.net.heartbeat import Heartbeat
@@ -38,6 +38,7 @@ from proxy.net.observers import Observer
 from proxy.net.principals import Principals
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.reception import Reception
+from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket, address_text
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic

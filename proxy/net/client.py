@@ -1,40 +1,29 @@
 """Serves one client connection: carries out what its relay decides."""
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-import attrs
 import trio
 
-from proxy.convert.down import Conversion
-from proxy.errors import (
-    ClientProtocolError,
-    FrameTooLarge,
-    LimitReached,
-    MalformedFrame,
-    ProxyError,
-)
-from proxy.fetch.reading import Reading
+from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame, ProxyError
 from proxy.fetch.topology import BrokerId, Topology
-from proxy.net.access import OPEN, Access
+from proxy.net.access import Access
 from proxy.net.brokers import BrokerConnection
+from proxy.net.client_login import ClientLogin
 from proxy.net.door import Admitted
 from proxy.net.errands import Errands
-from proxy.net.exchanges import Exchanges
 from proxy.net.limits import Look, Tell
 from proxy.net.links import FAREWELL_S, Links, Ways
-from proxy.net.live import Live
-from proxy.net.logs import Log
-from proxy.net.memory import RESERVE_BYTES, Budget
-from proxy.net.observers import Observers, Who
-from proxy.net.principals import Principals
+from proxy.net.memory import RESERVE_BYTES
+from proxy.net.observers import Who
+from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket, Outbox
-from proxy.net.topology import TopologyService
+from proxy.net.telling import Telling
 from proxy.net.verify import Verifier
-from proxy.relay.client import ClientRelay, Sasl
+from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
@@ -60,54 +49,15 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
-from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
-from proxy.relay.traffic import Traffic
-from proxy.sasl.logins import Login
-from proxy.trace import (
-    ClientRecord,
-    ConversionRecord,
-    DamageRecord,
-    ExchangeRecord,
-    FetchRecord,
-    Record,
-    TruncationRecord,
-)
+from proxy.trace import ClientRecord, ExchangeRecord
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey
-from proxy.wire.frames import Chunks, Piece
+from proxy.wire.frames import Piece
 
-__all__ = ["ClientConnection", "Services"]
+__all__ = ["ClientConnection"]
 
-_LOG_EVERY_S = 5.0
-_SINGLE_EVERY_S = 60.0
-_WORKERS = 8
-"""Each may come to hold what a batch decompresses to, 64 MiB, and what becomes of that: messages, at most twice as
-much, and those compressed."""
 _FETCH = int(ApiKey.FETCH).to_bytes(2)
 """How a fetch begins."""
-
-
-@attrs.frozen
-class Services:
-    """What all client connections share."""
-
-    topology: TopologyService
-    connect_timeout_s: float
-    reading: Reading
-    budget: Budget
-    observers: Observers
-    log: Log
-    live: Live
-    counts: Counter[str]
-    verify_rate: float
-    traffic: Traffic
-    access: Access = OPEN
-    sasl: Sasl = Sasl.PASSES
-    principals: Principals | None = None
-    """Where brokers know clients by what they say themselves."""
-    limits: RequestLimits = DEFAULT_LIMITS
-    workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
-    """The threads that convert records."""
 
 
 class ClientConnection:
@@ -151,14 +101,10 @@ class ClientConnection:
             services.log,
             services.access,
         )
-        self._topology = services.topology
+        self._login = ClientLogin(client.peer, services, self._log_in_by)
         self._who = Who(node_id, client.peer, services.topology.topology)
-        self._login: Login | None = None
-        """What the client has said to the broker, if it may be said again."""
-        self._entered: str | None = None
-        """The principal that the client is, if the topology is that one's."""
-        self._exchanges = Exchanges(self._observe)
-        self._outbox = Outbox(client, self._observe_conversion, services.workers)
+        self._telling = Telling(self._who, services, lambda: self._login.topology.topology)
+        self._outbox = Outbox(client, self._telling.converted, services.workers)
         self._links = Links(
             node_id,
             Ways(
@@ -172,8 +118,8 @@ class ClientConnection:
             ready,
             handle=self._handle,
             drained=self._outbox.drained,
-            waited_for_memory=self._exchanges.waited_for_memory,
-            observe=self._observe,
+            waited_for_memory=self._telling.exchanges.waited_for_memory,
+            observe=self._telling.observe,
         )
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
@@ -202,8 +148,7 @@ class ClientConnection:
                 await self._say_farewell()
             self._links.close()
             self._errands.close()
-            if self._entered is not None and self._services.principals is not None:
-                self._services.principals.leave(self._entered)
+            self._login.left()
             self._let_go()
             self.tell_inventory()
             self._services.observers.left(self._who)
@@ -238,7 +183,7 @@ class ClientConnection:
         """Have whoever wants to know told what the client uses."""
         record = self.inventory()
         if record is not None:
-            self._observe(record)
+            self._telling.observe(record)
 
     @property
     def who(self) -> Who:
@@ -263,7 +208,7 @@ class ClientConnection:
                 for frame in frames:
                     services = self._services
                     kept = _unclaimed(frame)
-                    self._handle(ClientFrame(kept, self._topology.topology, services.live.bypass))
+                    self._handle(ClientFrame(kept, self._login.topology.topology, services.live.bypass))
                     await self._taken()
                 # What they are views of counts until nobody holds them.
                 frames.clear()
@@ -336,9 +281,9 @@ class ClientConnection:
             case Send(link, pieces):
                 self._links.send(link, pieces)
             case Note(record):
-                self._observe(record)
+                self._telling.observe(record)
             case Learn(topics):
-                self._topology.learn(topics, self._told)
+                self._login.topology.learn(topics, self._told)
             case OpenLink(link, client_id):
                 self._who.client_id = client_id
                 self._links.open(link, client_id)
@@ -354,97 +299,22 @@ class ClientConnection:
                 assert self._nursery is not None
                 self._nursery.start_soon(self._work, worker, run)
             case Identified(principal, mechanism, login):
-                self._identified(principal, mechanism, login)
+                self._login.identified(principal, mechanism, login)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
                 tell("lane-closed", node=self._links.node_of(link), lane=_name_of(link), reason=why)
                 self._links.hang_up(link)
 
-    def _identified(self, principal: str, mechanism: str, login: Login | None) -> None:
-        services = self._services
-        if login is None:
-            services.counts["clients_on_one_connection"] += 1
-            services.log.warning(
-                "client-kept-to-one-connection",
-                every_s=_SINGLE_EVERY_S,
-                per=mechanism,
-                client=self._client.peer,
-                mechanism=mechanism,
-                reason="its login cannot be repeated, so its fetches pass to leaders as they came:"
-                " give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER",
-            )
-            return
-        is_first, self._login = self._login is None, login
-        if is_first:
-            access = services.access.as_client(self._current_login)
-            self._links.access = self._errands.access = self._verifier.access = access
-            services.log.debug("client-identified", client=self._client.peer, mechanism=mechanism)
-        if services.principals is None:
-            return
-        if self._entered is None:
-            self._entered = principal
-            self._topology = services.principals.enter(principal, login)
-        else:
-            services.principals.renew(self._entered, login)
-
-    async def _current_login(self) -> Login:
-        assert self._login is not None
-        return self._login
-
-    def _observe(self, record: Record) -> None:
-        self._who.topology = self._topology.topology
-        if isinstance(record, ExchangeRecord | ClientRecord):
-            self._who.client_id = record.client_id
-        self._services.observers.observe(self._who, record)
-        if isinstance(record, FetchRecord):
-            self._count(record)
-        if isinstance(record, DamageRecord):
-            self._services.log.warning(
-                "records-damaged",
-                every_s=_LOG_EVERY_S,
-                per=(record.topic, record.partition),
-                node=record.node,
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                reason=record.why,
-            )
-        elif isinstance(record, TruncationRecord):
-            self._services.log.warning("log-truncated", **attrs.asdict(record))
-
-    def _count(self, record: FetchRecord) -> None:
-        services = self._services
-        broker = self._topology.topology.brokers.get(BrokerId(record.node))
-        rack = None if broker is None else broker.rack
-        crossed = None if rack is None or not services.reading.rack else rack != services.reading.rack
-        services.traffic.routed(record.route, record.size)
-        for topic, record_bytes in record.topics:
-            services.traffic.add(topic, rack, crossed, record_bytes)
-
-    def _observe_conversion(self, chunks: Chunks, cpu_s: float) -> None:
-        assert isinstance(chunks, Conversion)
-        counts, told = chunks.counts, self._services.counts
-        record = ConversionRecord(
-            chunks.magic,
-            counts.messages,
-            counts.source_bytes,
-            counts.out_bytes - counts.padding_bytes,
-            counts.padding_bytes,
-            counts.cpu_us + round(cpu_s * 1e6),
-        )
-        told["converted_records"] += record.records
-        told["converted_bytes"] += record.in_bytes
-        told["padding_bytes"] += record.padding_bytes
-        self._observe(record)
-        self._exchanges.converted(record)
-
     def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:
         if record is not None:
             self._services.observers.answering(self._who, pieces)
         try:
-            self._outbox.put(pieces, None if record is None else partial(self._exchanges.sent, record))
+            self._outbox.put(pieces, None if record is None else partial(self._telling.exchanges.sent, record))
         except OSError:
             self._end()
+
+    def _log_in_by(self, access: Access) -> None:
+        self._links.access = self._errands.access = self._verifier.access = access
 
     def _told(self, topology: Topology) -> None:
         self._deliver(Told(topology))
@@ -465,7 +335,7 @@ class ClientConnection:
         busy = set(filter(self._relay.is_busy, self._links.lanes))
         notes, farewell = self._relay.farewell(trio.current_time())
         for note in notes:
-            self._observe(note.record)
+            self._telling.observe(note.record)
         await self._links.say_farewell(farewell, busy)
 
     async def _run_errand(self, errand: Errand) -> None:

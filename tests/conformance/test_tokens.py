@@ -26,11 +26,12 @@ from proxy.demo.client import Connection, connect
 from proxy.errors import BrokerUnavailable
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId
-from proxy.net.client import ClientConnection, Services
+from proxy.net.client import ClientConnection
 from proxy.net.live import Live
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.observers import Observers
+from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket
 from proxy.net.topology import TopologyService
 from proxy.relay.traffic import Traffic

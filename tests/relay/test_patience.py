@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 
+from proxy.errors import ErrorCode
 from proxy.relay.commands import CloseLink, Draining, LinkAnswering, MemoryNeeded, OpenLink
 from tests.relay.playbook import PATIENT, QUICK, Part, Play, learnt, of_type, parts_of, told, topology
 
@@ -84,6 +85,20 @@ def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_ha
 
     assert records_of(answer) == {1: b"news"}
     assert play.asked[-1].max_wait_ms == 0
+
+
+def test_what_is_held_is_dropped_when_the_leader_cannot_tell_of_its_partition_any_more() -> None:
+    play = parked()
+    play.handle(LinkAnswering(PATIENT))
+    play.fetch(offsets(3, p1=50))
+    play.open(QUICK)
+    assert told(play.answer({1: Part(0, 101, b"from before")}, link=QUICK)) == []
+
+    commands = play.answer({1: Part(ErrorCode.not_leader_or_follower, -1)})
+    assert told(commands) == []
+    (answer,) = told(play.answer({1: Part(0, 101, b"from now")}, link=play.asked[-1].link))
+
+    assert records_of(answer) == {1: b"from now"}
 
 
 def test_after_a_little_has_come_a_client_of_very_many_partitions_is_read_for_a_little_later() -> None:
@@ -271,6 +286,17 @@ def test_silence_is_not_told_while_a_large_answer_is_on_its_way() -> None:
     assert told(play.wait(60)) == []
     (answer,) = told(play.answer({1: Part(0, 101, b"large")}))
     assert records_of(answer) == {1: b"large"}
+
+
+def test_nor_is_it_told_beside_what_another_lane_has_brought() -> None:
+    play = parked()
+    play.fetch(offsets(3, p2=50))
+    play.open(QUICK)
+    play.handle(LinkAnswering(PATIENT))
+
+    assert told(play.answer({2: Part(0, 100, b"few")}, link=QUICK)) == []
+    (answer,) = told(play.answer({1: Part(0, 101, b"large")}))
+    assert records_of(answer) == {1: b"large", 2: b"few"}
 
 
 def test_what_wants_more_than_there_is_waits_no_longer_than_it_said_though_another_lane_waits_on() -> None:

@@ -90,8 +90,8 @@ def anomalies(
           client id that everybody has is as small as all others. No key has more than some 1,400 rows, and none
           is salted.
     """
-    hourly = _hourly(ledger)
-    values = _values(_without_gaps(hourly, judged_hours + most_weeks * _WEEK))
+    hours = _without_gaps(_hourly(ledger), _ends(ledger), judged_hours + most_weeks * _WEEK)
+    values = _values(hours)
     is_past = F.col("end") - F.col("hour") > judged_hours
     judged = _judged(values.withColumn("past_value", F.when(is_past, F.col("value"))), least_weeks)
     odd = judged.where(~is_past & (F.abs("z") >= threshold))
@@ -144,19 +144,24 @@ def _hourly(ledger: Ledger) -> DataFrame:
     return stacked((read, lost.agg(F.count("*").alias("sessions_lost"))))
 
 
-def _without_gaps(hourly: DataFrame, hours: int) -> DataFrame:
+def _ends(ledger: Ledger) -> DataFrame:
+    """Of each cluster: the hour that is not over."""
+    last = F.floor(F.max("at_us") / F.lit(HOUR_US)).alias("end")
+    return ledger.exchange.groupBy(F.col("cluster_id").alias("of_cluster")).agg(last)
+
+
+def _without_gaps(hourly: DataFrame, ends: DataFrame, hours: int) -> DataFrame:
     """A row for each client and each of the last *hours* that were over, from its first one on."""
-    ends = hourly.groupBy(F.col("cluster_id").alias("of_cluster")).agg(F.max("hour").alias("end"))
-    known = hourly.groupBy(*_CLIENT).agg(F.min("hour").alias("first"))
+    known = hourly.groupBy(*_CLIENT, "hour").agg(*(F.max(name).alias(name) for name in METRICS))
     same_cluster = F.col("cluster_id").eqNullSafe(F.col("of_cluster"))
-    spans = known.join(F.broadcast(ends), on=same_cluster, how="inner").where(F.col("first") < F.col("end"))
-    since = F.greatest(F.col("first"), F.col("end") - hours)
-    all_hours = spans.select(*_CLIENT, "end", F.explode(F.sequence(since, F.col("end") - 1)).alias("hour"))
-    return (
-        stacked((all_hours, hourly))
-        .groupBy(*_CLIENT, "hour")
-        .agg(F.max("end").alias("end"), *(F.max(name).alias(name) for name in METRICS))
-        .where(F.col("end").isNotNull())
+    over = known.join(F.broadcast(ends), on=same_cluster, how="inner").where(F.col("hour") < F.col("end"))
+    following = F.lead("hour").over(Window.partitionBy(*_CLIENT).orderBy("hour"))
+    since = F.greatest(F.col("hour"), F.col("end") - hours)
+    gaps = over.withColumn("until", F.coalesce(following, F.col("end"))).where(F.col("until") > since)
+    every = gaps.withColumn("each", F.explode(F.sequence(since, F.col("until") - 1)))
+    told = F.col("each") == F.col("hour")
+    return every.select(
+        *_CLIENT, "end", F.col("each").alias("hour"), *(F.when(told, F.col(name)).alias(name) for name in METRICS)
     )
 
 

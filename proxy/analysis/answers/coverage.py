@@ -40,16 +40,26 @@ def coverage(ledger: Ledger) -> DataFrame:
     told = [rows.select(*columns, "weight", F.lit(1).alias("rows")) for rows in counted]
     told += [rows.select(*columns, F.lit(1).alias("rows")) for rows in (ledger.session, ledger.client)]
     told.append(ledger.lost.select(*columns, "seq_first", F.col("count").alias("lost_rows")))
+    weights = (F.min("least_weight").alias("least_weight"), F.max("most_weight").alias("most_weight"))
+    # A process has one cluster, but may not know its id at first. By hash first: the greatest string needs a sort.
     proxies = (
         stacked(told)
+        .withColumns({"least_weight": F.col("weight"), "most_weight": F.col("weight")})
+        .groupBy("proxy_id", "cluster_id")
+        .agg(
+            F.sum("rows").alias("rows"),
+            F.sum("lost_rows").alias("lost_rows"),
+            F.max("seq").alias("last"),
+            F.min(F.least("seq", "seq_first")).alias("first"),
+            *weights,
+        )
         .groupBy("proxy_id")
         .agg(
             F.max("cluster_id").alias("cluster_id"),
             F.coalesce(F.sum("rows"), nothing).alias("rows"),
             F.coalesce(F.sum("lost_rows"), nothing).alias("told"),
-            (F.max("seq") - F.min(F.least("seq", "seq_first")) + 1).alias("numbers"),
-            F.min("weight").alias("least_weight"),
-            F.max("weight").alias("most_weight"),
+            (F.max("last") - F.min("first") + 1).alias("numbers"),
+            *weights,
         )
     )
     absent = F.col("numbers") - F.col("rows")
@@ -62,8 +72,7 @@ def coverage(ledger: Ledger) -> DataFrame:
             F.sum("lost_rows").alias("lost_rows"),
             F.sum(absent - F.col("lost_rows")).alias("missing_rows"),
             F.sum("numbers").alias("numbers"),
-            F.min("least_weight").alias("least_weight"),
-            F.max("most_weight").alias("most_weight"),
+            *weights,
         )
     )
     return finished(clusters.withColumn("covered_share", ratio("rows", "numbers")), RESULT)

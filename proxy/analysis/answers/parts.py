@@ -76,20 +76,16 @@ def clients_of(ledger: Ledger) -> DataFrame:
     From exchanges and the inventory: fetches are not told by whom. The inventory is never sampled, so a connection
     is found even where all its exchanges were left out, unless it is younger than five minutes and goes on.
     """
-    columns = (*CONNECTION, "at_us", "client_id", "software")
-    told = stacked((ledger.exchange.select(*columns), ledger.client.select(*columns)))
-    return told.groupBy(*CONNECTION).agg(
-        latest("client_id").alias("client_id"), latest("software").alias("software")
-    )
+    named = (*CONNECTION, "client_id", "software")
+    rows = (ledger.exchange.select(*named, "at_us"), ledger.client.select(*named, "at_us"))
+    # First by hash, since what finds the last of strings sorts its rows.
+    names = stacked(rows).groupBy(*named).agg(F.max("at_us").alias("at_us"))
+    return names.groupBy(*CONNECTION).agg(*(latest(name).alias(name) for name in ("client_id", "software")))
 
 
 def finished(frame: DataFrame, result: StructType) -> DataFrame:
     """The columns of *result*, in order and of its types; null where *frame* was not asked for one."""
+    there = {name: F.col(name) for name in frame.columns}
     return frame.select(
-        *(
-            (F.col(field.name) if field.name in frame.columns else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in result
-        )
+        *(there.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in result)
     )

@@ -1,7 +1,8 @@
 """What sessions and shared waiting have saved between Sidefetch and the brokers: bytes, looks, requests.
 
 Saved is what clients' fetches would have been directly (exchanges) less what Sidefetch's own were (fetches). It is
-negative where Sidefetch asks more than its clients do, and shows so.
+negative where Sidefetch asks more than its clients do, and shows so. Fetches that were never answered count with
+their requests; whether the broker has looked at their partitions is not known, and taken for granted.
 
 * **Exact** for a connection, and all that is summed up from whole connections, where nothing was converted:
   direct bytes are then those that the client has sent and was sent.
@@ -50,6 +51,7 @@ RESULT: Final = (
     .add("saved_bytes", LongType())
     .add("saved_share", DoubleType())
     .add("record_bytes", LongType())
+    .add("dropped_bytes", LongType())
     .add("full_request_bytes", LongType())
     .add("direct_looks", LongType())
     .add("actual_looks", LongType())
@@ -59,9 +61,10 @@ RESULT: Final = (
     .add("is_sampled", BooleanType())
 )
 """``direct_bytes``, ``actual_bytes``: requests and answers, records included, which mostly cancel each other out;
-``record_bytes`` are those that brokers have sent. ``saved_share``: of the direct bytes. ``full_request_bytes``: of
-the clients' requests what would be about partitions, had each named all. Looks: partitions that a broker looks at
-for a fetch, named or remembered, which is what stands for its CPU time."""
+``record_bytes`` are those that brokers have sent, ``dropped_bytes`` what of them was of no use when it came.
+``saved_share``: of the direct bytes. ``full_request_bytes``: of the clients' requests what would be about
+partitions, had each named all. Looks: partitions that a broker looks at for a fetch, named or remembered, which is
+what stands for its CPU time."""
 
 _SHARED_BY_PARTITIONS: Final = (
     "exchanges",
@@ -72,7 +75,7 @@ _SHARED_BY_PARTITIONS: Final = (
     "direct_looks",
     "actual_looks",
 )
-_SHARED_BY_RECORDS: Final = ("direct_records", "actual_records")
+_SHARED_BY_RECORDS: Final = ("direct_records", "actual_records", "dropped_bytes")
 _SUMS: Final = (*_SHARED_BY_PARTITIONS, *_SHARED_BY_RECORDS)
 
 
@@ -111,14 +114,14 @@ def _by_connection(ledger: Ledger) -> DataFrame:
         {
             "fetches": F.col("fetches"),
             "actual_records": F.col("record_bytes"),
+            "dropped_bytes": F.col("dropped_bytes"),
             "actual_other": F.col("request_bytes") + F.col("response_bytes") - F.col("record_bytes"),
             "actual_looks": F.col("size"),
         },
         is_modelled=F.lit(False),
     )
-    told = stacked((exchanges, fetches)).groupBy(*CONNECTION, "day")
+    told = stacked((exchanges, fetches)).groupBy(*CONNECTION, "day", "cluster_id")
     return told.agg(
-        F.max("cluster_id").alias("cluster_id"),
         *(F.coalesce(F.sum(name), F.lit(0.0)).alias(name) for name in _SUMS),
         F.max("is_modelled").alias("is_modelled"),
         F.max("is_sampled").alias("is_sampled"),
@@ -168,7 +171,7 @@ def _saved(sums: DataFrame) -> DataFrame:
     rounded = sums.select(
         *(name for name in sums.columns if name not in _SUMS),
         *(whole(F.col(name)).alias(name) for name in ("exchanges", "fetches", "full_request_bytes")),
-        *(whole(F.col(name)).alias(name) for name in ("direct_looks", "actual_looks")),
+        *(whole(F.col(name)).alias(name) for name in ("dropped_bytes", "direct_looks", "actual_looks")),
         whole(F.col("direct_other") + F.col("direct_records")).alias("direct_bytes"),
         whole(F.col("actual_other") + F.col("actual_records")).alias("actual_bytes"),
         whole(F.col("actual_records")).alias("record_bytes"),

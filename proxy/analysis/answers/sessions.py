@@ -29,12 +29,12 @@ from proxy.analysis.answers.parts import (
     clients_of,
     day_of,
     finished,
-    latest,
     ratio,
     stacked,
     total,
 )
 from proxy.analysis.frames import Ledger
+from proxy.errors import ErrorCode
 from proxy.session.slots import EVICTION_S
 
 __all__ = ["RESULT", "Dimension", "events_by_client", "sessions"]
@@ -72,6 +72,12 @@ those within a session. ``is_thrashing``: many were created, and half of them we
 _ENDS: Final = ("evicted", "reset", "closed")
 _SESSION: Final = ("proxy_id", "side", "node", "session_id")
 _SECOND_US: Final = 1e6
+_NOT_IN_SESSION: Final = (
+    int(ErrorCode.fetch_session_id_not_found),
+    int(ErrorCode.invalid_fetch_session_epoch),
+    int(ErrorCode.fetch_session_topic_id_error),
+)
+"""What is said of the session that a fetch was to be within; it then brings nothing."""
 
 
 def sessions(ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10) -> DataFrame:
@@ -105,23 +111,19 @@ def events_by_client(ledger: Ledger) -> DataFrame:
     Null where neither is known: session rows do not tell, and a session that was refused has no id.
     """
     clients = clients_of(ledger).drop("software")
-    upstream = (
-        ledger.fetch.where(F.col("session_id") != 0)
-        .groupBy("proxy_id", "node", "session_id")
-        .agg(F.max("connection_id").alias("connection_id"))
-        .join(clients, on=list(CONNECTION), how="inner")
-        .select("proxy_id", F.lit("upstream").alias("side"), "node", "session_id", "client_id")
-    )
-    clientside = (
-        ledger.exchange.where(F.col("client_session_id") != 0)
-        .groupBy("proxy_id", F.col("node_id").alias("node"), F.col("client_session_id").alias("session_id"))
-        .agg(latest("client_id").alias("client_id"))
-        .select("proxy_id", F.lit("client").alias("side"), "node", "session_id", "client_id")
-    )
+    of_sessions = {
+        "upstream": ledger.fetch.select(*CONNECTION, "node", "session_id"),
+        "client": ledger.exchange.select(
+            *CONNECTION, F.col("node_id").alias("node"), F.col("client_session_id").alias("session_id")
+        ),
+    }
+    asked_in = stacked(rows.withColumn("side", F.lit(side)) for side, rows in of_sessions.items())
+    connections = asked_in.where(F.col("session_id") != 0).groupBy(*_SESSION).agg(F.max("connection_id"))
+    owners = connections.toDF(*_SESSION, "connection_id").join(clients, on=list(CONNECTION), how="inner")
     only = F.when(F.min("client_id") == F.max("client_id"), F.min("client_id"))
     processes = clients.groupBy("proxy_id").agg(only.alias("only_client_id"))
     return (
-        ledger.session.join(stacked((upstream, clientside)), on=list(_SESSION), how="left")
+        ledger.session.join(owners.drop("connection_id"), on=list(_SESSION), how="left")
         .join(processes, on="proxy_id", how="left")
         .withColumn("client_id", F.coalesce("client_id", "only_client_id"))
         .drop("only_client_id")
@@ -144,8 +146,9 @@ def _reasons(events: DataFrame, by: Collection[str]) -> DataFrame:
 
 def _fetches(ledger: Ledger, by: Collection[str]) -> DataFrame:
     """How many there were, and how many of them a session that went on has made small."""
-    in_session = (F.col("kind") == "incremental") & (F.col("error") == 0)
-    upstream = ledger.fetch.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
+    in_session = (F.col("kind") == "incremental") & ~F.col("error").isin(*_NOT_IN_SESSION)
+    asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))  # not to close a session
+    upstream = asking.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
     if "client_id" in by:
         upstream = upstream.join(clients_of(ledger), on=list(CONNECTION), how="left")
     in_clients = (F.col("client_session_epoch") > 0) & (F.col("client_session_id") != 0)

@@ -111,7 +111,8 @@ def zones(ledger: Ledger, prices: Prices = DEFAULT_PRICES) -> DataFrame:
 
 def _wire(ledger: Ledger) -> DataFrame:
     """Bytes by the racks of the broker and of the Sidefetch, which is that of any of its exchanges."""
-    readers = ledger.exchange.groupBy("proxy_id").agg(F.max("reader_rack").alias("reader_rack"))
+    racks = ledger.exchange.select("proxy_id", "reader_rack").distinct()
+    readers = racks.groupBy("proxy_id").agg(F.max("reader_rack").alias("reader_rack"))
     fetched = ledger.fetch.groupBy("proxy_id", "cluster_id", "rack").agg(
         F.sum(weighed(F.col("request_bytes") + F.col("response_bytes"))).alias("bytes")
     )

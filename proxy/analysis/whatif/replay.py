@@ -112,21 +112,22 @@ class Replay:
         now_s: float,
         *,
         full: bool,
-    ) -> None:
-        """*lane*, of the sidecar *proxy*, has fetched so often; *full*: it has asked for a session.
+    ) -> bool:
+        """*lane*, of the sidecar *proxy*, has fetched so often; whether it has a session now.
 
         Args: told_id: the session that it had; 0 for none.
               partitions: that it reads; 0 where it gives its session up.
+              full: whether it has asked for a session.
         """
         self._go_on(now_s)
         key = (proxy, lane)
         known = self._lanes.get(key)
         if not partitions:
             self._end(key)
-            return
+            return False
         if known is None:
             if not full and not told_id:
-                return  # it wants none yet
+                return False  # it wants none yet
             known = self._lanes[key] = _Lane(NO_SESSION, 0, now_s, now_s)
         if told_id and told_id != known.told_id:
             self._by_told.pop((proxy, known.told_id), None)
@@ -134,6 +135,7 @@ class Replay:
             self._by_told[proxy, told_id] = key
         known.seen_s = now_s
         self._fetch(known, partitions, fetches, now_s)
+        return known.session_id != NO_SESSION
 
     def closed(self, proxy: Hashable, told_id: int, now_s: float) -> None:
         """The lane with this session has ended, and said so to the broker."""

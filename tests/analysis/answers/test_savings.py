@@ -33,7 +33,7 @@ def test_saved_is_what_clients_would_have_fetched_less_what_was(spark: SparkSess
     ledger = ledger_of(
         spark,
         exchange(at_us=DAY_US, exchanges=3, direct_partition_looks=30, sources=[source("t", 30, 0)]),
-        fetch(at_us=DAY_US + 1, fetches=2, size=20, record_bytes=800),
+        fetch(at_us=DAY_US + 1, fetches=2, size=20, record_bytes=800, dropped_bytes=9),
         exchange(connection_id=2, request=50, response=50, at_us=2 * DAY_US - 1, converted_in_bytes=1),
         fetch(connection_id=2, request=70, response=230, at_us=2 * DAY_US),
     )
@@ -52,6 +52,7 @@ def test_saved_is_what_clients_would_have_fetched_less_what_was(spark: SparkSess
         "saved_bytes": 260,
         "saved_share": 260 / 1_200,
         "record_bytes": 800,
+        "dropped_bytes": 9,
         "full_request_bytes": 600,
         "direct_looks": 30,
         "actual_looks": 20,

@@ -32,8 +32,10 @@ def test_lives_ends_and_hits_of_sessions(spark: SparkSession) -> None:
         event("created", 7, 100, side="client"),
         event("closed", 7, 160, side="client"),
         fetch("full"),
-        fetch("incremental", fetches=5, weight=2.0),
+        fetch("incremental", fetches=4, weight=2.0),
+        fetch("incremental", error=13, weight=2.0),  # it was under way when its client left
         fetch("incremental", error=70),
+        fetch("sessionless", size=0),  # which closes the session
         row("exchange", node_id=1, exchanges=9, client_session_id=7, client_session_epoch=9),
         row("exchange", node_id=1, client_session_id=0, client_session_epoch=-1),
         row("exchange", node_id=1, client_session_id=0, client_session_epoch=10),  # refused

@@ -44,12 +44,13 @@ def topic(cluster: KafkaCluster) -> str:
 
 @attrs.define
 class Driven:
-    """A real broker and a simulated one, which are asked the same; *seen*: what the real one held, by id."""
+    """A real broker and a simulated one, which are asked the same."""
 
     raw: Raw
     topic: str
     simulated: Broker
     evicted: list[int]
+    """By the simulated one, and not yet known to be gone from the real one, or closed."""
     epochs: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """Epoch and size by session id, of all that were granted and not closed."""
     refused: int = 0
@@ -98,7 +99,8 @@ class Driven:
 
     async def close(self, session_id: int) -> None:
         await self.fetch((session_id, -1))
-        self.simulated.close(session_id)
+        if not self.simulated.close(session_id):
+            self.evicted.remove(session_id)
         del self.epochs[session_id]
 
     async def step(self, rng: Random) -> None:

@@ -65,8 +65,8 @@ class Exchange:
     """(generation, offset up to which there were records) of each partition when it was sent."""
     follower_bounds: dict[Name, tuple[int, int]]
     """The same of what the follower has."""
-    known: Topology = attrs.field(factory=Topology)
-    """What the relay knew when it was sent."""
+    known: list[Topology] = attrs.field(factory=list)
+    """What the relay knew when it was sent, and whatever it has been told since."""
     ready_s: float = float("inf")
     """Since when there have been records that it could be answered with."""
     delays_s: float = 0.0

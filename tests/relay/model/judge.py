@@ -59,7 +59,7 @@ def _check_rack(world: "World", flight: Flight) -> None:
     elif flight.request.version >= FOLLOWERS_VERSION:
         assert rack == RACK, "no rack is told"
     exchange = world.client.waiting[0] if world.client.waiting else None
-    if source.node_id == FOLLOWER and exchange is not None and exchange.known is world.known:
+    if source.node_id == FOLLOWER and exchange is not None and exchange.known == [world.known]:
         for key in flight.covers:
             assert _may_be_read_there(world, key), f"{key} is read from a follower that is not in sync"
     if source.node_id == FOLLOWER:
@@ -117,7 +117,11 @@ def _could_be_had(world: "World", exchange: Exchange, name: Name) -> bool:
 
 
 def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: Name) -> bool:
-    """Whether the follower has what the leader has, or answers that it cannot tell, or is not to be asked."""
+    """Whether the follower has what the leader has, or answers that it cannot tell, or is not to be asked.
+
+    It was asked under the epoch that was known then. Where a later one becomes known, it may have heard of it no
+    sooner: it goes on waiting, in good faith, until it has.
+    """
     ask, log = exchange.asks[name], world.broker.log(name)
     replica = world.broker.replicas[log]
     if world.racks.is_slow and world.broker.would_redirect(log, ask.offset):
@@ -125,14 +129,17 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
     if not world.is_follower_able:
         return True
     key: Key = (log.topic_id, log.index) if world.follower.version >= 13 else name
-    if world.follower.refusal(replica, key, downstream.Ask(ask.offset, ask.max_bytes, log.epoch)):
+    infos = [known.topic(name[0]) for known in exchange.known]
+    epochs = {info.leaders[name[1]].epoch for info in infos if info is not None and name[1] in info.leaders}
+    asks = [downstream.Ask(ask.offset, ask.max_bytes, epoch) for epoch in epochs]
+    if all(world.follower.refusal(replica, key, each) for each in asks):
         return True
     generation, bound = exchange.follower_bounds[name]
     if generation == replica.generation and replica.start <= ask.offset < bound:
         return True
     is_out = all(
         info is not None and FOLLOWER not in info.replicas[name[1]].in_sync
-        for info in (exchange.known.topic(name[0]), world.known.topic(name[0]))
+        for info in (known.topic(name[0]) for known in exchange.known)
     )
     return is_out and not world.broker.would_redirect(log, ask.offset)
 
@@ -204,7 +211,7 @@ def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
             f"{each.name} is not out of range at {each.ask.offset}:{_seen(world, exchange)}"
         )
         return
-    is_misfit = any(_is_misfit(world, exchange, known, each.name) for known in (exchange.known, world.known))
+    is_misfit = any(_is_misfit(world, exchange, known, each.name) for known in exchange.known)
     is_of_epochs = error in (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
     assert not is_of_epochs or each.ask.epoch != UNKNOWN, "an error about an epoch that nobody has told"
     is_cut_off = any(

@@ -182,7 +182,7 @@ class World:
     def fetch(self, options: FetchOptions, heeds: int) -> None:
         frame = self.client.fetch(options, heeds, self.at, self.now_s)
         self.client.waiting[-1].delays_s = self.delays_s
-        self.client.waiting[-1].known = self.known
+        self.client.waiting[-1].known.append(self.known)
         self.handle(ClientFrame(memoryview(frame)[4:], self.known, Bypass()))
         self.settle()
 
@@ -349,6 +349,8 @@ class World:
             if known.topic(log.topic) is not self.known.topic(log.topic):
                 self.told_at[log.key] = self.at + 1
         self.known = known
+        for exchange in self.client.waiting:
+            exchange.known.append(known)
         self.handle(Told(known))
 
     def under_way(self) -> list[Flight]:

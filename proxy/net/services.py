@@ -1,0 +1,47 @@
+"""What all client connections of the process share."""
+
+from collections import Counter
+
+import attrs
+import trio
+
+from proxy.fetch.reading import Reading
+from proxy.net.access import OPEN, Access
+from proxy.net.live import Live
+from proxy.net.logs import Log
+from proxy.net.memory import Budget
+from proxy.net.observers import Observers
+from proxy.net.principals import Principals
+from proxy.net.topology import TopologyService
+from proxy.relay.client import Sasl
+from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
+from proxy.relay.traffic import Traffic
+
+__all__ = ["Services"]
+
+_WORKERS = 8
+"""Each may come to hold what a batch decompresses to, 64 MiB, and what becomes of that: messages, at most twice as
+much, and those compressed."""
+
+
+@attrs.frozen
+class Services:
+    """Each made once, when Sidefetch starts."""
+
+    topology: TopologyService
+    connect_timeout_s: float
+    reading: Reading
+    budget: Budget
+    observers: Observers
+    log: Log
+    live: Live
+    counts: Counter[str]
+    verify_rate: float
+    traffic: Traffic
+    access: Access = OPEN
+    sasl: Sasl = Sasl.PASSES
+    principals: Principals | None = None
+    """Where brokers know clients by what they say themselves."""
+    limits: RequestLimits = DEFAULT_LIMITS
+    workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
+    """The threads that convert records."""
