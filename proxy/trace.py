@@ -40,7 +40,7 @@ memory; a conversion; the end of a throttling; the client, which reads its answe
 
 @attrs.frozen
 class FetchRecord:
-    """One of Sidefetch's own fetches, answered by a broker."""
+    """One of Sidefetch's own fetches."""
 
     node: int
     """The broker's node id."""
@@ -69,8 +69,10 @@ class FetchRecord:
     """With the frame's size prefix."""
     record_bytes: int
     """Of the response, those that are records."""
+    dropped_bytes: int
+    """Of these, what was of no use when it came: since it was asked for, the client had gone on from elsewhere."""
     error: int
-    """Top-level error code of the answer; 0 for none."""
+    """Top-level error code of the answer; 0 for none; 13 (NETWORK_EXCEPTION) if the connection ended before it."""
     throttle_ms: int
     """For how long the broker will not listen."""
     route: RouteKind
@@ -78,6 +80,7 @@ class FetchRecord:
     """Topics of which there are records, and their bytes."""
     sent_s: float
     answered_s: float
+    """When the answer was here; without one, when the connection ended."""
 
 
 @attrs.frozen

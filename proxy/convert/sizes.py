@@ -13,13 +13,13 @@ from proxy.convert.types import Target
 from proxy.errors import BadRecords
 from proxy.wire.records import BATCH_HEADER_BYTES, MESSAGE_BYTES, Entry, entries
 
-__all__ = ["Behind", "Growth", "size_behind"]
+__all__ = ["MARGIN", "Behind", "Growth", "size_behind"]
 
 _SAVED: Final = BATCH_HEADER_BYTES - MESSAGE_BYTES[1]
 """Bytes by which a wrapper is smaller than a batch with the same inside."""
 
 
-_MARGIN: Final = 32
+MARGIN: Final = 32
 """A guess is raised by this part of it: one that is a little too high wastes that little, one that is a little too
 low cuts a whole batch off, which is fetched again."""
 
@@ -55,7 +55,7 @@ class Growth:
     def size_of(self, entry: Entry) -> int:
         """A guess, rather too high."""
         guess = int((entry.size - self._saved) * self._ratio + self._each * entry.records)
-        return guess + guess // _MARGIN
+        return guess + guess // MARGIN
 
 
 def size_behind(

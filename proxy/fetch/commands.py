@@ -1,17 +1,30 @@
 """What a reader wants done."""
 
 import enum
+from collections.abc import Callable
 from typing import NamedTuple
 
 import attrs
 
 from proxy.fetch.converting import Job
 from proxy.fetch.routes import Source
-from proxy.trace import ExchangeRecord, Record
+from proxy.trace import ExchangeRecord, FetchRecord, Record
 from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Pieces
 
-__all__ = ["Answered", "Ask", "CloseLane", "Command", "Convert", "LaneId", "LaneKind", "Learn", "Note", "OpenLane"]
+__all__ = [
+    "Answered",
+    "Ask",
+    "CloseLane",
+    "Command",
+    "Convert",
+    "Farewell",
+    "LaneId",
+    "LaneKind",
+    "Learn",
+    "Note",
+    "OpenLane",
+]
 
 
 class LaneKind(enum.Enum):
@@ -55,6 +68,16 @@ class Ask:
 
     lane: LaneId
     frame: bytes
+
+
+@attrs.frozen
+class Farewell:
+    """Send this frame, which closes a session, on any connection to the lane's broker."""
+
+    lane: LaneId
+    frame: bytes
+    told: Callable[[memoryview, float], FetchRecord]
+    """What to trace of its answer, which came at that time. Raises: BrokerProtocolError: it is none to this."""
 
 
 @attrs.frozen

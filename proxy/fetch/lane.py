@@ -7,8 +7,9 @@ from typing import Final
 
 import attrs
 
-from proxy.errors import BrokerProtocolError, MalformedFrame
-from proxy.fetch.commands import Ask, LaneId, Note
+from proxy.errors import BrokerProtocolError
+from proxy.fetch.commands import Ask, Farewell, LaneId, Note
+from proxy.fetch.sent import Sent, name_of
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
 from proxy.trace import FetchRecord, RouteKind, SessionEvent, SessionRecord
@@ -21,7 +22,6 @@ from proxy.wire.fetch import (
     FetchResponse,
     Key,
     Topic,
-    read_response,
     write_request,
 )
 from proxy.wire.fetch import Ask as KeyAsk
@@ -30,7 +30,6 @@ from proxy.wire.headers import RequestHeader
 __all__ = ["Landed", "Lane", "Terms"]
 
 _SESSIONS_VERSION: Final = 7
-_SIZE_BYTES: Final = 4
 _LEADERS_VERSION: Final = 4
 _FOLLOWERS_VERSION: Final = 11
 """Of Fetch; below, consumers are answered by leaders only (KIP-392)."""
@@ -65,14 +64,9 @@ class Terms:
 class _Flight:
     """A fetch that the broker has not answered."""
 
-    lane: LaneId
+    sent: Sent
     terms: Terms
     min_bytes: int
-    plan: Plan
-    version: int
-    correlation_id: int
-    request_bytes: int
-    sent_s: float
     late_s: float
     """When the broker must have answered, unless its answer comes."""
     begun_in: int | None = None
@@ -85,12 +79,18 @@ class Landed:
 
     response: FetchResponse
     outcome: Brought | Refused
-    notes: tuple[Note, ...]
     asked: Mapping[Key, KeyAsk]
     """What it answers."""
     terms: Terms
     begun_in: int | None
     """The number of the client's exchange in which it began to come; None if it came at once."""
+    _record: FetchRecord
+    _session_notes: tuple[Note, ...]
+
+    def notes(self, kept_bytes: int = 0) -> Iterator[Note]:
+        """What is to be told of it; *kept_bytes*: of its records, what may be given to the client."""
+        yield Note(attrs.evolve(self._record, dropped_bytes=self._record.record_bytes - kept_bytes))
+        yield from self._session_notes
 
 
 class Lane:
@@ -100,14 +100,16 @@ class Lane:
     What a fetch asks for does not change while it is under way, but partitions may be taken out.
     """
 
-    def __init__(self, lane_id: LaneId, jitter: float, *, is_follower: bool, session_from: int = 0) -> None:
+    def __init__(self, lane_id: LaneId, jitter: float, route: RouteKind, *, session_from: int = 0) -> None:
         """*jitter*: 0..1, so that lanes that were refused together do not come back together.
 
-        *session_from*: partitions below which a session would save nothing worth a slot of the broker's.
+        *route*: why its broker is asked. *session_from*: partitions below which a session would save nothing worth
+        a slot of the broker's.
         """
         self.id = lane_id
-        self.is_follower = is_follower
+        self.is_follower = route in ("preferred", "selected")
         """Whether its broker does not lead what it is asked for."""
+        self._route = route
         self._session_from = session_from
         self._back_off_s = _BACK_OFF_S * (1 + jitter)
         self._sessionless_until_s = 0.0
@@ -208,13 +210,15 @@ class Lane:
             self._session.restart()
         self.is_open, self.is_opening = True, False
 
-    def lost(self) -> None:
+    def lost(self, now_s: float) -> list[Note]:
         """The connection is gone, and with it what was under way."""
         self.is_open = self.is_opening = False
         self._muted_until_s = 0.0
-        if self._flight is not None:
-            self._session.lost(self._flight.plan)
-            self._flight = None
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return []
+        self._session.lost(flight.sent.plan)
+        return [Note(flight.sent.unanswered(now_s))]
 
     def answering(self, exchange: int) -> None:
         """The broker's answer has begun to come, and may take its time.
@@ -255,59 +259,46 @@ class Lane:
         plan = self._session.plan(self.asks, keep=self._keeps_session(now_s))
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
-        self._flight = _Flight(
-            lane=self.id,
-            terms=terms,
-            min_bytes=options.min_bytes,
-            plan=plan,
-            version=self._version,
-            correlation_id=self._correlation_id,
-            request_bytes=len(ask.frame),
-            sent_s=now_s,
-            late_s=self.heard_s + max(terms.wait_s + _LATE_S, terms.timeout_s),
-        )
+        late_s = self.heard_s + max(terms.wait_s + _LATE_S, terms.timeout_s)
+        self._flight = _Flight(self._sent(plan, ask.frame, now_s), terms, options.min_bytes, late_s)
         self.sent_s = now_s
         return ask
 
-    def received(
-        self, frame: memoryview, now_s: float, *, route: RouteKind, name_of: Callable[[Topic], str]
-    ) -> Landed:
-        """Take in the broker's answer; *route* and *name_of* are for the record of it.
+    def received(self, frame: memoryview, now_s: float, *, topic_name: Callable[[Topic], str]) -> Landed:
+        """Take in the broker's answer; *topic_name* is for the record of it.
 
         Raises: BrokerProtocolError: it is none to what was asked. The connection must be closed, then ``lost``.
         """
         flight = self._flight
         if flight is None:
             raise BrokerProtocolError("an answer to nothing")
-        try:
-            response = read_response(flight.version, frame)
-        except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"a malformed answer to Fetch v{flight.version}: {wrong}") from wrong
-        if response.correlation_id != flight.correlation_id:
-            raise BrokerProtocolError(f"answer {response.correlation_id} to request {flight.correlation_id}")
+        sent = flight.sent
+        response = sent.read(frame)
         self._flight = None
         self._muted_until_s = now_s + response.throttle_ms / 1000
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
         reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
-        asked = ChainMap(dict(flight.plan.asks), self._session.listed)
-        outcome = self._session.receive(flight.plan, reply)
-        self._learn_of_slots(flight.plan, response, outcome, now_s)
-        record = _fetch_record(flight, response, len(keys), len(frame), now_s, route, name_of)
-        notes = (Note(record), *self._session_notes(flight, outcome, now_s))
-        return Landed(response, outcome, notes, asked, flight.terms, flight.begun_in)
+        asked = ChainMap(dict(sent.plan.asks), self._session.listed)
+        outcome = self._session.receive(sent.plan, reply)
+        self._learn_of_slots(sent.plan, response, outcome, now_s)
+        record = sent.answered(response, len(frame), now_s, topic_name)
+        notes = tuple(self._session_notes(sent, outcome, now_s))
+        return Landed(response, outcome, asked, flight.terms, flight.begun_in, record, notes)
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
         """Have the broker give its slot to another; only while nothing is asked for, or under way."""
         return self.ask(None, FetchOptions(0, 0), Terms(0, 0.0, timeout_s), now_s)
 
-    def farewell(self) -> list[Note | Ask]:
-        """Close the session at the broker, if there is one."""
+    def farewell(self, now_s: float) -> Iterator[Note | Farewell]:
+        """Give up what is under way, and close the session at the broker, if there is one."""
         size = len(self._session.listed)
+        yield from self.lost(now_s)
         plan = self._session.farewell()
         if plan is None:
-            return []
-        ask = self._framed(plan, None, FetchOptions(0, 0))
-        return [self._session_note(plan.session_id, "closed", size, "the client has gone"), ask]
+            return
+        yield self._session_note(plan.session_id, "closed", size, "the client has gone")
+        frame = self._framed(plan, None, FetchOptions(0, 0)).frame
+        yield Farewell(self.id, frame, self._sent(plan, frame, now_s).closed)
 
     def _keeps_session(self, now_s: float) -> bool:
         return (
@@ -332,8 +323,8 @@ class Lane:
         if crowded:
             self._sessionless_until_s = now_s + self._back_off_s
 
-    def _session_notes(self, flight: _Flight, outcome: Brought | Refused, now_s: float) -> Iterator[Note]:
-        plan = flight.plan
+    def _session_notes(self, sent: Sent, outcome: Brought | Refused, now_s: float) -> Iterator[Note]:
+        plan = sent.plan
         match outcome:
             case Brought(session_id) if plan.epoch == INITIAL_EPOCH and session_id == NO_SESSION:
                 yield self._session_note(session_id, "refused", plan.size, "the broker has granted none")
@@ -348,51 +339,14 @@ class Lane:
 
     def _session_note(self, session_id: int, event: SessionEvent, size: int, reason: str = "") -> Note:
         made_s, used_s = (self._session_made_s, self.sent_s) if session_id else (None, None)
-        name = _name_of(self.id)
+        name = name_of(self.id)
         return Note(SessionRecord(self._node_id, session_id, event, size, "upstream", name, reason, made_s, used_s))
+
+    def _sent(self, plan: Plan, frame: bytes, now_s: float) -> Sent:
+        return Sent(self.id, self._route, plan, self._version, self._correlation_id, len(frame), now_s)
 
     def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
         frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
         return Ask(self.id, frame)
-
-
-def _fetch_record(
-    flight: _Flight,
-    response: FetchResponse,
-    answered: int,
-    size: int,
-    now_s: float,
-    route: RouteKind,
-    name_of: Callable[[Topic], str],
-) -> FetchRecord:
-    (source, kind), plan = flight.lane, flight.plan
-    read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
-    return FetchRecord(
-        node=source.node_id,
-        lane="rackless" if source.is_rackless else kind.value,
-        lane_id=_name_of(flight.lane),
-        version=flight.version,
-        kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
-        session_id=response.session_id,
-        epoch=plan.epoch,
-        size=plan.size,
-        named=len(plan.asks),
-        forgotten=len(plan.forgotten),
-        answered=answered,
-        request_bytes=flight.request_bytes,
-        response_bytes=_SIZE_BYTES + size,
-        record_bytes=response.record_bytes,
-        error=response.error,
-        throttle_ms=response.throttle_ms,
-        route=route,
-        topics=tuple((name_of(topic), record_bytes) for topic, record_bytes in read if record_bytes),
-        sent_s=flight.sent_s,
-        answered_s=now_s,
-    )
-
-
-def _name_of(lane: LaneId) -> str:
-    (node_id, is_rackless), kind = lane
-    return f"{node_id}-{'rackless-' if is_rackless else ''}{kind.value}"

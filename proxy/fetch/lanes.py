@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from proxy.fetch.commands import CloseLane, Command, LaneId, LaneKind
+from proxy.fetch.commands import CloseLane, Command, Farewell, LaneId, LaneKind, Note
 from proxy.fetch.heat import Heat, Parks
 from proxy.fetch.held import Held
 from proxy.fetch.lane import Lane
 from proxy.fetch.routes import Source
 from proxy.fetch.topology import Topology
+from proxy.trace import RouteKind
 from proxy.wire.fetch import Ask, Key, PartitionReply
 
 __all__ = ["Lanes", "Pair"]
@@ -22,11 +23,9 @@ _UNUSED_S: Final = 30.0
 class Pair:
     """The two lanes to one source."""
 
-    def __init__(self, source: Source, jitter: float, *, is_follower: bool) -> None:
-        self.patient = Lane(LaneId(source, LaneKind.PATIENT), jitter, is_follower=is_follower)
-        self.quick = Lane(
-            LaneId(source, LaneKind.QUICK), jitter, is_follower=is_follower, session_from=_WORTH_PARKING
-        )
+    def __init__(self, source: Source, jitter: float, route: RouteKind) -> None:
+        self.patient = Lane(LaneId(source, LaneKind.PATIENT), jitter, route)
+        self.quick = Lane(LaneId(source, LaneKind.QUICK), jitter, route, session_from=_WORTH_PARKING)
         self.parks = Parks()
 
     def __iter__(self) -> Iterator[Lane]:
@@ -41,11 +40,12 @@ class Lanes:
     asks on from there: a long wait would end at once as long as there is something to bring.
     """
 
-    def __init__(self, home: Source, jitter: float) -> None:
-        """*home*: where is read what has no other source."""
+    def __init__(self, home: Source, jitter: float, route_of: Callable[[Source], RouteKind]) -> None:
+        """*home*: where is read what has no other source. *route_of*: why one is read."""
         self._jitter = jitter
-        self.home = Pair(home, jitter, is_follower=False)
-        self._pairs: dict[Source, Pair] = {home: self.home}
+        self._route_of = route_of
+        self._pairs: dict[Source, Pair] = {}
+        self.home = self.pair(home)
         self.held = Held()
         self.heat = Heat()
         self._homeless: dict[Key, None] = {}
@@ -61,8 +61,7 @@ class Lanes:
     def pair(self, source: Source) -> Pair:
         """That of *source*."""
         if source not in self._pairs:
-            is_follower = source.node_id != self.home.patient.id.source.node_id
-            self._pairs[source] = Pair(source, self._jitter, is_follower=is_follower)
+            self._pairs[source] = Pair(source, self._jitter, self._route_of(source))
         return self._pairs[source]
 
     def named(self, lane_id: LaneId) -> Lane:
@@ -167,17 +166,17 @@ class Lanes:
         late = [key for key in new if key in quick]
         if late and pair.quick.is_asking:
             yield CloseLane(pair.quick.id, "it waits, and others cannot wait for it", is_fault=False)
-            pair.quick.lost()
+            yield from pair.quick.lost(now_s)
         for key in late:
             pair.quick.put(key, asks[key])
 
-    def start_over(self) -> Iterator[Command]:
+    def start_over(self, now_s: float) -> Iterator[Command]:
         """What was asked for and brought was meant for another kind of fetch."""
         self.held.drop()
         for lane in self:
             if lane.is_asking:
                 yield CloseLane(lane.id, "its client asks in another way", is_fault=False)
-                lane.lost()
+                yield from lane.lost(now_s)
             lane.restart()
 
     def unused(self, now_s: float) -> Iterator[Lane]:
@@ -188,9 +187,9 @@ class Lanes:
             if lane.is_open and not (lane.asks or lane.is_asking) and now_s - lane.sent_s > _UNUSED_S
         )
 
-    def farewell(self) -> list[Command]:
-        """Close the sessions at the brokers."""
-        return [command for lane in self for command in lane.farewell()]
+    def farewell(self, now_s: float) -> list[Note | Farewell]:
+        """Give up what is under way, and close the sessions at the brokers."""
+        return [command for lane in self for command in lane.farewell(now_s)]
 
     def _leave(self, key: Key) -> None:
         for lane in self:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
-from proxy.fetch.commands import Answered, CloseLane, Command, Convert, LaneId, Learn, Note, OpenLane
+from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
@@ -66,7 +66,7 @@ class Reader:
         self._reading = reading
         self._topology = Topology()
         self._routes = Routes(node_id, reading.selector, reading.preferred_max_age_s)
-        self._lanes = Lanes(self._routes.home, jitter)
+        self._lanes = Lanes(self._routes.home, jitter, self._routes.kind)
         self._tables = Tables(node_id, self._lanes, self._routes, reading.policy, reading.seen)
         self._exchange: Exchange | None = None
         self._stage: Stage = Connecting()
@@ -110,8 +110,7 @@ class Reader:
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
         lane = self._lanes.named(lane_id)
-        route = self._routes.kind(lane.id.source)
-        landed = lane.received(frame, now_s, route=route, name_of=self._topology.name_of)
+        landed = lane.received(frame, now_s, topic_name=self._topology.name_of)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
     def lost(self, lane_id: LaneId, now_s: float) -> list[Command]:
@@ -159,9 +158,9 @@ class Reader:
         """When the oldest was brought that is not handed out; None if there is none."""
         return self._lanes.held.oldest_s if self._lanes.held else None
 
-    def farewell(self) -> list[Command]:
-        """The client has gone: close its sessions at the broker."""
-        return self._lanes.farewell()
+    def farewell(self, now_s: float) -> list[Note | Farewell]:
+        """The client has gone: close its sessions at the brokers. Nothing else may be told from here on."""
+        return self._lanes.farewell(now_s)
 
     @property
     def deadline_s(self) -> float | None:
@@ -245,7 +244,7 @@ class Reader:
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         home = self._lanes.home.patient
         if home.is_open:
-            yield from self._update(exchange)
+            yield from self._update(exchange, now_s)
         if not home.is_open:
             self._stage = Connecting()
             yield from self._open(home, exchange)
@@ -255,9 +254,9 @@ class Reader:
         else:
             yield from self._ask(exchange, now_s)
 
-    def _update(self, exchange: Exchange) -> Iterator[Command]:
+    def _update(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         if self._tables.update(exchange.request, self._topology):
-            yield from self._lanes.start_over()
+            yield from self._lanes.start_over(now_s)
 
     def _open(self, lane: Lane, exchange: Exchange) -> Iterator[Command]:
         if not lane.is_opening:
@@ -286,7 +285,7 @@ class Reader:
                 yield lane.close_session(now_s, self._reading.ask_timeout_s)
             elif lane.id.source != self._routes.home:
                 yield CloseLane(lane.id, "nothing is read there any more", is_fault=False)
-                lane.lost()
+                yield from lane.lost(now_s)
 
     def _told(self, before: Topology, now_s: float) -> Iterator[Command]:
         outdated = self._lanes.outdated(before, self._topology)
@@ -298,7 +297,7 @@ class Reader:
         exchange = self._exchange
         if exchange is None or not isinstance(self._stage, Resolving):
             return
-        yield from self._update(exchange)
+        yield from self._update(exchange, now_s)
         if not any(self._topology.topic(topic) is None for topic in self._tables.wanted.unknown):
             yield from self._ask(exchange, now_s)
 
@@ -361,10 +360,10 @@ class Reader:
                 yield from self._open(lane, exchange)
 
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
-        yield from landed.notes
         outcome, response = landed.outcome, landed.response
         asking = self._exchange if isinstance(self._stage, Asking) else None
         if isinstance(outcome, Refused):
+            yield from landed.notes()
             if lane.is_follower and outcome.why is Refusal.ERROR:
                 yield from self._leave_follower(lane, now_s)
             elif asking is not None:
@@ -375,6 +374,7 @@ class Reader:
         self._waits.pace.answered(response, len(self._tables.wanted.asks), now_s)
         if response.throttle_ms and not response.topics:
             # Held back before it read anything: that is no word about any partition.
+            yield from landed.notes()
             if asking is not None:
                 yield from self._held_back(asking, now_s)
             return
@@ -385,6 +385,7 @@ class Reader:
         if asking is not None:
             asking.endpoints |= {each.node_id: each for each in response.endpoints}
         taken = self._tables.take_in(lane, landed, asking, self._topology, now_s)
+        yield from landed.notes(taken.record_bytes)
         yield from taken.notes
         if taken.stale:
             yield Learn(frozenset(taken.stale))
@@ -408,7 +409,7 @@ class Reader:
 
     def _lost(self, lane: Lane, now_s: float) -> Iterator[Command]:
         was_open = lane.is_open
-        lane.lost()
+        yield from lane.lost(now_s)
         self._lanes.held.drop()
         if lane.is_follower:
             yield from self._leave_follower(lane, now_s)

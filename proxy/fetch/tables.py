@@ -43,6 +43,8 @@ class TakenIn:
     """The client's topics whose errors call for a new look."""
     has_strays: bool = False
     """Whether a partition must be asked for again, elsewhere or in another way, before anything is said of it."""
+    record_bytes: int = 0
+    """Of records that are held for the client now."""
     notes: list[Note] = attrs.field(factory=list)
 
 
@@ -130,6 +132,7 @@ class Tables:
                     continue
                 if len(reply.records) and not reply.error:
                     self._bring(lane, named, key, ask, reply, now_s)
+                    taken.record_bytes += len(reply.records)
                 elif lane.is_follower:
                     self._routes.failed(key, now_s)
                     self._stray(key, taken)

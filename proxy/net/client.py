@@ -119,6 +119,7 @@ class ClientConnection:
             handle=self._handle,
             drained=self._outbox.drained,
             waited_for_memory=self._telling.exchanges.waited_for_memory,
+            observe=self._telling.observe,
         )
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
@@ -332,11 +333,10 @@ class ClientConnection:
 
     async def _say_farewell(self) -> None:
         busy = set(filter(self._relay.is_busy, self._links.lanes))
-        left = self._relay.farewell()
-        for note in left:
-            if isinstance(note, Note):
-                self._telling.observe(note.record)
-        await self._links.say_farewell([each for each in left if isinstance(each, Send)], busy)
+        notes, farewell = self._relay.farewell(trio.current_time())
+        for note in notes:
+            self._telling.observe(note.record)
+        await self._links.say_farewell(farewell, busy)
 
     async def _run_errand(self, errand: Errand) -> None:
         self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))

@@ -1,7 +1,6 @@
 """A client connection's own connections to brokers: what passes on one, and its reader's lanes."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -10,7 +9,7 @@ import trio
 
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame, ProxyError
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import Farewell, LaneId
 from proxy.fetch.topology import BrokerId
 from proxy.net.access import Access
 from proxy.net.brokers import BrokerConnection, connect, open_broker, reach
@@ -18,7 +17,8 @@ from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket, Outbox
 from proxy.net.standing import Standing
-from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, LinkLost, LinkOpened, Send
+from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, LinkLost, LinkOpened
+from proxy.trace import FetchRecord
 
 __all__ = ["FAREWELL_S", "Links", "Ways"]
 
@@ -61,6 +61,7 @@ class Links:
         handle: Callable[[Event], None],
         drained: Callable[[], Awaitable[None]],
         waited_for_memory: Callable[[float], None],
+        observe: Callable[[FetchRecord], None],
     ) -> None:
         """Of a client that came to the listener of broker *node_id*.
 
@@ -69,6 +70,7 @@ class Links:
             handle:  is told what happens on the links.
             drained: returns when the client has been sent what there is: brokers are read no faster than it reads.
             waited_for_memory: is told for how many seconds an answer was not read, since there was no room for it.
+            observe: is told of the fetches that close sessions.
         """
         self.access = access
         """How brokers are logged in to, from the next connection on."""
@@ -78,6 +80,7 @@ class Links:
         self._handle = handle
         self._drained = drained
         self._waited_for_memory = waited_for_memory
+        self._observe = observe
         self._ready = ready
         self._links: dict[Link, _OpenLink] = {}
 
@@ -101,7 +104,7 @@ class Links:
         if opened is not None:
             opened.scope.cancel()
 
-    def leave_lanes(self, farewell: Sequence[Send]) -> None:
+    def leave_lanes(self, farewell: Sequence[Farewell]) -> None:
         """Hang up on all but what passes, and send *farewell* on other connections."""
         for lane in self.lanes:
             self.hang_up(lane)
@@ -221,40 +224,36 @@ class Links:
 
     # ------------------------------------------------------------------------------------------ the farewell
 
-    async def say_farewell(self, farewell: Iterable[Send], busy: Collection[Link]) -> None:
+    async def say_farewell(self, farewell: Iterable[Farewell], busy: Collection[Link]) -> None:
         """Close sessions at brokers: left alone, each would hold one of their slots for minutes.
 
         Args: busy: links where the broker would not look at another frame yet.
         """
         async with trio.open_nursery() as nursery:
             for command in farewell:
-                nursery.start_soon(self._close_session, command, command.link in busy)
+                nursery.start_soon(self._close_session, command, command.lane in busy)
 
-    async def _close_session(self, command: Send, busy: bool) -> None:
-        lane = self._links.get(command.link)
-        if lane is None or busy:
-            await self._close_elsewhere(command)
-            return
-        with suppress(ProxyError, OSError):
-            await lane.frames.send(command.pieces)
-            await lane.frames.receive()
-
-    async def _close_elsewhere(self, command: Send) -> None:
-        """Send the last fetches of sessions on a connection of their own, and wait for an answer."""
-        node_id = self.node_of(command.link)
+    async def _close_session(self, command: Farewell, busy: bool) -> None:
+        lane = self._links.get(command.lane)
         try:
-            address = self._ways.address_of(node_id)
+            if lane is not None and not busy:
+                await self._close_on(lane.frames, command)
+                return
+            address = self._ways.address_of(self.node_of(command.lane))
             with await connect(address, connect_timeout_s=FAREWELL_S, access=self.access) as frames:
-                await frames.send(command.pieces)
-                await frames.receive()
+                await self._close_on(frames, command)
         except (ProxyError, OSError) as wrong:
+            node_id = self.node_of(command.lane)
             self._ways.log.debug("session-not-closed", node=node_id, reason=wrong)
 
-    async def _close_left_sessions(self, farewell: Sequence[Send]) -> None:
+    async def _close_on(self, frames: FrameSocket, command: Farewell) -> None:
+        await frames.send([command.frame])
+        for answer in await frames.receive():
+            self._observe(command.told(answer, trio.current_time()))
+
+    async def _close_left_sessions(self, farewell: Sequence[Farewell]) -> None:
         with trio.move_on_after(FAREWELL_S, shield=True):
-            async with trio.open_nursery() as nursery:
-                for command in farewell:
-                    nursery.start_soon(self._close_elsewhere, command)
+            await self.say_farewell(farewell, ())
 
 
 async def _pump(opened: _OpenLink) -> None:

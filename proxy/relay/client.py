@@ -1,7 +1,6 @@
 """One client connection, from its first frame to its last."""
 
 import enum
-import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -12,7 +11,7 @@ import attrs
 from proxy.bypass import Bypass
 from proxy.errors import BrokerProtocolError, ClientProtocolError, MalformedFrame
 from proxy.fetch import commands as fetching
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import Farewell, LaneId
 from proxy.fetch.converting import begin_all
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
@@ -55,11 +54,11 @@ from proxy.trace import ClientRecord
 from proxy.wire import api_versions, fetch
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey, passes
+from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
 
 __all__ = ["ClientRelay", "Sasl"]
 
-_SIZE: Final = struct.Struct(">i")
 _SERVED_BY_ALL: Final = 4
 """Of Fetch: older ones are not served by Kafka 4 (KIP-896), so they cannot pass."""
 
@@ -168,9 +167,11 @@ class ClientRelay:
     def _lifted_to(self, key: int, version: int) -> int:
         return self._reader.version or version if key == ApiKey.FETCH else self._pass.lifted_to(key, version)
 
-    def farewell(self) -> list[Command]:
-        """The client has gone. A frame for a lane may be sent on any connection to the broker."""
-        return [each for each in self._carried_out(self._reader.farewell()) if isinstance(each, Send | Note)]
+    def farewell(self, now_s: float) -> tuple[list[Note], list[Farewell]]:
+        """The client has gone: what there is to tell, and how its sessions at brokers are closed."""
+        left = self._reader.farewell(now_s)
+        notes = [Note(each.record) for each in left if isinstance(each, fetching.Note)]
+        return notes, [each for each in left if isinstance(each, Farewell)]
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
@@ -239,7 +240,7 @@ class ClientRelay:
                     yield from self._leave_reader(now_s)
                 else:
                     yield from self._close_left_behind(header)
-                    self._fetches.append(_Fetch(request, _SIZE.size + len(frame), self._pipeline.expect()))
+                    self._fetches.append(_Fetch(request, SIZE_BYTES + len(frame), self._pipeline.expect()))
                     yield from self._next_fetch(now_s)
                 return
             if key == ApiKey.API_VERSIONS and not passes(key, version):
@@ -271,12 +272,12 @@ class ClientRelay:
     def _leave_reader(self, now_s: float) -> Iterator[Command]:
         """Once the client's fetches pass for good, and no answer is owed by the reader: begin with a new one."""
         if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_busy):
-            farewell = self.farewell()
+            notes, farewell = self.farewell(now_s)
             self._reader, self._reads = self._new_reader(), False
             if self._draining:
                 self._reader.drain(now_s)
-            yield from (each for each in farewell if isinstance(each, Note))
-            yield Leave([each for each in farewell if isinstance(each, Send)])
+            yield from notes
+            yield Leave(farewell)
 
     # -------------------------------------------------------------------------------------------- answers
 

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from proxy.bypass import Bypass
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import Farewell, LaneId
 from proxy.fetch.topology import Topology
 from proxy.sasl.logins import Login
 from proxy.trace import ExchangeRecord, Record
@@ -199,8 +199,8 @@ class Leave:
     ``LinkLost`` must not follow.
     """
 
-    farewell: Sequence[Send]
-    """Closes its sessions at brokers; to be sent on other connections, and answers do not matter."""
+    farewell: Sequence[Farewell]
+    """Closes its sessions at brokers; to be sent on other connections."""
 
 
 @attrs.frozen

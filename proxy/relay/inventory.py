@@ -11,11 +11,11 @@ from proxy.errors import MalformedFrame
 from proxy.trace import ClientRecord, UsedApi
 from proxy.wire import api_versions
 from proxy.wire.apis import ApiKey
+from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader
 
 __all__ = ["Inventory"]
 
-_SIZE_BYTES: Final = 4
 _RELEASES: Final[Mapping[int, str]] = MappingProxyType(
     {
         0: "0.8",
@@ -66,7 +66,7 @@ class Inventory:
                 with suppress(MalformedFrame):  # whom it passes to will say so
                     self._software = api_versions.client_software(frame)
         use.requests += 1
-        use.request_bytes += _SIZE_BYTES + len(frame)
+        use.request_bytes += SIZE_BYTES + len(frame)
         self._client_id = header.client_id
 
     def record(self, lifted_to: Callable[[int, int], int]) -> ClientRecord | None:

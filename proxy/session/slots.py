@@ -1,12 +1,14 @@
 """The bounded set of sessions that a broker holds, and who has to make room for whom.
 
 Kafka 3.8 and later split this set into eight shards, each with an eighth of the slots; one ``Slots`` is one
-shard. Followers' sessions, which Kafka prefers over consumers', do not occur here.
+shard. Followers' sessions are preferred over consumers'; Sidefetch has no followers, but who plays a broker's cache
+through may have.
 
 Source: Kafka's ``FetchSessionCache``.
 """
 
 from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
 from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -37,8 +39,14 @@ class Held(Generic[T]):
     used_s: float
     size: int
     """Partitions when last touched: what counts when room is made."""
+    is_follower: bool = False
     evictable: bool = False
     """Old enough, when last touched, to make room for a larger one."""
+
+    @property
+    def worth(self) -> tuple[bool, int, int]:
+        """Who is worth least makes room first."""
+        return self.is_follower, self.size, self.id
 
 
 def _ignore(_: object) -> None:
@@ -51,7 +59,8 @@ class Slots(Generic[T]):
     Args:  slots: how many may be held; 0 means that no session is ever granted.
            id_factory: proposes ids. It must come up with one in 1..2**31-1 that is free before long.
            on_eviction: told of each session that had to make room, once it has gone.
-    Cost:  O(1), but O(slots) to find room in a full set where no session is stale.
+    Cost:  O(1), O(log slots) where sizes change or somebody makes room; O(slots) for a follower that needs room
+           where no session is stale.
     """
 
     def __init__(
@@ -66,6 +75,8 @@ class Slots(Generic[T]):
         self._id_factory = id_factory
         self._on_eviction = on_eviction
         self._held: dict[SessionId, Held[T]] = {}  # least recently used first
+        self._evictable: list[tuple[bool, int, int]] = []
+        """A heap of what evictable sessions are worth; what is no longer so is left in it until it is found."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -86,22 +97,25 @@ class Slots(Generic[T]):
         """Forget the session; whether there was one."""
         return self._held.pop(session_id, None) is not None
 
-    def add(self, session: T, now_s: float) -> SessionId:
+    def add(self, session: T, now_s: float, *, is_follower: bool = False) -> SessionId:
         """Hold *session* and name it; ``NO_SESSION`` if there is no room and none can be made."""
-        if len(self._held) >= self.slots and not self._make_room(len(session), now_s):
+        if len(self._held) >= self.slots and not self._make_room(len(session), is_follower, now_s):
             self.refusals += 1
             return NO_SESSION
         session_id = self._new_id()
-        self._held[session_id] = Held(session_id, session, created_s=now_s, used_s=now_s, size=len(session))
+        self._held[session_id] = Held(session_id, session, now_s, now_s, len(session), is_follower)
         return session_id
 
     def touch(self, session_id: SessionId, now_s: float) -> None:
         """Mark the session as used now, and take notice of its size."""
         held = self._held.pop(session_id)
+        before = held.evictable, held.size
         held.used_s = now_s
         held.size = len(held.session)
         held.evictable = now_s - held.created_s > EVICTION_S
         self._held[session_id] = held
+        if held.evictable and before != (True, held.size):
+            self._may_make_room(held)
 
     def _new_id(self) -> SessionId:
         while True:
@@ -109,18 +123,36 @@ class Slots(Generic[T]):
             if 0 < session_id <= MAX_SESSION_ID and session_id not in self._held:
                 return session_id
 
-    def _make_room(self, size: int, now_s: float) -> bool:
+    def _make_room(self, size: int, is_follower: bool, now_s: float) -> bool:
         if not self._held:
             return False
         oldest = next(iter(self._held.values()))
         if now_s - oldest.used_s > EVICTION_S:
             return self._evict(oldest)
-        evictable = [held for held in self._held.values() if held.evictable]
-        if not evictable:
-            return False
-        # Kafka compares (size, id), the newcomer's id being 0: equal sizes leave the old one where it is.
-        smallest = min(evictable, key=lambda held: (held.size, held.id))
-        return size > smallest.size and self._evict(smallest)
+        least = self._least_for_follower() if is_follower else self._least()
+        # Kafka compares ids last, the newcomer's being 0: equal sizes leave the old one where it is.
+        return least is not None and (is_follower, size) > (least.is_follower, least.size) and self._evict(least)
+
+    def _least(self) -> Held[T] | None:
+        """Who is worth least of those that are evictable."""
+        while self._evictable:
+            worth = self._evictable[0]
+            held = self._held.get(SessionId(worth[-1]))
+            if held is not None and held.evictable and held.worth == worth:
+                return held
+            heappop(self._evictable)
+        return None
+
+    def _least_for_follower(self) -> Held[T] | None:
+        """The same for a follower, for whom consumers make room at any age."""
+        held = [held for held in self._held.values() if held.evictable or not held.is_follower]
+        return min(held, key=lambda each: each.worth, default=None)
+
+    def _may_make_room(self, held: Held[T]) -> None:
+        heappush(self._evictable, held.worth)
+        if len(self._evictable) > 2 * len(self._held) + 64:
+            self._evictable = [each.worth for each in self._held.values() if each.evictable]
+            heapify(self._evictable)
 
     def _evict(self, held: Held[T]) -> bool:
         del self._held[held.id]

@@ -15,10 +15,21 @@ from kio.schema.index import api_key_map
 
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import ErrorCode
+from proxy.telemetry.durations import Durations
 from proxy.telemetry.facts import Facts
 from proxy.telemetry.state import OTHER, by_rack
 
-__all__ = ["INSTRUMENTS", "Instrument", "Point", "api_name", "error_name", "is_lifted", "readme_table"]
+__all__ = [
+    "DELAY",
+    "INSTRUMENTS",
+    "Histogram",
+    "Instrument",
+    "Point",
+    "api_name",
+    "error_name",
+    "is_lifted",
+    "readme_table",
+]
 
 Kind = Literal["counter", "gauge"]
 Point = tuple[float, Mapping[str, str]]
@@ -44,8 +55,26 @@ class Instrument:
     @property
     def prometheus(self) -> str:
         """The name of its samples there."""
-        base = self.name.replace(".", "_")
-        return base + _SUFFIXES.get(self.unit, "") + ("_total" if self.kind == "counter" else "")
+        return _prometheus(self.name, self.unit) + ("_total" if self.kind == "counter" else "")
+
+
+@attrs.frozen
+class Histogram:
+    """A metric of durations."""
+
+    name: str
+    unit: str
+    meaning: str
+    read: Callable[[Facts], Durations]
+
+    @property
+    def prometheus(self) -> str:
+        """What the names of its samples there begin with."""
+        return _prometheus(self.name, self.unit)
+
+
+def _prometheus(name: str, unit: str) -> str:
+    return name.replace(".", "_") + _SUFFIXES.get(unit, "")
 
 
 def _one(read: Callable[[Facts], float]) -> Callable[[Facts], Iterable[Point]]:
@@ -371,9 +400,19 @@ INSTRUMENTS: Final = (
 )  # fmt: skip
 
 
+DELAY: Final = Histogram(
+    "sidefetch.client.fetch.delay",
+    "s",
+    "How long clients waited for each answer to a fetch, from its last byte to that of the answer, their wait for"
+    " news left out: a histogram.",
+    lambda f: f.state.delays,
+)
+
+
 def readme_table() -> str:
     """Markdown; a test holds the README to it."""
     rows = ["| OpenTelemetry | Prometheus | unit | by | what it is |", "|---|---|---|---|---|"]
+    rows.append(f"| `{DELAY.name}` | `{DELAY.prometheus}` | {DELAY.unit} |  | {DELAY.meaning} |")
     rows += [
         f"| `{each.name}` | `{each.prometheus}` | {each.unit} | {', '.join(each.attributes)} | {each.meaning} |"
         for each in INSTRUMENTS

@@ -146,7 +146,7 @@ _EXCHANGE: Final = (
 )
 
 _FETCH: Final = (
-    _sum("fetches", "fetches", "Sidefetch's own, answered by a broker: of a run, how many."),
+    _sum("fetches", "fetches", "Sidefetch's own: of a run, how many."),
     _CONNECTION,
     _text("lane_id", "Tells the lanes of a connection apart."),
     _text("lane", f"What the lane is for: {_one_of(LaneName)}"),
@@ -162,12 +162,18 @@ _FETCH: Final = (
     _sum("forgotten", "partitions", "That the request removes from the session."),
     _sum("answered", "partitions", "In the answer."),
     _bytes("request_bytes", "The request, with its size prefix."),
-    _bytes("response_bytes", "The answer, with its size prefix."),
+    _bytes("response_bytes", "The answer, with its size prefix; 0 where there was none."),
     _bytes("record_bytes", "Of the answer, those that are records."),
-    _bytes("dropped_bytes", "Of those, what no client wanted any more; null where it is not known.", optional=True),
+    _bytes(
+        "dropped_bytes", "Of those, what was of no use when it came: the client had gone on from elsewhere by then."
+    ),
     _sum("broker_us", "us", "From the request to the answer, the broker's waiting for news included."),
     _sum("throttle_us", "us", "For how long the broker will not listen."),
-    _number("error", "Kafka's error code of the whole answer; 0 for none."),
+    _number(
+        "error",
+        "Kafka's error code of the whole answer; 0 for none; 13 (NETWORK_EXCEPTION): the connection ended before"
+        " there was one, by the broker's fault or since the client had gone.",
+    ),
 )
 
 _SESSION: Final = (
@@ -236,7 +242,7 @@ RECORDS: Final[Mapping[str, tuple[Column, ...]]] = {
 
 _MEANINGS: Final = {
     "exchange": "A fetch of a client and its answer.",
-    "fetch": "A fetch of Sidefetch's own, answered by a broker.",
+    "fetch": "A fetch of Sidefetch's own.",
     "session": "A session began, or ended. Never sampled.",
     "client": "What a client's connection speaks: every five minutes, and at its end. Never sampled.",
     "topology": "A partition, written by `sidefetch topology`.",

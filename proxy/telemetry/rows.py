@@ -149,7 +149,7 @@ class Rows:
             "request_bytes": record.request_bytes,
             "response_bytes": record.response_bytes,
             "record_bytes": record.record_bytes,
-            "dropped_bytes": None,
+            "dropped_bytes": record.dropped_bytes,
             "broker_us": round((record.answered_s - record.sent_s) * 1_000_000),
             "throttle_us": record.throttle_ms * 1000,
             "error": record.error,

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 
 from proxy.fetch.topology import BrokerId, Topology
+from proxy.telemetry.durations import Durations, delay_s
 from proxy.telemetry.sums import Minutes, Rate, Sums
 from proxy.trace import (
     Cause,
@@ -144,6 +145,8 @@ class State:
     session_events: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
     """By side, event and reason."""
     waited_us: Counter[Cause] = attrs.field(factory=Counter, init=False)
+    delays: Durations = attrs.field(factory=Durations, init=False)
+    """Of fetches of clients."""
     throttled_ms: int = attrs.field(default=0, init=False)
     """For how long brokers said that they would not listen."""
     errors: Counter[int] = attrs.field(factory=Counter, init=False)
@@ -271,6 +274,7 @@ class State:
             sums.client_partitions += record.wanted
         for cause, us in record.waited_us:
             self.waited_us[cause] += us
+        self.delays.add(delay_s(record))
         for code, times in record.errors:
             _count(self.errors, code, times, _MOST_ERRORS, -1)
         reader.version, reader.wanted, reader.session_id = record.version, record.wanted, record.session_id

@@ -25,7 +25,6 @@ Place = Callable[[int, str, int], tuple[str, int] | None]
 """(node id, its host, its port) to the host and port that the client must be told; None if it has none."""
 
 _I32: Final = struct.Struct(">i")
-_SIZE_BYTES: Final = 4
 
 
 def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:

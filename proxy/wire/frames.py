@@ -6,9 +6,11 @@ from typing import Final, Protocol
 
 from proxy.errors import FrameTooLarge, MalformedFrame
 
-__all__ = ["QUICK_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "Pieces", "with_size"]
+__all__ = ["QUICK_BYTES", "SIZE_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "Pieces", "with_size"]
 
 _SIZE: Final = struct.Struct(">i")
+SIZE_BYTES: Final = _SIZE.size
+"""Of the size before each frame."""
 _ARRIVALS_BYTES: Final = 16 * 1024
 """Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
 _ROOM: Final = 4

@@ -1,5 +1,7 @@
 """One Spark for all tests: it takes seconds to start."""
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +12,7 @@ from pyspark.sql import SparkSession
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """On this machine's two cores, with as many partitions: the tests' frames are small."""
     folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else its workers are the PATH's python3
     session = (
         SparkSession.Builder()
         .master("local[2]")

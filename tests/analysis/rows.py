@@ -3,12 +3,13 @@
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from proxy.analysis.frames import Ledger
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry.ledger import RECORDS, SCHEMA, Column, Row
 
-__all__ = ["ledger_of", "row"]
+__all__ = ["columns", "ledger_of", "row"]
 
 _NEUTRAL: Final[dict[str, Any]] = {"string": "", "long": 0, "double": 0.0}
 _UNTOLD: Final[dict[str, Any]] = {
@@ -43,6 +44,11 @@ def ledger_of(spark: SparkSession, *rows: Row) -> Ledger:
         return spark.createDataFrame(found, SCHEMAS[record])
 
     return Ledger(**{record: frame(record) for record in RECORDS})
+
+
+def columns(schema: StructType) -> list[tuple[str, str]]:
+    """Names and types, whatever may be null."""
+    return [(field.name, field.dataType.simpleString()) for field in schema]
 
 
 def _neutral(column: Column) -> Any:

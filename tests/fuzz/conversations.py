@@ -169,7 +169,7 @@ class _World:
         assert len(self._sessions) <= 4
 
     def end(self) -> None:
-        self._relay.farewell()
+        self._relay.farewell(self._now_s)
 
 
 def _heads(sent: bytes) -> list[bytes]:

@@ -2,21 +2,24 @@
 
 import base64
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-__all__ = ["PHONE", "WIDE", "Browser", "browsing"]
+__all__ = ["PHONE", "WIDE", "Browser", "browsing", "serious_faults"]
 
 T = TypeVar("T")
 PHONE = (390, 844)
 WIDE = (1280, 900)
+_ROOT: Final = Path(__file__).parents[2]
+_AXE: Final = "axe-core@4.14.1"
 
 
 @attrs.frozen
@@ -78,3 +81,26 @@ def browsing() -> Iterator[Browser]:
         yield Browser(chrome)
     finally:
         chrome.quit()
+
+
+async def serious_faults(browser: Browser) -> list[str]:
+    """What axe finds that is serious."""
+    await browser.script(await trio.to_thread.run_sync(_axe))
+    await browser.do(lambda chrome: chrome.set_script_timeout(30))
+    found = await browser.do(
+        lambda chrome: chrome.execute_async_script("const done = arguments[0]; axe.run().then(done)")
+    )
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']][:3]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def _axe() -> str:
+    folder = _ROOT / ".cache" / _AXE
+    file = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not file.exists():
+        command = ["npm", "install", "--no-audit", "--no-fund", "--no-save", "--prefix", str(folder), _AXE]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return file.read_text(encoding="utf-8")

@@ -55,6 +55,11 @@ class Proxied:
     def fetches(self) -> list[FetchRecord]:
         return [each for each in self.records if isinstance(each, FetchRecord)]
 
+    @property
+    def reads(self) -> list[FetchRecord]:
+        """Those that were answered, but for the last ones of sessions."""
+        return [each for each in self.fetches if each.size and each.response_bytes]
+
     @asynccontextmanager
     async def client(self, node_id: int | None = None) -> AsyncIterator[Connection]:
         """A connection to the bootstrap listener, or to that of a broker."""

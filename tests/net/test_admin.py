@@ -1,6 +1,8 @@
 """What whoever runs Sidefetch is told, and who that may be."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -17,26 +19,34 @@ from tests.net.proxied import Proxied, ask, running
 WITH_HOST = b"GET /api/v1/state HTTP/1.1\r\nHost: %s\r\n\r\n"
 
 
-async def reads(it: Proxied, times: int = 3) -> None:
-    """An old client reads what there is, and asks again."""
+@asynccontextmanager
+async def reading(it: Proxied, times: int = 3) -> AsyncIterator[None]:
+    """An old client reads what there is, asks again, and stays."""
     async with it.client(1) as client:
         for _ in range(times):
             await client.call("fetch", 4, ask({0: 0, 1: 0, 2: 0}))
+        yield
+
+
+async def reads(it: Proxied, times: int = 3) -> None:
+    """The same, but it goes."""
+    async with reading(it, times):
+        pass
 
 
 async def test_numbers_of_the_api_and_of_the_metrics_are_those_of_the_records() -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         cluster.create_topic("t", 3, assignment=[[1]] * 3)
         cluster.append("t", 0, [b"x" * 1000])
-        await reads(it)
-        told = await state_of(it)
-        metrics = {
-            (sample.name, *sample.labels.values()): sample.value
-            for family in text_string_to_metric_families(await body_of(it, "/metrics"))
-            for sample in family.samples
-        }
+        async with reading(it):
+            told = await state_of(it)
+            metrics = {
+                (sample.name, *sample.labels.values()): sample.value
+                for family in text_string_to_metric_families(await body_of(it, "/metrics"))
+                for sample in family.samples
+            }
+            fetches = it.fetches
 
-    fetches = it.fetches
     assert fetches
     assert told["clients"][0]["software"] == "speaks as Kafka 0.11"
     assert told["total"]["broker_fetches"] == len(fetches)
@@ -63,6 +73,11 @@ async def test_every_instrument_that_is_always_there_is_told_under_its_name() ->
         assert (family.type, family.documentation) == (each.kind, each.meaning)
         assert all(set(sample.labels) == set(each.attributes) for sample in family.samples)
     assert "process_resident_memory_bytes" in families
+    delays = [
+        each for each in families["sidefetch_client_fetch_delay_seconds"].samples if each.name.endswith("_bucket")
+    ]
+    assert [each.labels["le"] for each in delays][-2:] == ["30.0", "+Inf"]
+    assert delays[-1].value == 3
 
 
 async def test_the_text_is_open_metrics_for_those_who_ask_for_that() -> None:

@@ -47,7 +47,7 @@ async def test_an_idle_clients_full_fetches_reach_the_broker_as_empty_incrementa
         for _ in range(4):
             await fetch(client, {0: 0, 1: 0, 2: 0})
 
-    kinds = [(each.kind, each.named, each.answered) for each in it.fetches]
+    kinds = [(each.kind, each.named, each.answered) for each in it.reads]
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 0), ("incremental", 0, 0)]
 
 
@@ -62,7 +62,7 @@ async def test_the_polls_of_an_idle_client_end_here() -> None:
 
     assert b"news" in response.responses[0].partitions[1].records
     assert it.proxy.counts["upstream_connections"] == 1, "neither the quick lane's nor that for all but fetches"
-    kinds = [(each.kind, each.named, each.answered) for each in it.fetches]
+    kinds = [(each.kind, each.named, each.answered) for each in it.reads]
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 1)]
 
 
@@ -75,7 +75,7 @@ async def test_a_client_that_does_not_wait_is_answered_here_too() -> None:
         response = await fetch(client, {0: 0, 1: 0, 2: 0}, max_wait=0)
 
     assert b"news" in response.responses[0].partitions[1].records
-    assert len(it.fetches) <= 4
+    assert len(it.reads) <= 4
 
 
 async def test_a_thousand_partitions_are_read_like_three() -> None:
@@ -87,7 +87,7 @@ async def test_a_thousand_partitions_are_read_like_three() -> None:
                 response = await fetch(client, dict.fromkeys(range(1000), 0))
                 assert errors_of(response) == [0] * 1000
             assert len((await client.call("metadata", 5, {"topics": None})).topics[0].partitions) == 1000
-        assert [each.named for each in it.fetches] == [1000, 1000, 0]
+        assert [each.named for each in it.reads] == [1000, 1000, 0]
 
 
 async def test_the_session_is_closed_at_the_broker_when_the_client_goes() -> None:
@@ -180,10 +180,10 @@ async def test_brokers_of_different_versions_in_one_cluster_are_each_spoken_to_i
                     for _ in range(3):
                         response = await fetch(client, {partition: 0}, version=4)
                         assert b"from %d" % node in response.responses[0].partitions[0].records
-        kinds = {node: [each.kind for each in it.fetches if each.node == node] for node in (1, 2, 3)}
+        kinds = {node: [each.kind for each in it.reads if each.node == node] for node in (1, 2, 3)}
     assert kinds[1] == kinds[2] == ["sessionless", "full", "incremental"]
     assert kinds[3] == ["sessionless"] * 3
-    assert {each.version for each in it.fetches} == {17, 12, 6}
+    assert {each.version for each in it.reads} == {17, 12, 6}
 
 
 # --------------------------------------------------------------------------------------------- connections

@@ -18,7 +18,8 @@ import trio
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from proxy.demo.cluster import embedded_cluster
-from proxy.telemetry.instruments import INSTRUMENTS
+from proxy.telemetry.durations import BOUNDS_S
+from proxy.telemetry.instruments import DELAY, INSTRUMENTS
 from tests.net.administered import administered, body_of, port_of
 from tests.net.consumers import consume
 from tests.net.proxied import ask, running
@@ -75,7 +76,10 @@ async def test_metrics_arrive_at_a_collector_with_the_numbers_of_the_records(
     assert metrics["sidefetch.client.fetches"].sum.data_points[0].as_int == 3
     assert metrics["sidefetch.client.fetches"].sum.is_monotonic
     assert metrics["sidefetch.memory.limit"].HasField("gauge")
-    assert {each.name: (each.unit, each.meaning) for each in INSTRUMENTS if each.name in metrics} == {
+    (delays,) = metrics["sidefetch.client.fetch.delay"].histogram.data_points
+    assert (delays.count, list(delays.explicit_bounds)) == (3, list(BOUNDS_S))
+    assert 0 < delays.sum < 5
+    assert {each.name: (each.unit, each.meaning) for each in (*INSTRUMENTS, DELAY) if each.name in metrics} == {
         name: (each.unit, each.description) for name, each in metrics.items()
     }
     assert (about["service.name"], about["k8s.pod.name"]) == ("sidefetch", "p")

@@ -1,7 +1,6 @@
 """The status page in a real browser, before a proxy that is read through."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import trio
 
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from tests.net.administered import administered, port_of, state_of
-from tests.net.browser import PHONE, WIDE, Browser, browsing
+from tests.net.browser import PHONE, WIDE, Browser, browsing, serious_faults
 from tests.net.consumers import consume
 from tests.net.proxied import Proxied
 from tests.prerequisites import require
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.telemetry
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "build" / "page"
-AXE = "axe-core@4.14.1"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -126,7 +124,7 @@ async def test_it_can_be_read_on_a_phone_in_both_themes_by_all_and_names_of_clie
                     await browser.picture(PICTURES / f"{name}-{theme}.png")
                     across = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
                     assert await browser.script(across) == 0, name
-                    assert await faults(browser) == [], (name, theme)
+                    assert await serious_faults(browser) == [], (name, theme)
             grounds = {theme: await ground(browser, theme) for theme in ("light", "dark")}
             names = await browser.script(
                 "return [...document.querySelectorAll('#clients tbody th span span')].map(each => each.textContent)"
@@ -142,29 +140,6 @@ async def test_it_can_be_read_on_a_phone_in_both_themes_by_all_and_names_of_clie
 async def ground(browser: Browser, theme: str) -> str:
     await browser.look(WIDE, theme)
     return str(await browser.script("return getComputedStyle(document.body).backgroundColor"))
-
-
-async def faults(browser: Browser) -> list[str]:
-    """What axe finds that is serious."""
-    await browser.script(await trio.to_thread.run_sync(axe))
-    await browser.do(lambda chrome: chrome.set_script_timeout(30))
-    found = await browser.do(
-        lambda chrome: chrome.execute_async_script("const done = arguments[0]; axe.run().then(done)")
-    )
-    return [
-        f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']][:3]}"
-        for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
-
-
-def axe() -> str:
-    folder = ROOT / ".cache" / AXE
-    file = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not file.exists():
-        command = ["npm", "install", "--no-audit", "--no-fund", "--no-save", "--prefix", str(folder), AXE]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return file.read_text(encoding="utf-8")
 
 
 async def test_it_stands_still_where_nothing_changes_and_stops_when_it_is_told_to(browser: Browser) -> None:

@@ -63,13 +63,13 @@ async def test_bypass_is_turned_on_and_off_in_the_midst_of_reading() -> None:
                 await read_on()
             assert it.cluster.sessions == 1
             set_bypass(it, "all")
-            seen = len(it.fetches)
+            seen = len(it.reads)
             for _ in range(4):
                 await read_on()
             with trio.fail_after(3):
                 while it.cluster.sessions:
                     await trio.sleep(0.01)
-            assert len(it.fetches) == seen
+            assert len(it.reads) == seen
             set_bypass(it, "")
 
 

@@ -94,6 +94,8 @@ class Asked:
     rack: str = ""
     looks_back: Mapping[int, int] = attrs.field(factory=dict)
     """Last fetched epochs, where there are any."""
+    frame_bytes: int = 0
+    """With its size."""
 
 
 def topology(
@@ -229,23 +231,32 @@ class Play:
         return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass))
 
     def answer(
-        self,
-        parts: Mapping[int, Part],
-        *,
-        link: Link = PATIENT,
-        session_id: int | None = None,
-        error: int = 0,
-        throttle_ms: int = 0,
-        leaders: Iterable[int] = (),
-        topic_id: uuid.UUID = TOPIC_ID,
+        self, parts: Mapping[int, Part], *, link: Link = PATIENT, session_id: int | None = None, **told: Any
     ) -> list[Command]:
         """The broker's answer to the fetch that the lane sent last; within its session, unless told another.
 
-        *leaders*: the nodes whose addresses it tells.
+        *told*: as ``answer_frame`` takes it.
         """
         if session_id is None:
             asked = self._last[link]
             session_id = asked.session_id if asked.epoch > 0 else 0
+        return self.handle(LinkFrame(link, self.answer_frame(parts, link, session_id, **told)))
+
+    def answer_frame(
+        self,
+        parts: Mapping[int, Part],
+        link: Link,
+        session_id: int,
+        *,
+        error: int = 0,
+        throttle_ms: int = 0,
+        leaders: Iterable[int] = (),
+        topic_id: uuid.UUID = TOPIC_ID,
+    ) -> memoryview:
+        """A broker's answer to what it was asked last, without its size.
+
+        *leaders*: the nodes whose addresses it tells.
+        """
         kind: Any = load_response_schema(i16(1), i16(self.broker_fetch))
         topic_type = item_type(kind, "responses")
         name = {"topic_id": topic_id} if self.broker_fetch >= 13 else {"topic": "t"}
@@ -257,8 +268,7 @@ class Play:
             **({"error_code": ErrorCode(error), "session_id": i32(session_id)} if self.broker_fetch >= 7 else {}),
             **({"node_endpoints": tuple(_endpoints(kind, leaders))} if self.broker_fetch >= 16 else {}),
         )
-        frame = messages.response_frame(self._correlation_ids[link], body)
-        return self.handle(LinkFrame(link, memoryview(frame)[4:]))
+        return memoryview(messages.response_frame(self._correlation_ids[link], body))[4:]
 
     def asked_on(self, link: Link) -> list[Asked]:
         return [asked for asked in self.asked if asked.link == link]
@@ -313,6 +323,7 @@ class Play:
             body.isolation_level,
             getattr(body, "rack_id", ""),
             {part.partition: epoch for part in parts if (epoch := getattr(part, "last_fetched_epoch", -1)) != -1},
+            len(frame),
         )
 
 

@@ -212,12 +212,12 @@ def test_the_session_of_a_client_that_has_left_is_closed_and_its_lane_too() -> N
     commands = play.fetch({0: 0}, correlation_id=9)
 
     (leave,) = of_type(Leave, commands)
-    closing = play._read_fetch(PASS, b"".join(leave.farewell[0].pieces))
+    closing = play._read_fetch(PASS, leave.farewell[0].frame)
     assert (closing.session_id, closing.epoch) == (7, -1)
     (note,) = of_type(Note, commands)
     assert isinstance(note.record, SessionRecord)
     assert (note.record.session_id, note.record.event, note.record.partitions) == (7, "closed", 1)
-    assert play.relay.farewell() == []
+    assert play.relay.farewell(play.now_s) == ([], [])
     play.handle(brokers_answer(9)[1])
     assert of_type(Leave, left(play)) == []
 

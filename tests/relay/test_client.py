@@ -118,11 +118,11 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
     play = Play()
     play.established(0)
 
-    (farewell,) = [command for command in play.relay.farewell() if getattr(command, "link", None) == PATIENT]
+    _, (farewell,) = play.relay.farewell(play.now_s)
 
-    asked = play._read_fetch(PATIENT, joined(farewell.pieces))  # type: ignore[union-attr]  # it is a Send
+    asked = play._read_fetch(farewell.lane, farewell.frame)
     assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
-    assert play.relay.farewell() == []
+    assert play.relay.farewell(play.now_s) == ([], [])
 
 
 def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:

@@ -227,4 +227,4 @@ def test_a_client_that_leaves_while_records_are_converted_leaves_nothing_behind(
     assert len(of_type(DoWork, play.answer({0: Part(records=batch(10, bytes(20_000)))}))) == 1
 
     assert play.relay.held_since_s is None
-    assert play.relay.farewell() == []
+    assert play.relay.farewell(play.now_s) == ([], [])

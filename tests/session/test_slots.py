@@ -84,3 +84,50 @@ def test_partition_totals_follow_the_sizes_as_touched() -> None:
     assert slots.remove(held)
     assert not slots.remove(held)
     assert len(slots) == 0
+
+
+def test_followers_displace_consumers_at_once_whatever_their_size_but_no_followers_of_their_own_size() -> None:
+    slots = two_slots()
+    large, small = slots.add(of(9), 0.0), slots.add(of(5), 0.0)
+
+    follower = slots.add(of(1), 1.0, is_follower=True)
+    assert slots.get(small) is None
+    assert slots.get(large) is not None
+    assert slots.add(of(1), 1.0, is_follower=True) != NO_SESSION
+    assert slots.get(large) is None
+    assert slots.add(of(99), 1.0, is_follower=True) == NO_SESSION  # the other two are young
+    now_s = EVICTION_S + 2
+    slots.touch(follower, now_s)
+    assert slots.add(of(1), now_s, is_follower=True) != NO_SESSION  # one was not used for so long
+    assert slots.add(of(1), now_s, is_follower=True) == NO_SESSION
+    assert slots.add(of(2), now_s, is_follower=True) != NO_SESSION
+    assert slots.get(follower) is None
+
+
+def test_consumers_displace_no_follower_that_is_in_use() -> None:
+    slots = two_slots()
+    follower, consumer = slots.add(of(1), 0.0, is_follower=True), slots.add(of(3), 0.0)
+    now_s = EVICTION_S + 1
+    slots.touch(follower, now_s)
+    slots.touch(consumer, now_s)
+
+    assert slots.add(of(2), now_s) == NO_SESSION
+    assert slots.add(of(4), now_s) != NO_SESSION
+    assert slots.get(consumer) is None
+    assert slots.add(of(99), now_s) == NO_SESSION
+
+
+def test_who_makes_room_is_who_is_smallest_now_however_often_sizes_have_changed() -> None:
+    slots: Slots[list[int]] = Slots(3, count(1).__next__)
+    sessions = [of(size) for size in (1, 2, 3)]
+    ids = [slots.add(session, 0.0) for session in sessions]
+    now_s = EVICTION_S + 1
+    for round_ in range(200):
+        for session, session_id in zip(sessions, ids, strict=True):
+            session.append(round_)
+            slots.touch(session_id, now_s)
+    sessions[2].clear()
+    slots.touch(ids[2], now_s)
+
+    assert slots.add(of(1), now_s) != NO_SESSION
+    assert [slots.get(session_id) is None for session_id in ids] == [False, False, True]

@@ -78,6 +78,7 @@ def fetch(**other: Any) -> FetchRecord:
         "request_bytes": 90,
         "response_bytes": 800,
         "record_bytes": 700,
+        "dropped_bytes": 0,
         "error": 0,
         "throttle_ms": 0,
         "route": "leader",

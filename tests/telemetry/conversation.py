@@ -35,6 +35,7 @@ def fetch(sent_s: float, answered_s: float, **told: Any) -> FetchRecord:
         "request_bytes": 80,
         "response_bytes": 180,
         "record_bytes": 100,
+        "dropped_bytes": 0,
         "error": 0,
         "throttle_ms": 0,
         "route": "leader",

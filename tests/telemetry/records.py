@@ -47,6 +47,7 @@ def fetch(**changed: Any) -> FetchRecord:
         request_bytes=100,
         response_bytes=1500,
         record_bytes=1400,
+        dropped_bytes=0,
         error=0,
         throttle_ms=0,
         route="leader",

@@ -10,14 +10,16 @@ from typing import Any, Final
 import pytest
 
 from proxy.config import OPTIONS
-from proxy.telemetry.instruments import INSTRUMENTS
+from proxy.telemetry.instruments import DELAY, INSTRUMENTS
 from tests.prerequisites import require
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 ALERTS: Final = (DEPLOY / "alerts.yaml").read_text(encoding="utf-8")
 ALERT_TESTS: Final = (DEPLOY / "alerts.test.yaml").read_text(encoding="utf-8")
 BOARD: Final[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "sidefetch.json").read_text(encoding="utf-8"))
-DECLARED: Final = {each.prometheus: set(each.attributes) for each in INSTRUMENTS}
+DECLARED: Final = {each.prometheus: set(each.attributes) for each in INSTRUMENTS} | {
+    f"{DELAY.prometheus}_bucket": {"le"}
+}
 SCRAPED: Final = {"job", "instance"}
 """Labels that Prometheus adds."""
 

@@ -4,14 +4,15 @@ Imports what takes megabytes; to be imported where somebody asks for it.
 """
 
 from collections.abc import Iterator
+from math import isinf
 
 import attrs
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from proxy.telemetry.facts import Facts
-from proxy.telemetry.instruments import INSTRUMENTS, Instrument
+from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
 
 __all__ = ["exposition"]
 
@@ -31,6 +32,7 @@ class _Registry:
     def collect(self) -> Iterator[Metric]:
         for instrument in INSTRUMENTS:
             yield _family(instrument, self.facts)
+        yield _histogram(self.facts)
         yield from ProcessCollector(registry=None).collect()
 
 
@@ -40,4 +42,12 @@ def _family(instrument: Instrument, facts: Facts) -> Metric:
     family = family_of(name, instrument.meaning, labels=instrument.attributes)
     for value, attributes in instrument.read(facts):
         family.add_metric([attributes[label] for label in instrument.attributes], value)
+    return family
+
+
+def _histogram(facts: Facts) -> Metric:
+    family = HistogramMetricFamily(DELAY.prometheus, DELAY.meaning)
+    durations = DELAY.read(facts)
+    buckets = [("+Inf" if isinf(bound_s) else str(bound_s), count) for bound_s, count in durations.cumulative()]
+    family.add_metric([], buckets, durations.total_s)
     return family

@@ -6,15 +6,18 @@ from functools import partial
 from typing import Final
 
 import trio
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
 
 from proxy.net.logs import Log
+from proxy.net.observers import Who
 from proxy.net.watch.sdk import SdkLog, otlp, resource
+from proxy.telemetry.durations import BOUNDS_S, delay_s
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.facts import Facts
-from proxy.telemetry.instruments import INSTRUMENTS, Instrument
+from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
+from proxy.trace import ExchangeRecord, Record
 
 __all__ = ["Metrics", "exporter_of"]
 
@@ -38,6 +41,8 @@ def exporter_of(kind: Exporter) -> MetricExporter:
 class Metrics:
     """What the SDK exports, at its own interval."""
 
+    wants_exchanges = True
+
     def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], Facts], log: Log) -> None:
         """*facts* is called in trio's thread."""
         self._exporters = exporters
@@ -45,6 +50,15 @@ class Metrics:
         self._taken: Facts | None = None
         self._taken_s = -math.inf
         self._log = log
+        self._delays: Histogram | None = None
+
+    def observe(self, _: Who, record: Record, /) -> None:
+        """A histogram cannot be read by the SDK when it wants: it is told of each duration."""
+        if self._delays is not None and isinstance(record, ExchangeRecord):
+            self._delays.record(delay_s(record))
+
+    def left(self, _: Who, /) -> None:
+        """Nothing is kept of anybody."""
 
     async def run(self) -> None:
         """Export for ever, and once more in the end."""
@@ -56,6 +70,9 @@ class Metrics:
         meter = provider.get_meter("sidefetch")
         for instrument in INSTRUMENTS:
             self._make(meter, instrument, token)
+        self._delays = meter.create_histogram(
+            DELAY.name, DELAY.unit, DELAY.meaning, explicit_bucket_boundaries_advisory=BOUNDS_S
+        )
         try:
             await trio.sleep_forever()
         finally:

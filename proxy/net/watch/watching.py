@@ -65,7 +65,7 @@ class Watching:
             )
         self._metrics = None if self.telemetry is None else _metrics(exporters, self.telemetry, log)
         # First the traces: what they call an exchange is in its row.
-        kept: list[Observer | None] = [self._traces, self.telemetry, self.ledger]
+        kept: list[Observer | None] = [self._traces, self.telemetry, self._metrics, self.ledger]
         self.observers = Observers(*[each for each in kept if each is not None], *observers)
 
     @asynccontextmanager

@@ -425,12 +425,12 @@ class World:
 
     def farewell(self) -> None:
         """The client goes, and every session that was heard of is closed."""
-        for command in self.relay.farewell():
-            if isinstance(command, Send):
-                flight = self._take(command.link, b"".join(command.pieces))
-                broker = self.brokers[flight.node_id]
-                broker.open(flight, self.now_s)
-                broker.look(flight, self.now_s)
+        _, farewell = self.relay.farewell(self.now_s)
+        for command in farewell:
+            flight = self._take(command.lane, command.frame)
+            broker = self.brokers[flight.node_id]
+            broker.open(flight, self.now_s)
+            broker.look(flight, self.now_s)
         for broker in self.brokers.values():
             left = set(broker.sessions._slots._held) & broker.heard
             assert not left, f"sessions {left} were left at broker {broker.node_id}"

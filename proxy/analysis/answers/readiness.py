@@ -1,0 +1,134 @@
+"""Who breaks on Kafka 4: what each client speaks, and what of that brokers have dropped.
+
+Kafka 4 does not serve the versions that ``proxy.convert.versions`` lifts (KIP-896), and closes the connection on
+them without a word; readers below Fetch v4 get no records that they can read from it, and writers below Produce v3
+write what it does not take (KIP-724). JoinGroup v0 and v1 are left out: 4.0.0 alone does not serve them
+(KAFKA-19444).
+
+Only clients that went through a Sidefetch are told of, with what they have asked for since they have connected. It
+is said of what a client speaks, not of what it could: one that looks at ApiVersions may speak newer versions with
+newer brokers.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Final
+
+from kio.schema.index import api_key_map
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType, StructType
+
+from proxy.analysis.answers.parts import CONNECTION, finished, total
+from proxy.analysis.frames import Ledger
+from proxy.convert.versions.table import LIFTS
+
+__all__ = ["RESULT", "SERVED_FROM", "readiness"]
+
+RESULT: Final = (
+    StructType()
+    .add("cluster_id", StringType())
+    .add("client_id", StringType())
+    .add("software", StringType())
+    .add("client_breaks", BooleanType())
+    .add("client_bytes", LongType())
+    .add("api_key", LongType())
+    .add("api", StringType())
+    .add("version", LongType())
+    .add("lifted_to", LongType())
+    .add("breaks", BooleanType())
+    .add("why", StringType())
+    .add("connections", LongType())
+    .add("requests", LongType())
+    .add("request_bytes", LongType())
+)
+"""``client_bytes``: its requests of all kinds and the answers to its fetches, by which clients are ranked.
+``lifted_to``: the version in which brokers were asked; the same where they serve the client's own. ``why``: null
+for what does not break."""
+
+_DROPPED: Final = tuple(lift for lift in LIFTS.values() if lift.api != "JoinGroup")
+SERVED_FROM: Final[Mapping[int, int]] = {
+    lift.key: lift.version + 1 for lift in sorted(_DROPPED, key=lambda lift: lift.version)
+}
+"""By API key: the first version that Kafka 4 serves, where it is not 0."""
+_NAMES: Final[Mapping[int, str]] = {
+    key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()
+}
+_FORMATS: Final[Mapping[int, str]] = {
+    next(
+        key for key, name in _NAMES.items() if name == "Fetch"
+    ): "; it sends no records as that version reads them",
+    next(
+        key for key, name in _NAMES.items() if name == "Produce"
+    ): "; it takes no records as that version writes them",
+}
+
+
+def readiness(ledger: Ledger) -> DataFrame:
+    """One row for each client, API and version; those that break first, by traffic, then all others.
+
+    Cost: the last row of each connection; a sort of what is left, which is clients times what each speaks.
+    """
+    spoken = _spoken(ledger)
+    client = ["cluster_id", "client_id", "software"]
+    by_client = (
+        spoken.groupBy(*client)
+        .agg(F.max("breaks").alias("client_breaks"), F.sum(_traffic()).alias("client_bytes"))
+        .withColumnsRenamed({name: f"of_{name}" for name in client})
+    )
+    by_version = spoken.groupBy(*client, "key", "version", "lifted_to", "breaks").agg(
+        F.count("*").alias("connections"),
+        F.sum("requests").alias("requests"),
+        F.sum("bytes").alias("request_bytes"),
+    )
+    same_client = [F.col(name).eqNullSafe(F.col(f"of_{name}")) for name in client]
+    ranked = (
+        by_version.join(by_client, on=same_client, how="inner")
+        .withColumn("api_key", F.col("key"))
+        .withColumn("api", _looked_up(_NAMES, "key"))
+        .withColumn("why", _why())
+    )
+    order = ("client_breaks", "client_bytes", "client_id", "software", "breaks", "requests")
+    return finished(ranked.orderBy(*(F.desc(name) for name in order), "api_key", "version"), RESULT)
+
+
+def _spoken(ledger: Ledger) -> DataFrame:
+    """A row for each connection, API and version: what the connection's last row has told of it."""
+    last = ledger.client.groupBy(*CONNECTION).agg(
+        *(F.max_by(name, "seq").alias(name) for name in ("cluster_id", "client_id", "software", "apis"))
+    )
+    answered = ledger.exchange.groupBy(*CONNECTION).agg(total("response_bytes").alias("answered_bytes"))
+    used = last.join(answered, on=list(CONNECTION), how="left").select(
+        "cluster_id", "client_id", "software", "answered_bytes", F.posexplode("apis").alias("position", "used")
+    )
+    served_from = F.coalesce(_looked_up(SERVED_FROM, "used.key"), F.lit(0))
+    return used.select(
+        "cluster_id",
+        "client_id",
+        "software",
+        # A connection's answers are counted once, with the first of its APIs.
+        F.when(F.col("position") == 0, F.col("answered_bytes")).alias("answered_bytes"),
+        "used.*",
+        (F.col("used.version") < served_from).alias("breaks"),
+    )
+
+
+def _traffic() -> Column:
+    return F.col("bytes") + F.coalesce("answered_bytes", F.lit(0))
+
+
+def _why() -> Column:
+    dropped = F.format_string(
+        "Kafka 4 serves %s from v%d on, not v%d (KIP-896)",
+        _looked_up(_NAMES, "key"),
+        _looked_up(SERVED_FROM, "key"),
+        F.col("version"),
+    )
+    formats = F.coalesce(F.concat(_looked_up(_FORMATS, "key"), F.lit(" (KIP-724)")), F.lit(""))
+    return F.when(F.col("breaks"), F.concat(dropped, formats))
+
+
+def _looked_up(table: Mapping[int, int] | Mapping[int, str], key: str) -> Column:
+    """The entry for column *key*; null for none."""
+    entries = [F.lit(each) for each in chain.from_iterable(table.items())]
+    return F.try_element_at(F.create_map(*entries), F.col(key).cast("int"))

@@ -1,0 +1,166 @@
+"""How fetch sessions do: how long they live, what ends them, how many fetches are within one, and who wastes
+slots.
+
+Both kinds are told (``side``): Sidefetch's with brokers, and clients' with Sidefetch. Session rows are never
+sampled, so they are counted, not estimated; fetches may be. A broker tells of an eviction only when it is asked
+again, so a life lasts up to then. The end of a session is not told when its connection was lost: its successor
+replaces it.
+
+Slots are taken by sessions of followers, and of clients without a Sidefetch, too: nothing is known of them here.
+"""
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from proxy.analysis.answers.parts import (
+    CONNECTION,
+    clients_of,
+    day_of,
+    finished,
+    ratio,
+    stacked,
+    total,
+)
+from proxy.analysis.frames import Ledger
+from proxy.errors import ErrorCode
+from proxy.session.slots import EVICTION_S
+
+__all__ = ["RESULT", "Dimension", "events_by_client", "sessions"]
+
+Dimension = Literal["day", "cluster_id", "node", "client_id"]
+
+_REASON: Final = StructType().add("event", StringType()).add("reason", StringType()).add("sessions", LongType())
+_COUNTED: Final = ("created", "refused", "evicted", "reset", "closed")
+RESULT: Final = (
+    StructType()
+    .add("day", DateType())
+    .add("cluster_id", StringType())
+    .add("side", StringType())
+    .add("node", LongType())
+    .add("client_id", StringType())
+    .add("created", LongType())
+    .add("refused", LongType())
+    .add("evicted", LongType())
+    .add("reset", LongType())
+    .add("closed", LongType())
+    .add("reasons", ArrayType(_REASON))
+    .add("mean_partitions", DoubleType())
+    .add("median_life_s", DoubleType())
+    .add("short_lives", LongType())
+    .add("fetches", LongType())
+    .add("incremental_fetches", LongType())
+    .add("hit_ratio", DoubleType())
+    .add("is_thrashing", BooleanType())
+)
+"""``reasons``: for each event that has any, how many sessions it befell. ``mean_partitions``: of those created.
+Lives are of those whose beginning and end are told; ``short_lives``: how many were shorter than the 120 s for
+which brokers protect a session, all the while keeping its slot from others. ``hit_ratio``: of all fetches,
+those within a session. ``is_thrashing``: many were created, and half of them were that short."""
+
+_ENDS: Final = ("evicted", "reset", "closed")
+_SESSION: Final = ("proxy_id", "side", "node", "session_id")
+_SECOND_US: Final = 1e6
+_NOT_IN_SESSION: Final = (
+    int(ErrorCode.fetch_session_id_not_found),
+    int(ErrorCode.invalid_fetch_session_epoch),
+    int(ErrorCode.fetch_session_topic_id_error),
+)
+"""What is said of the session that a fetch was to be within; it then brings nothing."""
+
+
+def sessions(ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10) -> DataFrame:
+    """One row for each of *by* and side; the other dimensions are null.
+
+    Args: many: sessions created from which on lives that are short are thrashing.
+    """
+    keys = ["side", *by]
+    events = events_by_client(ledger) if "client_id" in by else ledger.session
+    events = _with_lives(events.withColumn("day", day_of("at_us")))
+    is_short = F.col("life_s") < EVICTION_S
+    counted = events.groupBy(*keys).agg(
+        *(F.count_if(F.col("event") == name).alias(name) for name in _COUNTED),
+        F.avg(F.when(F.col("event") == "created", F.col("partitions"))).alias("mean_partitions"),
+        F.percentile_approx("life_s", 0.5).alias("median_life_s"),
+        F.count_if(is_short).alias("short_lives"),
+    )
+    parts = [counted, _reasons(events, keys), _fetches(ledger, keys)]
+    told = sorted({name for part in parts for name in part.columns} - set(keys))
+    all_of_it = stacked(parts).groupBy(*keys).agg(*(F.any_value(name, True).alias(name) for name in told))
+    is_thrashing = (F.col("created") >= many) & (F.coalesce("median_life_s", F.lit(EVICTION_S)) < EVICTION_S)
+    rated = all_of_it.withColumn("hit_ratio", ratio("incremental_fetches", "fetches")).withColumn(
+        "is_thrashing", F.coalesce(is_thrashing, F.lit(False))
+    )
+    return finished(rated.fillna(0, [*_COUNTED, "short_lives", "fetches", "incremental_fetches"]), RESULT)
+
+
+def events_by_client(ledger: Ledger) -> DataFrame:
+    """Session rows with the ``client_id`` whose session it was, or the only one that their process has.
+
+    Null where neither is known: session rows do not tell, and a session that was refused has no id.
+    """
+    clients = clients_of(ledger).drop("software")
+    of_sessions = {
+        "upstream": ledger.fetch.select(*CONNECTION, "node", "session_id"),
+        "client": ledger.exchange.select(
+            *CONNECTION, F.col("node_id").alias("node"), F.col("client_session_id").alias("session_id")
+        ),
+    }
+    asked_in = stacked(rows.withColumn("side", F.lit(side)) for side, rows in of_sessions.items())
+    connections = asked_in.where(F.col("session_id") != 0).groupBy(*_SESSION).agg(F.max("connection_id"))
+    owners = connections.toDF(*_SESSION, "connection_id").join(clients, on=list(CONNECTION), how="inner")
+    only = F.when(F.min("client_id") == F.max("client_id"), F.min("client_id"))
+    processes = clients.groupBy("proxy_id").agg(only.alias("only_client_id"))
+    return (
+        ledger.session.join(owners.drop("connection_id"), on=list(_SESSION), how="left")
+        .join(processes, on="proxy_id", how="left")
+        .withColumn("client_id", F.coalesce("client_id", "only_client_id"))
+        .drop("only_client_id")
+    )
+
+
+def _with_lives(events: DataFrame) -> DataFrame:
+    """Of each event that ends a session, ``life_s``."""
+    told = F.max(F.when(F.col("event") == "created", F.col("at_us"))).over(Window.partitionBy(*_SESSION))
+    is_end = F.col("event").isin(*_ENDS) & (F.col("session_id") != 0)
+    life_us = F.col("at_us") - F.coalesce("created_us", told)
+    return events.withColumn("life_s", F.when(is_end, life_us / _SECOND_US))
+
+
+def _reasons(events: DataFrame, by: Collection[str]) -> DataFrame:
+    counted = events.where(F.col("reason").isNotNull()).groupBy(*by, "event", "reason")
+    listed = F.sort_array(F.collect_list(F.struct("event", "reason", "sessions")))
+    return counted.agg(F.count("*").alias("sessions")).groupBy(*by).agg(listed.alias("reasons"))
+
+
+def _fetches(ledger: Ledger, by: Collection[str]) -> DataFrame:
+    """How many there were, and how many of them a session that went on has made small."""
+    in_session = (F.col("kind") == "incremental") & ~F.col("error").isin(*_NOT_IN_SESSION)
+    asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))  # not to close a session
+    upstream = asking.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
+    if "client_id" in by:
+        upstream = upstream.join(clients_of(ledger), on=list(CONNECTION), how="left")
+    in_clients = (F.col("client_session_epoch") > 0) & (F.col("client_session_id") != 0)
+    clientside = ledger.exchange.withColumns({"side": F.lit("client"), "is_incremental": in_clients})
+    clientside = clientside.withColumnsRenamed({"exchanges": "fetches", "node_id": "node"})
+    sides = [
+        rows.withColumn("day", day_of("at_us")).select(*by, "weight", "fetches", "is_incremental")
+        for rows in (upstream, clientside)
+    ]
+    incremental = F.when(F.col("is_incremental"), F.col("fetches"))
+    return (
+        stacked(sides)
+        .groupBy(*by)
+        .agg(total("fetches").alias("fetches"), total(incremental).alias("incremental_fetches"))
+    )

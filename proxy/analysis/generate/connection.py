@@ -1,0 +1,292 @@
+"""One connection of a client that never was: what it asks, what lanes bring for it, what it speaks."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import attrs
+
+from proxy.analysis.generate.cluster import Topic
+from proxy.analysis.generate.lane import VERSION, Lane
+from proxy.analysis.generate.mix import FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, SERVED, Kind, Mix
+from proxy.telemetry.ledger import Row
+
+__all__ = ["REQUEST_BYTES", "RESPONSE_BYTES", "Connection", "Reading", "Source"]
+
+REQUEST_BYTES: Final = (*[16] * 5, *[24] * 4, *[28] * 3, *[33] * 7)
+"""Of one partition of a Fetch request, by version."""
+RESPONSE_BYTES: Final = (*[18] * 4, 30, *[38] * 6, 42, *[37] * 7)
+"""The same of an answer, without records."""
+_HEAD_BYTES: Final = 60
+"""Of requests and answers, all that is not about partitions."""
+_RUN_US: Final = 60_000_000
+"""The longest that a run of idle exchanges is."""
+_TOLD_US: Final = 300_000_000
+"""Between rows that tell what a client speaks."""
+_HOUR_US: Final = 3_600_000_000
+_EVERY_US: Final = {METADATA: 300_000_000, OFFSET_COMMIT: 5_000_000, HEARTBEAT: 3_000_000}
+"""How often clients send these, by the defaults of Kafka's own."""
+_CONVERTED_BYTES_S: Final = 150e6
+"""Of conversion, a core."""
+
+
+@attrs.frozen
+class Source:
+    """Where a connection's partitions of a topic are read."""
+
+    topic: Topic
+    node: int
+    rack: str | None
+    leader_rack: str | None
+    wanted: int
+
+
+@attrs.frozen
+class Reading:
+    """What a client reads from one broker: by one connection after the other."""
+
+    mix: Mix
+    kind: Kind
+    node: int
+    """It leads all that is wanted."""
+    sources: Sequence[Source]
+    client: Mapping[str, Any]
+    """client_id, software."""
+    reader_rack: str | None
+    hourly_news: float
+    odd_from_us: float
+    """From when on there is ten times as much."""
+
+    @property
+    def wanted(self) -> int:
+        """Partitions."""
+        return sum(source.wanted for source in self.sources)
+
+    def hourly(self, at_us: int) -> float:
+        """News an hour at that time: most in the afternoon, less at night and at weekends."""
+        hours = at_us / _HOUR_US
+        shape = 0.55 + 0.45 * math.cos((hours % 24 - 14) / 24 * 2 * math.pi)
+        is_weekend = (int(hours // 24) + 3) % 7 >= 5  # 1 January 1970 was a Thursday
+        return self.hourly_news * shape * (0.6 if is_weekend else 1.0) * (10 if at_us >= self.odd_from_us else 1)
+
+
+@attrs.define
+class Connection:
+    """Made at *start_us*."""
+
+    reading: Reading
+    rng: Random
+    common: Mapping[str, Any]
+    """The columns that all rows of the sidecar have, and the connection's number."""
+    start_us: int
+    _polls: int = 0
+    _session_id: int = 0
+    _told_us: int = attrs.field(default=attrs.Factory(lambda self: self.start_us, takes_self=True))
+    """When it was last told what the client speaks."""
+    _told: dict[int, list[int]] = attrs.field(factory=lambda: defaultdict(lambda: [0, 0]))
+    """Requests and bytes by API key."""
+
+    def rows(self, end_us: int, *, is_closed: bool) -> Iterator[Row]:
+        """All of them until *end_us*, about in the order of time; *is_closed*: when the client has gone."""
+        lanes = self._lanes()
+        now_us = self.start_us
+        yield from (row for lane in lanes.values() for row in lane.begin())
+        yield from self._begin()
+        while now_us < end_us:
+            # 15 ms at least, so that lanes are done with what they are about; 15 minutes at most: days go on.
+            gap_us = 15_000 + int(self.rng.expovariate(max(self.reading.hourly(now_us), 1e-3)) * _HOUR_US)
+            next_us = min(now_us + gap_us, now_us + _HOUR_US // 4, self._told_us + _TOLD_US, end_us)
+            rows = [row for lane in lanes.values() for row in lane.wait(next_us)]
+            rows += self._idle(now_us, next_us)
+            if next_us == now_us + gap_us:
+                rows += self._news(lanes, next_us)
+            if next_us >= self._told_us + _TOLD_US or (next_us == end_us and is_closed):
+                rows.append(self._client(next_us))
+            now_us = next_us
+            rows.sort(key=lambda row: int(row["at_us"]))
+            yield from rows
+        if is_closed:
+            yield from (row for lane in lanes.values() for row in lane.close(end_us))
+            yield from self._client_session("closed", end_us)
+
+    def _lanes(self) -> dict[int, Lane]:
+        sizes: dict[int, int] = defaultdict(int)
+        racks = {source.node: source.rack for source in self.reading.sources}
+        for source in self.reading.sources:
+            sizes[source.node] += source.wanted
+        return {
+            node: Lane(self.reading.mix, self.rng, dict(self.common), node, racks[node], size, self.start_us)
+            for node, size in sizes.items()
+        }
+
+    def _begin(self) -> Iterator[Row]:
+        for key in self.reading.kind.apis:
+            self._used(key, 1, _HEAD_BYTES)
+        if self.reading.kind.has_sessions:
+            self._session_id = self.rng.randint(1, 2**31 - 8)
+            yield from self._client_session("created", self.start_us)
+
+    def _idle(self, now_us: int, until_us: int) -> Iterator[Row]:
+        """Polls that brought nothing, folded."""
+        poll_us = int(self.reading.kind.poll_s * 1e6)
+        while now_us + poll_us <= until_us:
+            polls = max(min(until_us - now_us, _RUN_US) // poll_us, 1)
+            waits = {"poll": polls * (poll_us - 300), "write": polls * 300}
+            first_us = now_us + poll_us
+            now_us += polls * poll_us
+            row = self._exchange(now_us, polls, dict.fromkeys(self.reading.sources, 0), 0, waits)
+            yield row | {"first_at_us": first_us}
+
+    def _news(self, lanes: Mapping[int, Lane], at_us: int) -> Iterator[Row]:
+        """Records of some partitions of one topic, and the exchange that they answer."""
+        busy = [source for source in self.reading.sources if source.topic.is_busy] or self.reading.sources
+        source = self.rng.choices(busy, [each.wanted for each in busy])[0]
+        record_bytes = max(int(self.rng.lognormvariate(math.log(source.topic.news_bytes), 0.8)), 80)
+        partitions = min(source.wanted, 1 + int(self.rng.expovariate(0.7)))
+        yield from lanes[source.node].bring(at_us, record_bytes, partitions)
+        brought = dict.fromkeys(self.reading.sources, 0) | {source: record_bytes}
+        waits = {
+            "poll": self.rng.randrange(int(self.reading.kind.poll_s * 1e6)),
+            "broker": self.rng.randrange(4000),
+            "budget": self.rng.randrange(50_000) if self.rng.random() < 0.002 else 0,
+            "throttle": self.rng.randrange(1_000_000) if self.rng.random() < 0.001 else 0,
+            "write": 100 + record_bytes // 1000,
+        }
+        yield self._exchange(at_us + self.rng.randint(50, 900), 1, brought, partitions, waits)
+
+    def _exchange(
+        self, at_us: int, exchanges: int, brought: Mapping[Source, int], with_data: int, waits: Mapping[str, int]
+    ) -> Row:
+        version, wanted, source_bytes = self.reading.kind.fetch_version, self.reading.wanted, sum(brought.values())
+        stride = REQUEST_BYTES[version]
+        # All is named and answered by each full fetch; of those in a session the first is one.
+        full = int(not self._polls) if self._session_id else exchanges
+        named = answered = full * wanted or with_data
+        converted = self._converted(source_bytes)
+        delivered = converted["converted_out_bytes"] + converted["padding_bytes"] if converted else source_bytes
+        request_bytes = exchanges * _HEAD_BYTES + named * stride
+        response_bytes = exchanges * _HEAD_BYTES + answered * RESPONSE_BYTES[version] + delivered
+        all_waits = dict(waits) | {"convert": converted.get("conversion_cpu_us", 0)}
+        causes = ("poll", "broker", "budget", "convert", "throttle", "write")
+        self._polls += exchanges
+        self._used(FETCH, exchanges, request_bytes)
+        return {
+            **self.common,
+            **self.reading.client,
+            "record": "exchange",
+            "at_us": at_us,
+            "first_at_us": at_us,
+            "exchanges": exchanges,
+            "fetch_version": version,
+            "client_session_id": self._session_id,
+            "client_session_epoch": self._polls - 1 if self._session_id else -1,
+            "node_id": self.reading.node,
+            "reader_rack": self.reading.reader_rack,
+            "wanted": exchanges * wanted,
+            "named": named,
+            "answered": answered,
+            "with_data": with_data,
+            "request_bytes": request_bytes,
+            "response_bytes": response_bytes,
+            "direct_request_bytes": request_bytes,
+            "direct_response_bytes": response_bytes + source_bytes - delivered,
+            "direct_partition_looks": exchanges * wanted,
+            "source_bytes": source_bytes,
+            "delivered_bytes": delivered,
+            "held_bytes": source_bytes if not waits["poll"] // 1000 else 0,
+            **(converted or _UNCONVERTED),
+            "sources": [
+                _source(self.reading.node, each, exchanges, stride, size) for each, size in brought.items()
+            ],
+            "total_us": sum(all_waits.values()),
+            **{f"{cause}_us": all_waits.get(cause, 0) for cause in causes},
+            "errors": [{"code": 6, "n": 1}] if with_data and self.rng.random() < 0.001 else [],
+            "trace_id": None,
+        }
+
+    def _converted(self, source_bytes: int) -> dict[str, Any]:
+        to = self.reading.kind.converted_to
+        if to is None or not source_bytes:
+            return {}
+        out = int(source_bytes * self.rng.uniform(0.95, 1.3))
+        of_topic = self.reading.sources[0].topic
+        return {
+            "converted_in_bytes": source_bytes,
+            "converted_out_bytes": out,
+            "converted_records": max(source_bytes // of_topic.record_bytes, 1),
+            "padding_bytes": self.rng.randrange(out // 30 + 1) if self.rng.random() < 0.4 else 0,
+            "conversion_cpu_us": int(source_bytes / _CONVERTED_BYTES_S * 1e6) + 40,
+            "converted_to": to,
+        }
+
+    def _used(self, key: int, requests: int, request_bytes: int) -> None:
+        told = self._told[key]
+        told[0] += requests
+        told[1] += request_bytes
+
+    def _client(self, at_us: int) -> Row:
+        """With what it has asked for besides, as often as clients do."""
+        since_us, self._told_us = at_us - self._told_us, at_us
+        for key, every_us in _EVERY_US.items():
+            if key in self.reading.kind.apis:
+                self._used(key, since_us // every_us, since_us // every_us * 2 * _HEAD_BYTES)
+        return {
+            **self.common,
+            **self.reading.client,
+            "record": "client",
+            "at_us": at_us,
+            "first_at_us": at_us,
+            "apis": [
+                {
+                    "key": key,
+                    "version": self.reading.kind.apis[key],
+                    "lifted_to": VERSION if key == FETCH else max(self.reading.kind.apis[key], SERVED[key][0]),
+                    "requests": requests,
+                    "bytes": request_bytes,
+                }
+                for key, (requests, request_bytes) in sorted(self._told.items())
+            ],
+        }
+
+    def _client_session(self, event: str, at_us: int) -> Iterator[Row]:
+        if self._session_id:
+            row = {name: value for name, value in self.common.items() if name != "connection_id"}
+            yield row | {
+                "record": "session",
+                "at_us": at_us,
+                "first_at_us": at_us,
+                "side": "client",
+                "node": self.reading.node,
+                "lane_id": None,
+                "session_id": self._session_id,
+                "event": event,
+                "reason": None,
+                "partitions": self.reading.wanted,
+                "created_us": self.start_us,
+                "last_used_us": at_us,
+            }
+
+
+_UNCONVERTED: Final = {
+    "converted_in_bytes": 0,
+    "converted_out_bytes": 0,
+    "converted_records": 0,
+    "padding_bytes": 0,
+    "conversion_cpu_us": 0,
+    "converted_to": None,
+}
+
+
+def _source(leader: int, source: Source, exchanges: int, stride: int, record_bytes: int) -> Row:
+    return {
+        "topic": source.topic.name,
+        "node": source.node,
+        "rack": source.rack,
+        "leader_node": leader,
+        "leader_rack": source.leader_rack,
+        "wanted": exchanges * source.wanted,
+        "bytes": record_bytes,
+        "request_share_bytes": exchanges * source.wanted * stride,
+    }

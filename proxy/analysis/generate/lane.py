@@ -1,0 +1,178 @@
+"""One of Sidefetch's lanes to a broker: its fetches, and the broker's session that they are in."""
+
+from collections.abc import Iterator
+from random import Random
+
+import attrs
+
+from proxy.analysis.generate.mix import Mix
+from proxy.session.slots import MAX_SESSION_ID
+from proxy.session.upstream import Refusal
+from proxy.telemetry.ledger import Row
+
+__all__ = ["PATIENCE_US", "VERSION", "Lane"]
+
+PATIENCE_US = 10_000_000
+"""How long a fetch waits at a broker that has nothing new."""
+VERSION = 18
+"""Fetch version spoken with brokers."""
+_RUN_US = 60_000_000
+"""The longest that a run of fetches is."""
+_ROUND_TRIP_US = 5_000
+"""The longest."""
+_BACK_OFF_US = 10_000_000
+"""From an eviction, or a refusal, to the next session that is asked for."""
+_HEAD_BYTES, _ANSWER_HEAD_BYTES = 74, 24
+_ASK_BYTES, _ANSWER_BYTES = 33, 37
+"""Of one partition, in versions from 12 on."""
+_NOT_FOUND, _WRONG_EPOCH, _NETWORK_EXCEPTION = 70, 71, 13
+"""Kafka's error codes."""
+_HOUR_US = 3_600_000_000
+
+
+@attrs.define
+class Lane:
+    """Makes the rows of a lane, step by step."""
+
+    mix: Mix
+    rng: Random
+    common: Row
+    """What all rows of the connection have."""
+    node: int
+    rack: str | None
+    size: int
+    """The partitions that it reads."""
+    now_us: int
+    """Until when its rows are made."""
+    _session_id: int = 0
+    _epoch: int = 0
+    _created_us: int = 0
+    _asks_at_us: int = 0
+    """When a session is asked for: at the second fetch, and some time after one was lost."""
+
+    def begin(self) -> Iterator[Row]:
+        """The first fetch, for which no slot of the broker's is taken yet."""
+        at_us = self.now_us + self._round_trip_us()
+        yield self._fetch(at_us, 1, "sessionless", at_us - self.now_us, self.size)
+        self.now_us = self._asks_at_us = at_us
+
+    def wait(self, until_us: int) -> Iterator[Row]:
+        """Nothing comes; a fetch that is under way at the end is told when it is answered."""
+        until_us -= 2 * _ROUND_TRIP_US
+        while True:
+            if not self._session_id:
+                if max(self._asks_at_us, self.now_us) > until_us:
+                    return
+                yield from self._ask()
+                continue
+            fetches = min(until_us - self.now_us, _RUN_US) // PATIENCE_US
+            if fetches < 1:
+                return
+            self.now_us += fetches * PATIENCE_US
+            yield self._fetch(self.now_us, fetches, "incremental", fetches * PATIENCE_US, 0)
+            hours = fetches * PATIENCE_US / _HOUR_US
+            if self.rng.random() < hours * self.mix.hourly_evictions:
+                yield from self._end("evicted", Refusal.EVICTED, _NOT_FOUND)
+            elif self.rng.random() < hours * self.mix.hourly_resets:
+                yield from self._end("reset", Refusal.WRONG_EPOCH, _WRONG_EPOCH)
+
+    def bring(self, at_us: int, record_bytes: int, partitions: int) -> Iterator[Row]:
+        """Records of so many *partitions* come at *at_us*, which ``wait`` has waited for."""
+        if self._session_id:
+            yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, partitions, record_bytes)
+        else:
+            yield self._fetch(at_us, 1, "sessionless", at_us - self.now_us, self.size, record_bytes)
+        self.now_us = at_us
+
+    def close(self, at_us: int) -> Iterator[Row]:
+        """The client has gone: what is under way is given up, and so is the session."""
+        kind = "incremental" if self._session_id else "sessionless"
+        yield self._fetch(at_us, 1, kind, at_us - self.now_us, 0, error=_NETWORK_EXCEPTION)
+        if self._session_id:
+            yield self._session(at_us, "closed", "the client has gone")
+            self.size, self._session_id = 0, 0
+            round_trip_us = self._round_trip_us()
+            yield self._fetch(at_us + round_trip_us, 1, "sessionless", round_trip_us, 0)
+
+    def _ask(self) -> Iterator[Row]:
+        """For a session."""
+        sent_us = max(self._asks_at_us, self.now_us)
+        at_us = sent_us + self._round_trip_us()
+        is_granted = self.rng.random() >= self.mix.refused
+        self._session_id = self.rng.randint(1, MAX_SESSION_ID - 7) if is_granted else 0
+        self._epoch, self._created_us = 0, at_us
+        yield self._fetch(at_us, 1, "full", at_us - sent_us, self.size)
+        reason = None if is_granted else "the broker has granted none"
+        yield self._session(at_us, "created" if is_granted else "refused", reason)
+        self._asks_at_us = at_us + _BACK_OFF_US
+        self.now_us = at_us
+
+    def _end(self, event: str, why: Refusal, error: int) -> Iterator[Row]:
+        at_us = self.now_us + self._round_trip_us()
+        yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, 0, error=error)
+        yield self._session(at_us, event, why.value)
+        self._session_id, self._epoch = 0, 0
+        self.now_us, self._asks_at_us = at_us, at_us + _BACK_OFF_US
+
+    def _round_trip_us(self) -> int:
+        return self.rng.randint(500, _ROUND_TRIP_US)
+
+    def _fetch(
+        self,
+        at_us: int,
+        fetches: int,
+        kind: str,
+        broker_us: int,
+        named: int,
+        record_bytes: int = 0,
+        *,
+        error: int = 0,
+    ) -> Row:
+        is_answered = error != _NETWORK_EXCEPTION
+        answered = 0 if error or not (record_bytes or kind != "incremental") else named
+        epoch = -1 if kind == "sessionless" else self._epoch
+        row = self.common | {
+            "record": "fetch",
+            "at_us": at_us,
+            "first_at_us": at_us - (fetches - 1) * PATIENCE_US,
+            "fetches": fetches,
+            "lane_id": f"{self.node}-patient",
+            "lane": "patient",
+            "node": self.node,
+            "rack": self.rack,
+            "version": VERSION,
+            "kind": kind,
+            "session_id": 0 if kind == "sessionless" or error else self._session_id,
+            "epoch_first": epoch,
+            "epoch_last": epoch if epoch < 0 else epoch + fetches - 1,
+            "size": fetches * self.size,
+            "named": named,
+            "forgotten": 0,
+            "answered": answered,
+            "request_bytes": fetches * _HEAD_BYTES + named * _ASK_BYTES,
+            "response_bytes": is_answered * fetches * _ANSWER_HEAD_BYTES + answered * _ANSWER_BYTES + record_bytes,
+            "record_bytes": record_bytes,
+            "dropped_bytes": 0,
+            "broker_us": broker_us,
+            "throttle_us": 0,
+            "error": error,
+        }
+        self._epoch += fetches
+        return row
+
+    def _session(self, at_us: int, event: str, reason: str | None) -> Row:
+        row = {name: value for name, value in self.common.items() if name != "connection_id"}
+        return row | {
+            "record": "session",
+            "at_us": at_us,
+            "first_at_us": at_us,
+            "side": "upstream",
+            "node": self.node,
+            "lane_id": f"{self.node}-patient",
+            "session_id": self._session_id,
+            "event": event,
+            "reason": reason,
+            "partitions": self.size,
+            "created_us": self._created_us if self._session_id else None,
+            "last_used_us": self.now_us if self._session_id else None,
+        }

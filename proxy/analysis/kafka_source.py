@@ -1,0 +1,301 @@
+"""The ledger's topic as a source of Spark's, by a Kafka client in Python: no jar is needed.
+
+Options are those of Spark's own source, as far as they mean anything here, so that the one can stand for the other:
+
+=========================  ========================================================================================
+``kafka.…``                For the client, by librdkafka's names: ``kafka.bootstrap.servers`` (needed),
+                           ``kafka.security.protocol``, ``kafka.sasl.mechanism``, ``kafka.sasl.username``,
+                           ``kafka.ssl.ca.location``, … With ``kafka.group.id``, what a stream has done is committed
+                           for that group, for those who watch lags; the stream goes by its checkpoint.
+``subscribe``              The topic (needed).
+``startingOffsets``        ``earliest`` (default) or ``latest``: where a new stream, or a batch, begins.
+``maxOffsetsPerTrigger``   The most offsets that a batch of a stream takes, of all partitions together.
+``failOnDataLoss``         ``true`` (default): a stream fails when rows were deleted before it had read them.
+                           ``false``: it goes on, and has a line that tells which are missing.
+=========================  ========================================================================================
+
+Rows of transactions that were aborted are not read (``kafka.isolation.level`` is ``read_committed``). A partition
+that is added is read from its beginning.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from proxy.errors import ConfigError, ProxyError
+
+__all__ = ["LedgerTopic", "RowsGone"]
+
+_SCHEMA: Final = "value string, topic string, partition int, offset long"
+_ARROW: Final = pa.schema(
+    [("value", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+)
+_TIMEOUT_S: Final = 60.0
+"""For an answer, or the next row: as long as a consumer waits by default (``default.api.timeout.ms``)."""
+_ROWS_AT_ONCE: Final = 10_000
+_KNOWN: Final = {"subscribe", "startingoffsets", "maxoffsetspertrigger", "failondataloss", "path"}
+
+Offsets = dict[str, int]
+"""By partition, whose number is a text as Spark keeps offsets as JSON: the next one to be read."""
+
+
+class RowsGone(ProxyError):
+    """Rows were deleted before they were read; says which, and how to go on."""
+
+
+class _Range(InputPartition):
+    """Offsets of a partition."""
+
+    def __init__(self, partition: int, first: int, end: int, gone_from: int) -> None:
+        """*end*: one past the last; from *gone_from* to *first* they were deleted."""
+        super().__init__(partition)
+        self.partition = partition
+        self.first = first
+        self.end = end
+        self.gone_from = gone_from
+
+
+@attrs.frozen
+class _Topic:
+    """What the options say. It is sent to the executors, so it is plain."""
+
+    name: str
+    client: Mapping[str, str]
+    starts_latest: bool
+    most_rows: int | None
+    fails_on_loss: bool
+    group: str | None
+
+    def consumer(self) -> Consumer:
+        """One that belongs to no group, and starts nowhere by itself."""
+        return Consumer(
+            {
+                "group.id": "sidefetch-ledger",
+                "isolation.level": "read_committed",
+                **self.client,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+
+    def offsets(self, consumer: Consumer, at: int) -> Offsets:
+        """Of all partitions, the first ones (``OFFSET_BEGINNING``) or where they end (``OFFSET_END``)."""
+        told = consumer.list_topics(self.name, _TIMEOUT_S).topics[self.name]
+        if told.error is not None:
+            raise ConfigError(f"subscribe: {self.name}: {told.error.str()}; accepted: a topic that may be read")
+        asked = [TopicPartition(self.name, number, at) for number in told.partitions]
+        found: Offsets = {}
+        for each in consumer.offsets_for_times(asked, _TIMEOUT_S):
+            if each.error is not None:
+                raise KafkaException(each.error)
+            found[str(each.partition)] = each.offset
+        return found
+
+    def ranges(self, consumer: Consumer, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """What there is from *start* to *end*. Raises: RowsGone."""
+        firsts = self.offsets(consumer, OFFSET_BEGINNING)
+        found: list[InputPartition] = []
+        for number, stop in end.items():
+            begin = start.get(number, 0)
+            first = min(max(begin, firsts.get(number, 0)), stop)
+            if first > begin and self.fails_on_loss:
+                raise RowsGone(
+                    f"{self.name}/{number}: offsets {begin} to {first - 1} were deleted before they were read;"
+                    " to go on without them: failOnDataLoss=false"
+                )
+            if stop > begin:
+                found.append(_Range(int(number), first, stop, begin))
+        return found
+
+
+def _topic(options: Mapping[str, str]) -> _Topic:
+    told = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(name for name in told if name not in _KNOWN and not name.startswith("kafka."))
+    if unknown:
+        raise ConfigError(
+            f"{unknown[0]}: unknown option; accepted: kafka.…, {', '.join(sorted(_KNOWN - {'path'}))}"
+        )
+    client = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
+    if not client.get("bootstrap.servers"):
+        raise ConfigError("kafka.bootstrap.servers: missing; accepted: brokers, as HOST:PORT,HOST:PORT")
+    if not told.get("subscribe"):
+        raise ConfigError("subscribe: missing; accepted: the ledger's topic")
+    starts = _one_of(told, "startingoffsets", "earliest", "latest")
+    fails = _one_of(told, "failondataloss", "true", "false")
+    most = told.get("maxoffsetspertrigger")
+    if most is not None and (not most.isdecimal() or int(most) == 0):
+        raise ConfigError(f"maxOffsetsPerTrigger: {most}; accepted: a whole number from 1")
+    return _Topic(
+        told["subscribe"],
+        client,
+        starts == "latest",
+        int(most) if most is not None else None,
+        fails == "true",
+        client.get("group.id"),
+    )
+
+
+def _one_of(options: Mapping[str, str], name: str, usual: str, other: str) -> str:
+    value = options.get(name, usual).lower()
+    if value not in (usual, other):
+        raise ConfigError(f"{name}: {value}; accepted: {usual}, {other}")
+    return value
+
+
+class LedgerTopic(DataSource):
+    """Register it (``spark.dataSource.register``), then ``spark.readStream.format("ledger-topic")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ledger-topic"
+
+    def schema(self) -> str:
+        return _SCHEMA
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002  Spark's signature
+        return _Batch(_topic(self.options))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802  Spark's signature
+        return _Stream(_topic(self.options))
+
+
+class _Batch(DataSourceReader):
+    """All that is there when the plan is made."""
+
+    def __init__(self, topic: _Topic) -> None:
+        self._topic = topic
+
+    def partitions(self) -> Sequence[InputPartition]:
+        consumer = self._topic.consumer()
+        try:
+            first = OFFSET_END if self._topic.starts_latest else OFFSET_BEGINNING
+            start = self._topic.offsets(consumer, first)
+            return self._topic.ranges(consumer, start, self._topic.offsets(consumer, OFFSET_END))
+        finally:
+            consumer.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        return _rows(self._topic, partition)
+
+
+class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Batch by batch from where the stream was left. The driver asks for offsets, the executors for rows."""
+
+    def __init__(self, topic: _Topic) -> None:
+        self._topic = topic
+        self._consumer: Consumer | None = None
+        self._until: Offsets | None = None
+
+    def _asking(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = self._topic.consumer()
+        return self._consumer
+
+    def initialOffset(self) -> Offsets:  # noqa: N802  Spark's name, like those below
+        return self._topic.offsets(self._asking(), OFFSET_END if self._topic.starts_latest else OFFSET_BEGINNING)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._topic.most_rows is None else ReadMaxRows(self._topic.most_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until = self._topic.offsets(self._asking(), OFFSET_END)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        ends = self._until or self._topic.offsets(self._asking(), OFFSET_END)
+        for number, begin in start.items():
+            if ends.get(number, -1) < begin:
+                raise RowsGone(
+                    f"{self._topic.name}/{number}: was read up to offset {begin}, but ends before it: it was made"
+                    " anew; to read it: a new folder for the stream, whose checkpoint is of the old one"
+                )
+        return limited(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        return self._topic.ranges(self._asking(), start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        return _rows(self._topic, partition)
+
+    def commit(self, end: Offsets) -> None:
+        if self._topic.group is not None:
+            done = [TopicPartition(self._topic.name, int(number), offset) for number, offset in end.items()]
+            # For those who look on only: the next one will tell more.
+            with suppress(KafkaException):
+                self._asking().commit(offsets=done, asynchronous=False)
+
+    def stop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
+    """Up to *most* offsets from *start* towards *ends*, of each partition as much as its share of what there is."""
+    left = {number: end - start.get(number, 0) for number, end in ends.items()}
+    total = sum(left.values())
+    if total <= most:
+        return ends
+    taken = {number: most * rows // total for number, rows in left.items()}
+    spare = most - sum(taken.values())
+    for number in sorted(left, key=lambda number: left[number], reverse=True)[:spare]:
+        taken[number] += 1
+    return {number: start.get(number, 0) + rows for number, rows in taken.items()}
+
+
+def _rows(topic: _Topic, asked: _Range) -> Iterator[pa.RecordBatch]:
+    """The rows of *asked*; first, of those that are gone, a line that says so."""
+    if asked.gone_from < asked.first:
+        gone = f"offsets {asked.gone_from} to {asked.first - 1} were deleted before they were read"
+        yield _batch(topic, asked.partition, [gone], [asked.gone_from])
+    if asked.first == asked.end:
+        return
+    consumer = topic.consumer()
+    try:
+        consumer.assign([TopicPartition(topic.name, asked.partition, asked.first)])
+        while True:
+            messages = consumer.consume(_ROWS_AT_ONCE, _TIMEOUT_S)
+            if not messages:
+                raise KafkaException(
+                    KafkaError(KafkaError._TIMED_OUT, f"nothing of {topic.name}/{asked.partition}")
+                )
+            is_over, rows = _until(messages, asked.end)
+            yield _batch(topic, asked.partition, [value for _, value in rows], [offset for offset, _ in rows])
+            if is_over:
+                return
+    finally:
+        consumer.close()
+
+
+def _until(messages: Sequence[Any], end: int) -> tuple[bool, list[tuple[int, str]]]:
+    """Offsets and values of *messages* before *end*, and whether that was reached, markers and gaps included."""
+    rows: list[tuple[int, str]] = []
+    for message in messages:
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if message.offset() >= end:
+            return True, rows
+        if error is None:
+            rows.append((message.offset(), (message.value() or b"").decode("utf-8", "replace")))
+    return bool(rows) and rows[-1][0] == end - 1, rows
+
+
+def _batch(topic: _Topic, partition: int, values: list[str], offsets: list[int]) -> pa.RecordBatch:
+    columns = [values, [topic.name] * len(values), [partition] * len(values), offsets]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)], schema=_ARROW
+    )

@@ -1,0 +1,44 @@
+"""How a ledger lies in Parquet: ``record=…/day=…/cluster_id=…``, whether a batch or a stream has written it.
+
+All records, and the bad rows as ``record=bad``, are rows of one frame (``lines.WIDE``), so that one write has them
+all or none. A column that a record has not takes next to nothing in Parquet. ``day`` is that of ``at_us``, UTC;
+those of bad rows are not known (``__HIVE_DEFAULT_PARTITION__``, as is a ``cluster_id`` that is null).
+"""
+
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from proxy.analysis.lines import KEY
+
+__all__ = ["PARTITIONS", "Mode", "dated", "write"]
+
+PARTITIONS: Final = ("record", "day", "cluster_id")
+_DAY_US: Final = 86_400_000_000
+
+Mode = Literal["error", "append", "overwrite"]
+
+
+def dated(rows: DataFrame) -> DataFrame:
+    """*rows* with their ``day``."""
+    return rows.withColumn("day", _day())
+
+
+def _day() -> Column:
+    # Not by way of a timestamp, which has the day of the session's time zone.
+    return F.expr(f"date_from_unix_date(cast(at_us div {_DAY_US} AS int))")
+
+
+def write(rows: DataFrame, path: str, mode: Mode = "error") -> None:
+    """Write *rows* (``lines.WIDE``) to the folder *path*, each once.
+
+    Files are made for a partition by as many tasks as its size asks for (``spark.sql.adaptive.*``): a cluster with
+    most of the rows is not one task's, and one with few has one file.
+
+    Cost:   two shuffles of all rows.
+    Raises: AnalysisException: the folder is there already, and *mode* is ``error``.
+    """
+    once = dated(rows.dropDuplicates(list(KEY)))
+    balanced = once.hint("rebalance", *(F.col(name) for name in PARTITIONS))
+    balanced.write.partitionBy(*PARTITIONS).mode(mode).parquet(path)

@@ -1,0 +1,174 @@
+"""What to do next, and what each brings: by rules, from what was found. Pure.
+
+A rule is a function of what was found. The order is that of ``_RULES``: what breaks, what costs money, what makes
+clients wait, what makes this report less true. Within a rule, what brings most is first; no rule fills the list.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from proxy.analysis.report.found import Found
+from proxy.analysis.report.model import Advice, Figure
+from proxy.analysis.report.ranking import named, share
+from proxy.analysis.report.words import in_words, plural
+
+__all__ = ["MOST", "advice"]
+
+MOST: Final = 5
+_MOST_OF_A_RULE: Final = 2
+_LEAST_USD_A_MONTH: Final = 1.0
+_LEAST_SHARE: Final = 0.01
+"""Of all, below which nothing is made of it."""
+_LEAST_SHARE_OF_DELAY: Final = 0.1
+_LEAST_CPU_S_A_MONTH: Final = 3600.0
+
+
+def advice(found: Found) -> tuple[Advice, ...]:
+    """At most five."""
+    told = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
+    return tuple(islice(told, MOST))
+
+
+def _upgrades(found: Found) -> Iterator[Advice]:
+    breaking_bytes = found.readiness.breaking_bytes
+    for row in found.readiness.breaking.rows:
+        yield Advice(
+            f"Upgrade {named(row['client_id'])} before the brokers go to Kafka 4, or keep it behind Sidefetch",
+            f"It asks for {', '.join(row['versions'])}, which Kafka 4 does not serve"
+            + (f" ({row['software']})." if row["software"] else "."),
+            Figure("of the traffic that breaks", share(row["bytes"], breaking_bytes), "share"),
+            f"{in_words(row['bytes'], 'bytes')} of the {in_words(breaking_bytes, 'bytes')} that such clients have"
+            f" asked for and been answered, on {plural(row['connections'], 'connection')}.",
+        )
+
+
+def _racks_that_are_not_known(found: Found) -> Iterator[Advice]:
+    zones = found.zones
+    all_bytes = zones.crossing_bytes + zones.inner_bytes + zones.unknown_bytes
+    part = share(zones.readerless_bytes, all_bytes)
+    if part is not None and part >= _LEAST_SHARE:
+        price = zones.prices.out_per_gb + zones.prices.in_per_gb
+        worst = found.about.a_month(zones.readerless_bytes / zones.prices.gb_bytes * price)
+        yield Advice(
+            "Tell each Sidefetch its rack",
+            "Without it, leaders are read wherever they are, and nobody knows what crosses (--rack, --rack-from).",
+            Figure("a month, at most", worst, "usd"),
+            f"{in_words(zones.readerless_bytes, 'bytes')} ({in_words(part, 'share')} of all) went to Sidefetches"
+            " that do not know where they are;"
+            f" at {in_words(price, 'usd')} a GiB, if all of it crosses, in 30 days.",
+        )
+
+
+def _crossing(found: Found) -> Iterator[Advice]:
+    zones = found.zones
+    a_month = found.about.a_month(zones.cost)
+    if a_month >= _LEAST_USD_A_MONTH:
+        pairs = [row for row in zones.pairs.rows if row["is_crossing"]]
+        worst = max(pairs, key=lambda row: row["cost"])
+        yield Advice(
+            "Read from replicas in the reader's own rack",
+            f"Most goes between {worst['source_rack']} and {worst['reader_rack']}: have a replica in each rack, and"
+            " replica.selector.class on the brokers, or --replica-selector rack-aware.",
+            Figure("a month, at most", a_month, "usd"),
+            f"{in_words(zones.crossing_bytes, 'bytes')} crossed racks for {in_words(zones.cost, 'usd')};"
+            " as much for 30 days.",
+        )
+
+
+def _conversions(found: Found) -> Iterator[Advice]:
+    for row in found.conversion.by_client.rows:
+        cpu_s = found.about.a_month(row["cpu_s"])
+        if cpu_s >= _LEAST_CPU_S_A_MONTH:
+            yield Advice(
+                f"Upgrade {named(row['client_id'])}: all that it reads is converted",
+                f"It reads records of format v{row['converted_to']}"
+                + (f" with {row['software']}." if row["software"] else "."),
+                Figure("of CPU a month", cpu_s * 1_000_000, "us"),
+                f"{in_words(row['in_bytes'], 'bytes')} of records were converted in"
+                f" {in_words(row['cpu_s'] * 1_000_000, 'us')} of CPU; as much for 30 days.",
+            )
+
+
+def _slots(found: Found) -> Iterator[Advice]:
+    denied = found.sessions.of_brokers("evicted") + found.sessions.of_brokers("refused")
+    part = share(denied, denied + found.sessions.of_brokers("created"))
+    if part is not None and part >= _LEAST_SHARE:
+        a_day = denied / found.about.days
+        yield Advice(
+            "Give the brokers more slots for sessions",
+            "Sessions lose their slot, or get none, and then name every partition again"
+            " (max.incremental.fetch.session.cache.slots).",
+            Figure("sessions a day that would live on", a_day, "count"),
+            f"{plural(found.sessions.of_brokers('evicted'), 'session')} evicted and"
+            f" {in_words(found.sessions.of_brokers('refused'), 'count')} refused, of"
+            f" {in_words(found.sessions.of_brokers('created'), 'count')} created.",
+        )
+
+
+def _thrashing(found: Found) -> Iterator[Advice]:
+    for row in found.sessions.thrashing.rows:
+        yield Advice(
+            f"Look at why {named(row['client_id'])} connects so often",
+            "Its sessions are many and short, and each keeps a slot from others for two minutes.",
+            Figure("sessions a day that are none", row["short_lives"] / found.about.days, "count"),
+            f"{in_words(row['short_lives'], 'count')} of {plural(row['created'], 'session')} lived for less than"
+            " two minutes.",
+        )
+
+
+def _delays(found: Found) -> Iterator[Advice]:
+    remedies = {
+        "budget": ("Give Sidefetch more memory", "Answers wait until there is room for them (--memory)."),
+        "throttle": (
+            "Raise quotas, or spread the load",
+            "Brokers have clients wait (consumer_byte_rate and others).",
+        ),
+        "convert": ("Give Sidefetch more CPU", "Answers wait for their records to be converted."),
+    }
+    waiting = found.waiting
+    for cause, (title, why) in remedies.items():
+        part = share(waiting.delay_s(cause), waiting.all_delay_s)
+        if part is not None and part >= _LEAST_SHARE_OF_DELAY:
+            yield Advice(
+                title,
+                why,
+                Figure("of clients' delay", part, "share"),
+                f"{in_words(waiting.delay_s(cause) * 1e6, 'us')} of {in_words(waiting.all_delay_s * 1e6, 'us')}"
+                " that fetches with records have waited, other than for news.",
+            )
+
+
+def _anomalies(found: Found) -> Iterator[Advice]:
+    for row in found.anomalies.runs.rows:
+        yield Advice(
+            f"Ask what has happened to {named(row['client_id'])}",
+            str(row["explanation"]),
+            Figure("spreads from its usual", abs(row["z"]), "ratio"),
+            f"Held against {plural(row['past_hours'], 'hour')} of its own past ({row['past']}).",
+        )
+
+
+def _lost_rows(found: Found) -> Iterator[Advice]:
+    about = found.about
+    part = share(about.lost_count, about.lost_count + about.row_count)
+    if part is not None and part >= _LEAST_SHARE:
+        yield Advice(
+            "Give ledgers more room, or collect them sooner",
+            "Sidecars have lost rows: --ledger-max-size, --ledger-memory, or the topic (--ledger-topic).",
+            Figure("of all rows", part, "share"),
+            f"{plural(about.lost_count, 'row')} of {about.lost_count + about.row_count:,} are told as lost.",
+        )
+
+
+_RULES: Final[Iterable[Callable[[Found], Iterator[Advice]]]] = (
+    _upgrades,
+    _racks_that_are_not_known,
+    _crossing,
+    _conversions,
+    _slots,
+    _thrashing,
+    _delays,
+    _anomalies,
+    _lost_rows,
+)

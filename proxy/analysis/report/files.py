@@ -1,0 +1,63 @@
+"""A report for programs: as JSON, and as CSV, a file a table."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from proxy.analysis.report.model import Report, Table, Value
+
+__all__ = ["as_csv", "as_json"]
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_json(report: Report) -> str:
+    """All of the model, with tables as lists of objects."""
+
+    told = attrs.asdict(report)
+    for section, as_told in zip(report.sections, told["sections"], strict=True):
+        as_told["tables"] = [_as_object(table) for table in section.tables]
+    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_csv(report: Report) -> dict[str, str]:
+    """The text of each file, by its name: a table of each answer, ``figures.csv`` and ``advice.csv``.
+
+    Texts that a spreadsheet would take for a formula, as a client may be called, begin with an apostrophe.
+    """
+    figures = ((each.title, each.value, each.unit, each.note) for each in report.figures)
+    advice = (
+        (each.title, each.why, each.brings.value, each.brings.unit, each.brings.title, each.basis)
+        for each in report.advice
+    )
+    files = {
+        "figures.csv": _csv(("title", "value", "unit", "note"), figures),
+        "advice.csv": _csv(("title", "why", "brings", "unit", "of", "basis"), advice),
+    }
+    for section in report.sections:
+        for table in section.tables:
+            files[f"{table.name}.csv"] = _csv([column.name for column in table.columns], table.rows)
+    return files
+
+
+def _as_object(table: Table) -> dict[str, Any]:
+    names = [column.name for column in table.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    units = {column.name: column.unit for column in table.columns}
+    return {"name": table.name, "title": table.title, "note": table.note, "units": units, "rows": rows}
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([_harmless(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _harmless(value: Value) -> Value:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

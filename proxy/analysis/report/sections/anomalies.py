@@ -1,0 +1,57 @@
+"""Clients that have left their own past."""
+
+import attrs
+from pyspark.sql import functions as F
+
+from proxy.analysis.answers.anomalies import LEAST_HOURS, anomalies
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import Column, Section, Value
+from proxy.analysis.report.ranking import Ranking, Row, named, table_of, the_first
+from proxy.analysis.report.words import plural
+
+__all__ = ["Anomalies", "asked", "section"]
+
+
+@attrs.frozen
+class Anomalies:
+    """Rows of ``proxy.analysis.answers.anomalies``, the farthest from usual first."""
+
+    runs: Ranking
+
+
+def asked(ledger: Ledger) -> Anomalies:
+    """The farthest runs of hours."""
+    return Anomalies(the_first(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
+
+
+def section(found: Anomalies) -> Section:
+    """What each did, in words."""
+    count = found.runs.count
+    return Section(
+        "anomalies",
+        "Clients that are not as usual",
+        f"{plural(count, 'time')} a client did what it does not do at such an hour."
+        if count
+        else "None, as far as there is a past to hold clients against.",
+        "Usual is the median of the same hour of the week, or of all hours before, of which there must be"
+        f" {LEAST_HOURS}: a ledger of less than a day tells nothing here. Hours without a row count as silent.",
+        tables=(
+            table_of(
+                "anomalies",
+                "Farthest from usual",
+                found.runs,
+                (
+                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (Column("explanation", "What it did"), lambda row: row["explanation"]),
+                    (Column("since_us", "Since", "at_us"), _since_us),
+                    (Column("hours", "Hours", "count"), lambda row: row["hours"]),
+                    (Column("z", "Spreads from usual", "ratio"), lambda row: row["z"]),
+                ),
+                "runs of hours",
+            ),
+        ),
+    )
+
+
+def _since_us(row: Row) -> Value:
+    return int(1_000_000 * row["since"].timestamp())

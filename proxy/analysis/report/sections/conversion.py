@@ -1,0 +1,91 @@
+"""Who has records converted, and what that takes."""
+
+from typing import Final
+
+import attrs
+
+from proxy.analysis.answers.conversion import conversion
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import Chart, Column, Figure, Section, Series
+from proxy.analysis.report.ranking import Ranking, named, share, summed, table_of, the_first
+from proxy.analysis.report.words import in_words, plural
+
+__all__ = ["Conversion", "asked", "figures", "section"]
+
+_SUMS: Final = ("exchanges", "records", "in_bytes", "out_bytes", "padding_bytes", "cpu_s", "waited_s")
+_SECOND_US: Final = 1_000_000
+
+
+@attrs.frozen
+class Conversion:
+    """Rows of ``proxy.analysis.answers.conversion`` by client, those first that take most CPU."""
+
+    by_client: Ranking
+
+    def total(self, name: str) -> float:
+        """Of a sum."""
+        rows = [*self.by_client.rows, *([self.by_client.rest] if self.by_client.rest else [])]
+        return float(sum(row[name] for row in rows))
+
+
+def asked(ledger: Ledger) -> Conversion:
+    """A client is its id, its software and what it is converted to, in whichever cluster."""
+    by_client = summed(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
+    return Conversion(the_first(by_client, "cpu_s", _SUMS))
+
+
+def figures(found: Conversion) -> tuple[Figure, ...]:
+    """For the report's head."""
+    if not found.by_client.count:
+        return ()
+    cpu = in_words(found.total("cpu_s") * _SECOND_US, "us")
+    return (Figure("Converted", found.total("in_bytes"), "bytes", f"{cpu} of CPU"),)
+
+
+def section(found: Conversion) -> Section:
+    """What clients of old record formats take, that Sidefetch does for them and brokers did before."""
+    count = found.by_client.count
+    converted, padding = found.total("in_bytes"), found.total("padding_bytes")
+    answer = "No records had to be converted."
+    if count:
+        of_all = in_words(share(padding, found.total("out_bytes") + padding), "share")
+        answer = (
+            f"{plural(count, 'client')} had {in_words(converted, 'bytes')} of records converted, which took"
+            f" {in_words(found.total('cpu_s') * _SECOND_US, 'us')} of CPU. {in_words(padding, 'bytes')} of what was"
+            f" sent ({of_all}) was declared before, and not used."
+        )
+    return Section(
+        "conversion",
+        "Conversions",
+        answer,
+        charts=tuple(_chart(found)),
+        tables=(
+            table_of(
+                "conversion_clients",
+                "Clients by CPU time",
+                found.by_client,
+                (
+                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (Column("software", "Software"), lambda row: row["software"]),
+                    (Column("converted_to", "Format"), lambda row: f"v{row['converted_to']}"),
+                    (Column("in_bytes", "Before", "bytes"), lambda row: row["in_bytes"]),
+                    (Column("out_bytes", "After", "bytes"), lambda row: row["out_bytes"]),
+                    (Column("padding_bytes", "Not used", "bytes"), lambda row: row["padding_bytes"]),
+                    (Column("cpu_us", "CPU", "us"), lambda row: row["cpu_s"] * _SECOND_US),
+                ),
+                "clients",
+            ),
+        ),
+    )
+
+
+def _chart(found: Conversion) -> list[Chart]:
+    rows = found.by_client.rows[:6]
+    if not rows:
+        return []
+    values = tuple(row["cpu_s"] * _SECOND_US for row in rows)
+    told = "; ".join(
+        f"{named(row['client_id'])}: {in_words(value, 'us')}" for row, value in zip(rows, values, strict=True)
+    )
+    names = tuple(named(row["client_id"]) for row in rows)
+    return [Chart("bars", "CPU time of conversions", told, "us", names, (Series("CPU", "crossed", values),))]

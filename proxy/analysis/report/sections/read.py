@@ -1,0 +1,134 @@
+"""What was read, and what could not be."""
+
+from typing import Final
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from proxy.analysis.answers.coverage import coverage
+from proxy.analysis.answers.parts import stacked
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import About, Column, Section, Table
+from proxy.analysis.report.ranking import MOST, Ranking, Row, rows_of, table_of, the_first
+from proxy.analysis.report.words import in_words, plural
+
+__all__ = ["Read", "asked", "section"]
+
+_MOST_CLUSTERS: Final = 3
+_COMMON: Final = ("record", "cluster_id", "proxy_id", "first_at_us", "at_us", "weight")
+
+
+@attrs.frozen
+class Read:
+    """How many rows of what, and those that are not among them."""
+
+    about: About
+    by_record: tuple[Row, ...]
+    bad: Ranking
+    lost: tuple[Row, ...]
+    missing_count: int
+    """Rows that are not there, and of which nobody tells."""
+
+
+def asked(ledger: Ledger, bad: DataFrame) -> Read:
+    """Args: bad: rows that could not be read: ``row``, ``reason``, ``file``."""
+    frames = attrs.asdict(ledger, recurse=False).values()
+    common = stacked(frame.select(*_COMMON) for frame in frames).persist()
+    try:
+        rows = rows_of(common.groupBy("record").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")))
+        of_fetches = F.col("record").isin("exchange", "fetch")
+        (whole,) = rows_of(
+            common.agg(
+                F.count_distinct("proxy_id").alias("proxies"),
+                F.count_distinct("cluster_id").alias("clusters"),
+                F.min(F.when(of_fetches, F.col("first_at_us"))).alias("from_us"),
+                F.max(F.when(of_fetches, F.col("at_us"))).alias("until_us"),
+                F.max("weight").alias("weight"),
+            )
+        )
+        by_cluster = common.where("cluster_id is not null").groupBy("cluster_id").agg(F.count("*").alias("rows"))
+        clusters = rows_of(by_cluster.orderBy(F.desc("rows")), _MOST_CLUSTERS)
+    finally:
+        common.unpersist()
+    reasons = bad.groupBy("reason").agg(F.count("*").alias("rows"), F.max("file").alias("file"))
+    found = the_first(reasons, "rows", ("rows",))
+    lost = rows_of(ledger.lost.groupBy("reason").agg(F.sum("count").alias("rows")).orderBy(F.desc("rows")), MOST)
+    (covered,) = rows_of(
+        coverage(ledger).agg(F.sum("lost_rows").alias("lost"), F.sum("missing_rows").alias("missing"))
+    )
+    about = About(
+        clusters=tuple(row["cluster_id"] for row in clusters),
+        cluster_count=whole["clusters"],
+        proxy_count=whole["proxies"],
+        from_us=whole["from_us"],
+        until_us=whole["until_us"],
+        row_count=sum(row["rows"] for row in rows),
+        bad_count=sum(row["rows"] for row in found.rows) + (found.rest or {"rows": 0})["rows"],
+        lost_count=covered["lost"] or 0,
+        least_rate=1 / max(whole["weight"] or 1, 1),
+    )
+    return Read(about, tuple(rows), found, tuple(lost), covered["missing"] or 0)
+
+
+def section(found: Read) -> Section:
+    """The last one: what all others are made from."""
+    about = found.about
+    told = [
+        f"{plural(about.row_count, 'row')} of {plural(about.proxy_count, 'process', 'processes')} of Sidefetch."
+    ]
+    if about.lost_count:
+        told.append(f"Sidecars tell that they have lost {plural(about.lost_count, 'row')}.")
+    if found.missing_count:
+        told.append(f"{plural(found.missing_count, 'row')} are missing, and nobody tells why.")
+    if about.bad_count:
+        told.append(f"{plural(about.bad_count, 'row')} could not be read.")
+    if len(told) == 1:
+        told.append("No row is known to be missing.")
+    kept = Ranking(found.by_record, len(found.by_record), None)
+    gone = Ranking(found.lost, len(found.lost), None)
+    return Section(
+        "read",
+        "What this is made from",
+        " ".join(told),
+        "A row that came twice is counted once. What a process did before its first row here, or after its last,"
+        " is not known."
+        + (
+            f" At least {in_words(about.least_rate, 'share')} of the fetches have a row."
+            if about.least_rate < 1
+            else ""
+        ),
+        tables=tuple(
+            table
+            for table in (
+                _table("read_records", "Rows by record", "record", "Record", "records", kept),
+                _table("read_lost", "Rows that sidecars have lost", "reason", "Why", "reasons", gone),
+                _bad(found.bad),
+            )
+            if table.rows
+        ),
+    )
+
+
+def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranking) -> Table:
+    return table_of(
+        name,
+        title,
+        ranking,
+        ((Column(key, head), lambda row: row[key]), (Column("rows", "Rows", "count"), lambda row: row["rows"])),
+        what,
+    )
+
+
+def _bad(ranking: Ranking) -> Table:
+    return table_of(
+        "read_bad",
+        "Rows that could not be read",
+        ranking,
+        (
+            (Column("reason", "Why"), lambda row: row["reason"]),
+            (Column("rows", "Rows", "count"), lambda row: row["rows"]),
+            (Column("file", "Such as in"), lambda row: row["file"]),
+        ),
+        "reasons",
+    )

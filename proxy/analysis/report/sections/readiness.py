@@ -1,0 +1,118 @@
+"""Who breaks on Kafka 4."""
+
+from typing import Final
+
+import attrs
+from pyspark.sql import functions as F
+
+from proxy.analysis.answers.readiness import readiness
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import Chart, Column, Figure, Section, Series
+from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
+from proxy.analysis.report.words import in_words, plural
+
+__all__ = ["Readiness", "asked", "figures", "section"]
+
+_CLIENT: Final = ("client_id", "software")
+_SUMS: Final = ("bytes", "connections")
+_MOST_VERSIONS: Final = 12
+
+
+@attrs.frozen
+class Readiness:
+    """Clients that break on Kafka 4, by traffic, and how many there are in all."""
+
+    breaking: Ranking
+    """With ``bytes``, ``connections``, and what brokers have dropped of what it speaks: ``versions``."""
+    client_count: int
+    client_bytes: int
+
+    @property
+    def breaking_bytes(self) -> int:
+        rest = self.breaking.rest or {"bytes": 0}
+        return int(sum(row["bytes"] for row in self.breaking.rows) + rest["bytes"])
+
+
+def asked(ledger: Ledger) -> Readiness:
+    """A client is its id and its software, in whichever cluster."""
+    spoken = readiness(ledger).persist()
+    try:
+        of_cluster = spoken.groupBy("cluster_id", *_CLIENT, "client_breaks").agg(
+            F.max("client_bytes").alias("bytes"),
+            F.max("connections").alias("connections"),
+            F.collect_set(F.when(F.col("breaks"), F.concat("api", F.lit(" v"), "version"))).alias("versions"),
+        )
+        clients = of_cluster.groupBy(*_CLIENT).agg(
+            F.max("client_breaks").alias("client_breaks"),
+            F.sum("bytes").alias("bytes"),
+            F.sum("connections").alias("connections"),
+            F.slice(F.array_sort(F.array_distinct(F.flatten(F.collect_list("versions")))), 1, _MOST_VERSIONS).alias(
+                "versions"
+            ),
+        )
+        breaking = the_first(clients.where("client_breaks"), "bytes", _SUMS)
+        (whole,) = rows_of(clients.agg(F.count("*").alias("clients"), F.sum("bytes").alias("bytes")))
+    finally:
+        spoken.unpersist()
+    return Readiness(breaking, whole["clients"], whole["bytes"] or 0)
+
+
+def figures(found: Readiness) -> tuple[Figure, ...]:
+    """For the report's head."""
+    return (Figure("Clients that Kafka 4 breaks", found.breaking.count, "count", f"of {found.client_count} seen"),)
+
+
+def section(found: Readiness) -> Section:
+    """Whom to upgrade before the brokers, or to leave behind a Sidefetch."""
+    count, of_all = found.breaking.count, share(found.breaking_bytes, found.client_bytes)
+    answer = f"None of the {plural(found.client_count, 'client')} that were seen: all speak what Kafka 4 serves."
+    if count:
+        speaks, they_are, their = ("speaks", "it is", "its") if count == 1 else ("speak", "they are", "their")
+        answer = (
+            f"{plural(count, 'client')} of {found.client_count} {speaks} what Kafka 4 does not serve:"
+            f" {in_words(of_all, 'share')} of the traffic, by requests and the answers to fetches. Through"
+            f" Sidefetch {they_are} served; directly {their} connections are closed without a word."
+        )
+    return Section(
+        "readiness",
+        "Who breaks on Kafka 4",
+        answer,
+        "Only clients that went through a Sidefetch are told of, by what they have spoken, not by what they could.",
+        charts=tuple(_chart(found)),
+        tables=(
+            table_of(
+                "readiness_clients",
+                "Clients that break, by traffic",
+                found.breaking,
+                (
+                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (Column("software", "Software"), lambda row: row["software"]),
+                    (Column("versions", "Speaks, and Kafka 4 does not"), lambda row: ", ".join(row["versions"])),
+                    (Column("connections", "Connections", "count"), lambda row: row["connections"]),
+                    (Column("bytes", "Traffic", "bytes"), lambda row: row["bytes"]),
+                ),
+                "clients",
+            ),
+        ),
+    )
+
+
+def _chart(found: Readiness) -> list[Chart]:
+    rows = found.breaking.rows[:6]
+    fine = found.client_bytes - found.breaking_bytes
+    if not rows:
+        return []
+    others = found.breaking_bytes - sum(row["bytes"] for row in rows)
+    bars: list[tuple[str, float, bool]] = [(_who(row), row["bytes"], True) for row in rows]
+    bars += [("others that break", others, True)] if others else []
+    bars += [("all that do not", fine, False)]
+    series = (
+        Series("breaks on Kafka 4", "bad", tuple(value if breaks else 0 for _, value, breaks in bars)),
+        Series("does not", "client", tuple(0 if breaks else value for _, value, breaks in bars)),
+    )
+    told = "; ".join(f"{name}: {in_words(value, 'bytes')}" for name, value, _ in bars)
+    return [Chart("bars", "Traffic of clients", told, "bytes", tuple(name for name, _, _ in bars), series)]
+
+
+def _who(row: Row) -> str:
+    return f"{named(row['client_id'])} ({row['software']})" if row["software"] else named(row["client_id"])

@@ -1,0 +1,155 @@
+"""What sessions and shared waiting have saved."""
+
+from typing import Final
+
+import attrs
+
+from proxy.analysis.answers.savings import savings
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import Chart, Column, Figure, Section, Series, Table
+from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
+from proxy.analysis.report.words import in_words
+
+__all__ = ["Savings", "asked", "figures", "section"]
+
+_SUMS: Final = (
+    "exchanges",
+    "fetches",
+    "direct_bytes",
+    "actual_bytes",
+    "saved_bytes",
+    "record_bytes",
+    "saved_requests",
+)
+
+
+@attrs.frozen
+class Savings:
+    """Rows of ``proxy.analysis.answers.savings``."""
+
+    by_day: tuple[Row, ...]
+    by_client: Ranking
+    by_topic: Ranking
+
+    @property
+    def total(self) -> Row:
+        """Of all days."""
+        sums = {name: sum(row[name] for row in self.by_day) for name in (*_SUMS, "direct_looks", "saved_looks")}
+        flags = {name: any(row[name] for row in self.by_day) for name in ("is_modelled", "is_sampled")}
+        return {**sums, **flags}
+
+
+def asked(ledger: Ledger) -> Savings:
+    """By day, and of the clients and the topics of which most was saved."""
+    by_day = sorted(rows_of(savings(ledger, ["day"])), key=lambda row: str(row["day"]))
+    return Savings(
+        tuple(by_day),
+        the_first(savings(ledger, ["client_id"]), "saved_bytes", _SUMS),
+        the_first(savings(ledger, ["topic"]), "saved_bytes", _SUMS),
+    )
+
+
+def figures(found: Savings) -> tuple[Figure, ...]:
+    """For the report's head."""
+    total = found.total
+    of_all = in_words(share(total["saved_bytes"], total["direct_bytes"]), "share")
+    return (
+        Figure("Bytes saved", total["saved_bytes"], "bytes", f"{of_all} of what clients' fetches came to"),
+        Figure(
+            "Fetches spared",
+            total["saved_requests"],
+            "count",
+            f"{in_words(total['exchanges'], 'count')} of clients, {in_words(total['fetches'], 'count')} to brokers",
+        ),
+    )
+
+
+def section(found: Savings) -> Section:
+    """Of requests and answers, records included; what is apart from records is told on its own."""
+    total = found.total
+    talk = total["direct_bytes"] - total["record_bytes"]
+    return Section(
+        "savings",
+        "What sessions saved",
+        f"Clients' fetches would have come to {in_words(total['direct_bytes'], 'bytes')} at the brokers;"
+        f" Sidefetch's own came to {in_words(total['actual_bytes'], 'bytes')}."
+        f" Records, which have to be sent either way, are {in_words(total['record_bytes'], 'bytes')} of both.",
+        _honest(total),
+        figures=(
+            Figure("Directly", total["direct_bytes"], "bytes", "requests and answers"),
+            Figure("Through Sidefetch", total["actual_bytes"], "bytes", "the same"),
+            Figure("Of talk, without records", share(total["saved_bytes"], talk), "share", "is saved"),
+            Figure(
+                "Looks at partitions", share(total["saved_looks"], total["direct_looks"]), "share", "are spared"
+            ),
+        ),
+        charts=tuple(_charts(found)),
+        tables=(
+            _table("savings_clients", "Clients by bytes saved", "client_id", "Client", "clients", found.by_client),
+            _table("savings_topics", "Topics by bytes saved", "topic", "Topic", "topics", found.by_topic),
+        ),
+    )
+
+
+def _honest(total: Row) -> str:
+    told = ["What a client with sessions would have cost is with its sessions, as if brokers had a slot for each."]
+    if total["is_modelled"]:
+        told.append(
+            "Where records were converted, the direct answer is modelled: with records as brokers have them."
+        )
+    if total["is_sampled"]:
+        told.append("Not every fetch has a row: these are estimates.")
+    told.append("Of a topic, what is no record is shared out by the partitions that were asked for.")
+    return " ".join(told)
+
+
+def _charts(found: Savings) -> list[Chart]:
+    charts = []
+    if len(found.by_day) > 1:
+        charts.append(
+            Chart(
+                "lines",
+                "Fetches by day, in bytes",
+                f"From {found.by_day[0]['day']} to {found.by_day[-1]['day']}, directly and through Sidefetch",
+                "bytes",
+                tuple(f"{row['day']:%b} {row['day'].day}" for row in found.by_day),
+                (
+                    Series("directly", "client", tuple(row["direct_bytes"] for row in found.by_day)),
+                    Series("through Sidefetch", "own", tuple(row["actual_bytes"] for row in found.by_day)),
+                ),
+            )
+        )
+    rows = [row for row in found.by_client.rows if row["saved_bytes"] > 0][:6]
+    if rows:
+        charts.append(
+            Chart(
+                "bars",
+                "Clients that save most",
+                ", ".join(f"{named(row['client_id'])}: {in_words(row['saved_bytes'], 'bytes')}" for row in rows),
+                "bytes",
+                tuple(named(row["client_id"]) for row in rows),
+                (Series("saved", "own", tuple(row["saved_bytes"] for row in rows)),),
+            )
+        )
+    return charts
+
+
+def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranking) -> Table:
+    return table_of(
+        name,
+        title,
+        ranking,
+        (
+            (Column(key, head), lambda row: named(row[key])),
+            (Column("saved_bytes", "Saved", "bytes"), lambda row: row["saved_bytes"]),
+            (
+                Column("saved_share", "Of it all", "share"),
+                lambda row: share(row["saved_bytes"], row["direct_bytes"]),
+            ),
+            (Column("direct_bytes", "Directly", "bytes"), lambda row: row["direct_bytes"]),
+            (Column("actual_bytes", "Sidefetch", "bytes"), lambda row: row["actual_bytes"]),
+            (Column("exchanges", "Fetches", "count"), lambda row: row["exchanges"]),
+            (Column("fetches", "To brokers", "count"), lambda row: row["fetches"]),
+        ),
+        what,
+    )

@@ -1,0 +1,112 @@
+"""How fetch sessions do, and who wastes slots."""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Final
+
+import attrs
+from pyspark.sql import functions as F
+
+from proxy.analysis.answers.sessions import sessions
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import Column, Section, Value
+from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, table_of, the_first
+from proxy.analysis.report.words import in_words, plural
+
+__all__ = ["Sessions", "asked", "section"]
+
+_COUNTS: Final = ("created", "refused", "evicted", "reset", "closed", "short_lives")
+_SECOND_US: Final = 1_000_000
+_SIDES: Final = {"upstream": "Sidefetch's with brokers", "client": "clients' with Sidefetch"}
+_MOST_REASONS: Final = 12
+
+
+@attrs.frozen
+class Sessions:
+    """Rows of ``proxy.analysis.answers.sessions``."""
+
+    by_side: tuple[Row, ...]
+    thrashing: Ranking
+    """Clients whose sessions with brokers are many and short."""
+
+    def of_brokers(self, name: str) -> float:
+        """A count or a ratio of the sessions with brokers; 0 where there are none."""
+        return next((row[name] or 0 for row in self.by_side if row["side"] == "upstream"), 0)
+
+
+def asked(ledger: Ledger) -> Sessions:
+    """Of both sides, and the clients that thrash."""
+    by_client = sessions(ledger, ["client_id"]).where(F.col("is_thrashing") & (F.col("side") == "upstream"))
+    return Sessions(tuple(rows_of(sessions(ledger, []))), the_first(by_client, "created", _COUNTS))
+
+
+def section(found: Sessions) -> Section:
+    """What begins and ends sessions."""
+    by_side = sorted(found.by_side, key=lambda row: str(row["side"]), reverse=True)
+    reasons = [
+        {"side": row["side"], **reason}
+        for row in by_side
+        for reason in sorted(row["reasons"] or [], key=lambda each: -each["sessions"])[:_MOST_REASONS]
+    ]
+    count = found.thrashing.count
+    waste = f" {plural(count, 'client')} waste slots: their sessions are many, and short." if count else ""
+    return Section(
+        "sessions",
+        "Fetch sessions",
+        f"{in_words(found.of_brokers('hit_ratio') or None, 'share')} of the fetches at brokers were within one."
+        f" {plural(found.of_brokers('evicted'), 'session')} lost their slot to others,"
+        f" {in_words(found.of_brokers('refused'), 'count')} were refused one.{waste}",
+        "Followers and clients without a Sidefetch take slots, too, and are not told of. A life is told only where"
+        " both its ends are.",
+        tables=(
+            table_of("sessions_sides", "Sessions", _all(by_side), _columns(), "sides"),
+            table_of(
+                "sessions_reasons",
+                "What became of them, and why",
+                _all(reasons),
+                (
+                    (Column("side", "Whose"), lambda row: _SIDES.get(row["side"], row["side"])),
+                    (Column("event", "What"), lambda row: row["event"]),
+                    (Column("reason", "Why"), lambda row: row["reason"]),
+                    (Column("sessions", "Sessions", "count"), lambda row: row["sessions"]),
+                ),
+                "reasons",
+            ),
+            table_of(
+                "sessions_thrashing",
+                "Clients that waste slots",
+                found.thrashing,
+                (
+                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (Column("created", "Created", "count"), lambda row: row["created"]),
+                    (Column("short_lives", "Shorter than 2 min", "count"), lambda row: row["short_lives"]),
+                    (Column("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),
+                ),
+                "clients",
+            ),
+        ),
+    )
+
+
+def _all(rows: Sequence[Row]) -> Ranking:
+    return Ranking(tuple(rows), len(rows), None)
+
+
+def _columns() -> tuple[tuple[Column, Callable[[Row], Value]], ...]:
+    counts = {
+        "created": "Created",
+        "refused": "Refused",
+        "evicted": "Evicted",
+        "reset": "Reset",
+        "closed": "Closed",
+    }
+    return (
+        (Column("side", "Whose"), lambda row: _SIDES.get(row["side"], row["side"])),
+        *((Column(name, title, "count"), itemgetter(name)) for name, title in counts.items()),
+        (Column("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),
+        (Column("hit_ratio", "Fetches within one", "share"), lambda row: row["hit_ratio"]),
+    )
+
+
+def _us(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * _SECOND_US

@@ -1,0 +1,155 @@
+"""What crosses from one rack into another, and what that costs."""
+
+from typing import Final
+
+import attrs
+
+from proxy.analysis.answers.parts import UNKNOWN
+from proxy.analysis.answers.zones import Prices, zones
+from proxy.analysis.frames import Ledger
+from proxy.analysis.report.model import About, Chart, Column, Figure, Section, Series
+from proxy.analysis.report.ranking import Ranking, Row, share, summed, table_of, the_first
+from proxy.analysis.report.words import in_words
+
+__all__ = ["Zones", "asked", "figures", "section"]
+
+_SUMS: Final = ("bytes", "record_bytes", "cost", "closest_bytes", "closest_saved")
+_MOST_PAIRS: Final = 64
+_MOST_RACKS: Final = 6
+
+
+@attrs.frozen
+class Zones:
+    """Rows of ``proxy.analysis.answers.zones``, of all clusters together."""
+
+    pairs: Ranking
+    prices: Prices
+
+    @property
+    def crossing_bytes(self) -> int:
+        return self._sum("bytes", True)
+
+    @property
+    def inner_bytes(self) -> int:
+        return self._sum("bytes", False)
+
+    @property
+    def unknown_bytes(self) -> int:
+        """That went between racks of which one is not known."""
+        return self._sum("bytes", None)
+
+    @property
+    def cost(self) -> float:
+        return self._total("cost")
+
+    @property
+    def closest_saved(self) -> float:
+        """What would have been paid more, had records been read from their leaders."""
+        return self._total("closest_saved")
+
+    @property
+    def closest_bytes(self) -> int:
+        return int(self._total("closest_bytes"))
+
+    @property
+    def readerless_bytes(self) -> int:
+        """That went to a Sidefetch that does not know its rack."""
+        return sum(row["bytes"] for row in self.pairs.rows if row["reader_rack"] == UNKNOWN)
+
+    def _sum(self, name: str, is_crossing: bool | None) -> int:
+        return sum(row[name] for row in self.pairs.rows if row["is_crossing"] is is_crossing)
+
+    def _total(self, name: str) -> float:
+        rows = [*self.pairs.rows, *([self.pairs.rest] if self.pairs.rest else [])]
+        return sum(row[name] or 0 for row in rows)
+
+
+def asked(ledger: Ledger, prices: Prices) -> Zones:
+    """The pairs between which most went."""
+    pairs = summed(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
+    return Zones(the_first(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
+
+
+def figures(found: Zones, about: About) -> tuple[Figure, ...]:
+    """For the report's head."""
+    known = found.crossing_bytes + found.inner_bytes
+    if not known:
+        return (Figure("Crosses racks", None, "bytes", "no rack is known"),)
+    cost = in_words(about.a_month(found.cost), "usd")
+    return (Figure("Crosses racks", share(found.crossing_bytes, known), "share", f"of all bytes: {cost} a month"),)
+
+
+def section(found: Zones, about: About) -> Section:
+    """What went between racks, both ways."""
+    known = found.crossing_bytes + found.inner_bytes
+    answer = (
+        f"{in_words(share(found.crossing_bytes, known), 'share')} of all bytes cross from one rack into another:"
+        f" {in_words(found.crossing_bytes, 'bytes')}, for {in_words(found.cost, 'usd')}."
+        if known
+        else "Nobody has told a rack: brokers by broker.rack, Sidefetch by --rack."
+    )
+    if found.closest_bytes:
+        answer += (
+            f" Closest replicas brought {in_words(found.closest_bytes, 'bytes')} of records;"
+            f" from their leaders these would have cost {in_words(found.closest_saved, 'usd')} more."
+        )
+    unknown = f" Of {in_words(found.unknown_bytes, 'bytes')} a rack is not known." if found.unknown_bytes else ""
+    price = found.prices.out_per_gb + found.prices.in_per_gb
+    return Section(
+        "zones",
+        "What crosses racks",
+        answer,
+        f"By a price of {in_words(price, 'usd')} a GiB, out and in together. What clients produce is not in it."
+        f"{unknown}",
+        figures=(
+            Figure("Crossed", found.crossing_bytes, "bytes", "requests and answers"),
+            Figure(
+                "It costs", found.cost, "usd", f"{in_words(about.a_month(found.cost), 'usd')} a month at this rate"
+            ),
+            Figure("Saved by closest replicas", found.closest_saved, "usd", "against reading from leaders"),
+        ),
+        charts=tuple(_matrix(found)) if known else (),
+        tables=(
+            table_of(
+                "zones_pairs",
+                "From rack to rack",
+                attrs.evolve(found.pairs, rows=found.pairs.rows[:12], rest=_rest(found.pairs, 12)),
+                (
+                    (Column("source_rack", "From"), lambda row: row["source_rack"]),
+                    (Column("reader_rack", "To"), lambda row: row["reader_rack"]),
+                    (Column("bytes", "Both ways", "bytes"), lambda row: row["bytes"]),
+                    (Column("record_bytes", "Records", "bytes"), lambda row: row["record_bytes"]),
+                    (Column("closest_bytes", "By closest replicas", "bytes"), lambda row: row["closest_bytes"]),
+                    (Column("cost", "Cost", "usd"), lambda row: row["cost"]),
+                ),
+                "pairs",
+            ),
+        ),
+    )
+
+
+def _rest(pairs: Ranking, most: int) -> Row | None:
+    """What is not shown of what was asked."""
+    left = [*pairs.rows[most:], *([pairs.rest] if pairs.rest else [])]
+    return {name: sum(row[name] or 0 for row in left) for name in _SUMS} if left else None
+
+
+def _matrix(found: Zones) -> list[Chart]:
+    racks: dict[str, int] = {}
+    for row in found.pairs.rows:
+        for rack in (row["source_rack"], row["reader_rack"]):
+            racks[rack] = racks.get(rack, 0) + row["bytes"]
+    most = sorted(
+        sorted(racks, key=lambda rack: -racks[rack])[:_MOST_RACKS], key=lambda rack: (rack == UNKNOWN, rack)
+    )
+    went = {(row["source_rack"], row["reader_rack"]): row["bytes"] for row in found.pairs.rows}
+    series = tuple(
+        Series(
+            source,
+            "unknown" if source == UNKNOWN else "crossed",
+            tuple(went.get((source, reader), 0) for reader in most),
+        )
+        for source in most
+    )
+    told = "; ".join(f"{one} to {other}: {in_words(went[one, other], 'bytes')}" for one, other in list(went)[:9])
+    return [Chart("matrix", "From the rack at the left to the one above", told, "bytes", tuple(most), series)]

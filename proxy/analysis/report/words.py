@@ -1,0 +1,59 @@
+"""Values in words: of a length that fits a cell, with the unit that makes them short."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from proxy.analysis.report.model import Unit, Value
+
+__all__ = ["in_words", "plural"]
+
+NOT_KNOWN: Final = "–"
+_SIZES: Final = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_TIMES: Final = (("days", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3))
+_COUNTS: Final = (("trillion", 1e12), ("billion", 1e9), ("million", 1e6))
+
+
+def in_words(value: Value, unit: Unit) -> str:
+    """As people read it."""
+    if value is None or value == "":
+        return NOT_KNOWN
+    if isinstance(value, str):
+        return value
+    if unit == "at_us":
+        return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
+    return f"−{_told(-value, unit)}" if value < 0 else _told(value, unit)
+
+
+def plural(count: float, one: str, many: str = "") -> str:
+    """``1 client``, ``2 clients``."""
+    return f"{in_words(count, 'count')} {one if count == 1 else many or one + 's'}"
+
+
+def _told(value: float, unit: Unit) -> str:
+    match unit:
+        case "bytes":
+            return _scaled(value, _SIZES, f"{value:.0f} B")
+        case "us":
+            return _scaled(value, _TIMES, f"{value:.0f} µs")
+        case "usd":
+            return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"
+        case "share":
+            return f"{_digits(100 * value)} %"
+        case "ratio":
+            return f"{_digits(value)}"
+        case _:
+            return _scaled(value, _COUNTS, f"{value:,.0f}")
+
+
+def _scaled(value: float, scales: tuple[tuple[str, float], ...], small: str) -> str:
+    for name, size in scales:
+        if value >= size:
+            return f"{_digits(value / size)} {name}"
+    return small
+
+
+def _digits(value: float) -> str:
+    """Three of them, where there are as many."""
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

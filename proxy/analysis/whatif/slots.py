@@ -1,0 +1,132 @@
+"""With so many slots a broker: how many sessions are granted, refused and evicted, and what that costs.
+
+The fetches of each broker are sorted by time and played through its cache (``replay``). To which shard a session
+goes depends on all that were asked for before, so that the least that can be played by itself is a broker: each is
+one task's, for each number of slots. Its rows stream through; what is kept is its lanes and its slots.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from proxy.analysis.frames import Ledger
+from proxy.analysis.whatif.broker import SHARDS
+from proxy.analysis.whatif.replay import Others, Replay
+
+__all__ = ["RESULT", "slots"]
+
+RESULT: Final = StructType(
+    [
+        StructField("cluster_id", StringType()),
+        StructField("node", LongType()),
+        StructField("slots", LongType()),
+        StructField("granted", LongType()),
+        StructField("refused", LongType()),
+        StructField("evicted", LongType()),
+        StructField("noticed", LongType()),
+        StructField("fetches", LongType()),
+        StructField("hit_ratio", DoubleType()),
+        StructField("named_anew", LongType()),
+        StructField("peak_sessions", LongType()),
+        StructField("peak_partitions", LongType()),
+    ]
+)
+"""A row for each broker and number of slots.
+
+granted, refused: sessions that were asked for; evicted: those that made room for others; noticed: of these, those
+whose lane has fetched in them again. hit_ratio: of the fetches of lanes that want a session, the share that was in
+one; null without any. named_anew: partitions that the others have named. Peaks: sessions and partitions at once.
+"""
+
+_EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "lane", "told_id", "size", "fetches", "is_full")
+
+
+def slots(
+    ledger: Ledger, candidates: Sequence[int], *, shards: int = SHARDS, others: Others | None = None
+) -> DataFrame:
+    """*candidates*: numbers of slots; *others*: who else has sessions with each broker; the ledger does not tell.
+
+    Cost: some 5 us an event and candidate; an event is a fetch, or a run's first and its others.
+    """
+    what = F.array(*(F.lit(each) for each in candidates))
+    events = _events(ledger).withColumn("slots", F.explode(what))
+    order = ("cluster_id", "node", "slots", "at_us")
+    sorted_ = events.repartition(*order[:3]).sortWithinPartitions(*order)
+    return sorted_.mapInArrow(partial(_played, shards, others), RESULT)
+
+
+def _events(ledger: Ledger) -> DataFrame:
+    """What is played: ends of sessions, and fetches; of runs the first, and the others with the last."""
+    fetch = ledger.fetch.select(
+        "cluster_id",
+        "node",
+        F.explode(
+            F.when(
+                F.col("fetches") > 1,
+                F.array(
+                    F.struct(F.col("first_at_us").alias("at_us"), F.lit(1).cast("long").alias("fetches")),
+                    F.struct(F.col("at_us"), (F.col("fetches") - 1).alias("fetches")),
+                ),
+            ).otherwise(F.array(F.struct(F.col("at_us"), F.col("fetches"))))
+        ).alias("part"),
+        "proxy_id",
+        F.concat_ws("/", "connection_id", "lane_id").alias("lane"),
+        F.col("session_id").alias("told_id"),
+        F.expr("size div fetches").alias("size"),
+        (F.col("kind") == "full").alias("is_full"),
+    )
+    closed = ledger.session.where("side = 'upstream' and event = 'closed'").select(
+        "cluster_id",
+        "node",
+        "at_us",
+        "proxy_id",
+        F.lit(None).cast("string").alias("lane"),
+        F.col("session_id").alias("told_id"),
+        F.lit(0).cast("long").alias("size"),
+        F.lit(0).cast("long").alias("fetches"),
+        F.lit(False).alias("is_full"),
+    )
+    told = fetch.withColumns({name: F.col("part")[name] for name in ("at_us", "fetches")})
+    return told.select(*_EVENTS).unionByName(closed)
+
+
+def _played(shards: int, others: Others | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of one broker and number of slots follow each other, by time."""
+    schema = to_arrow_schema(RESULT)
+    subject: tuple[Any, ...] | None = None
+    replay = Replay(0)
+    for row in _rows(batches):
+        *now, at_us, proxy_id, lane, told_id, size, fetches, is_full = row
+        if subject != tuple(now):
+            if subject is not None:
+                yield _result(subject, replay, schema)
+            subject = tuple(now)
+            replay = Replay(subject[2], shards, others)
+        if lane is None:
+            replay.closed(proxy_id, told_id, at_us / 1e6)
+        else:
+            replay.fetched(proxy_id, lane, told_id, size, fetches, at_us / 1e6, full=is_full)
+    if subject is not None:
+        yield _result(subject, replay, schema)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    names = (*_EVENTS[:2], "slots", *_EVENTS[2:])
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _result(subject: Sequence[Any], replay: Replay, schema: pa.Schema) -> pa.RecordBatch:
+    cluster_id, node, candidate = subject
+    outcome = attrs.asdict(replay.outcome)
+    fetches, in_session = outcome["fetches"], outcome.pop("in_session")
+    row = {"cluster_id": cluster_id, "node": node, "slots": candidate, **outcome}
+    row["hit_ratio"] = in_session / fetches if fetches else None
+    return pa.RecordBatch.from_pylist([row], schema)

@@ -1,0 +1,58 @@
+"""``sidefetch ledger``: ledgers of sidecars that never were."""
+
+import argparse
+from pathlib import Path
+
+from proxy.cli.options import Commands
+from proxy.errors import ConfigError
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser("ledger", help="make ledgers up, for tests and for planning", allow_abbrev=False)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    generate = actions.add_parser(
+        "generate",
+        help="write the ledgers of a fleet that never was",
+        description="Write the rows of a fleet of sidecars as they write them: old clients and new ones, busy"
+        " partitions and idle ones, days and nights, sessions and their ends, rows that were lost or came twice."
+        " The same arguments make the same files. The last line says what there is now.",
+        usage="sidefetch ledger generate --out FOLDER [OPTIONS]",
+        allow_abbrev=False,
+    )
+    generate.add_argument("--out", metavar="FOLDER", required=True, help="where to; it is made if it is not there")
+    _number(generate, "--proxies", 10, "sidecars")
+    _number(generate, "--hours", 1, "of the clock, from Monday, 5 January 2026, 0:00 UTC")
+    _number(generate, "--seed", 1, "another one makes another fleet")
+    _number(generate, "--clusters", 1, "Kafka clusters, each of which has as many of the sidecars")
+    _number(generate, "--brokers", 3, "of each cluster")
+    generate.set_defaults(run=_generate)
+
+
+def _number(parser: argparse.ArgumentParser, flag: str, default: int, what: str) -> None:
+    parser.add_argument(flag, metavar="N", type=int, default=default, help=f"{what} [default: {default}]")
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    for flag in ("proxies", "hours", "clusters", "brokers"):
+        if getattr(arguments, flag) < 1:
+            raise ConfigError(f"{flag}: {getattr(arguments, flag)}; accepted: 1 or more")
+    from proxy.analysis.generate.cluster import cluster_of
+    from proxy.analysis.generate.files import write_files
+    from proxy.analysis.generate.mix import Mix
+    from proxy.analysis.generate.sidecar import sidecar_rows
+
+    mix = Mix(clusters=arguments.clusters, brokers=arguments.brokers)
+    folder, rows = Path(arguments.out), 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(mix.clusters):
+            rows += write_files(folder, cluster_of(mix, arguments.seed, number).topology_rows(mix.start_us))
+        for index in range(arguments.proxies):
+            rows += write_files(folder, sidecar_rows(mix, arguments.seed, index, arguments.hours))
+    except OSError as wrong:
+        raise ConfigError(f"out: {folder} cannot be written ({wrong.strerror}); accepted: a folder") from None
+    print(f"{rows} rows of {arguments.proxies} sidecars in {folder}")
+    return 0

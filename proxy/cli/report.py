@@ -1,0 +1,126 @@
+"""``sidefetch report``: what the ledgers of a fleet tell, as a page, JSON or CSV."""
+
+import argparse
+import io
+import os
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.cli.extras import needs_spark_extra
+from proxy.cli.options import Commands
+from proxy.cli.spark import SparkFailedError, settings_of, spark_at
+from proxy.errors import ConfigError
+
+__all__ = ["add_to"]
+
+_FORMATS: Final = {".html": "html", ".htm": "html", ".json": "json", ".zip": "csv", "": "csv"}
+"""By how the name of ``--out`` ends."""
+_PRICE: Final = 0.01
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "report",
+        help="tell what the ledgers of a fleet say",
+        description="Read ledgers, and write a page of what was saved, what crosses racks, what breaks on Kafka 4,"
+        " what clients wait for, and what to do next. Needs Java 17. Exit code 0: written; 1: there was nothing to"
+        " read, or Spark failed; 2: a flag is wrong.",
+        usage="sidefetch report LEDGER... --out FILE [OPTIONS]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "ledgers", metavar="LEDGER", nargs="+", help="folders, files, or addresses that Spark reads"
+    )
+    parser.add_argument("--out", metavar="FILE", required=True, help="a file; of CSV, a folder or a file.zip")
+    parser.add_argument("--format", choices=["html", "json", "csv"], help="[default: as --out is called]")
+    parser.add_argument(
+        "--price",
+        metavar="USD",
+        type=float,
+        default=_PRICE,
+        help="of a GB that leaves a zone, and again of one that comes into one [default: %(default)s]",
+    )
+    parser.add_argument("--master", metavar="URL", default="local[*]", help="Spark's [default: %(default)s]")
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="for Spark, as often as needed"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    out = Path(arguments.out)
+    kind = arguments.format or _FORMATS.get(out.suffix.lower())
+    if kind is None:
+        raise ConfigError(f"out: {out} may be anything; accepted: a name that ends in .html or .json, or --format")
+    if arguments.price < 0:
+        raise ConfigError(f"price: {arguments.price:g}; accepted: 0 or more")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"out: {out.parent} is no folder; accepted: one that is there")
+    for ledger in arguments.ledgers:
+        if "://" not in ledger and not Path(ledger).exists():
+            raise ConfigError(f"LEDGER: {ledger} is not there; accepted: a folder of ledger files, or one of them")
+    settings = settings_of(arguments.conf)
+    with needs_spark_extra():
+        from proxy.analysis.answers.zones import Prices
+        from proxy.analysis.ingest import read
+        from proxy.analysis.report.made import report_of
+    try:
+        with spark_at(arguments.master, settings) as spark:
+            report = report_of(read(spark, arguments.ledgers, kept=True), Prices(arguments.price, arguments.price))
+    except SparkFailedError as wrong:
+        print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
+        return 1
+    if not report.about.row_count:
+        print(f"There is no row of a ledger in {', '.join(arguments.ledgers)}", file=sys.stderr)
+        return 1
+    _write(out, kind, report)
+    print(_told(report, arguments.out))
+    return 0
+
+
+def _told(report: Any, out: str) -> str:
+    from proxy.analysis.report.words import plural
+
+    about = report.about
+    bad = f"; {plural(about.bad_count, 'row')} could not be read" if about.bad_count else ""
+    return f"{plural(about.row_count, 'row')} of {plural(about.proxy_count, 'sidecar')} in {out}{bad}"
+
+
+def _write(out: Path, kind: str, report: Any) -> None:
+    """Raises: ConfigError: it cannot be written."""
+    from proxy.analysis.report.files import as_csv, as_json
+
+    try:
+        if kind == "csv" and out.suffix.lower() != ".zip":
+            out.mkdir(exist_ok=True)
+            for name, text in as_csv(report).items():
+                _whole(out / name, text.encode())
+        elif kind == "csv":
+            _whole(out, _zipped(as_csv(report)))
+        elif kind == "json":
+            _whole(out, as_json(report).encode())
+        else:
+            from proxy.analysis.report.page import page
+
+            _whole(out, page(report).encode())
+    except OSError as wrong:
+        raise ConfigError(f"out: {out} cannot be written ({wrong.strerror})") from None
+
+
+def _zipped(files: Mapping[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return packed.getvalue()
+
+
+def _whole(path: Path, content: bytes) -> None:
+    """Write it, or nothing."""
+    unfinished = path.with_name(f".{path.name}.open")
+    unfinished.write_bytes(content)
+    os.replace(unfinished, path)

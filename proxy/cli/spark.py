@@ -1,0 +1,116 @@
+"""A Spark of our own for a command, without a word of it on the terminal; and why there is none."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from proxy.cli.extras import needs_spark_extra
+from proxy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkFailedError", "settings_of", "spark_at"]
+
+_LEAST_JAVA: Final = 17
+_LOCAL: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "8",
+}
+_ALWAYS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_TOLD_LINES: Final = 12
+
+
+class SparkFailedError(Exception):
+    """Spark did not do what it was asked to; the arguments are lines that tell why."""
+
+
+def settings_of(given: Sequence[str]) -> dict[str, str]:
+    """``KEY=VALUE`` each.
+
+    Raises: ConfigError: one is not.
+    """
+    pairs = [each.partition("=") for each in given]
+    if wrong := [each for each, (key, equals, _) in zip(given, pairs, strict=True) if not key or not equals]:
+        raise ConfigError(f"conf: {wrong[0]!r}; accepted: KEY=VALUE, such as spark.driver.memory=4g")
+    return {key: value for key, _, value in pairs}
+
+
+@contextmanager
+def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession"]:
+    """Started, and stopped in the end. What Spark says goes into a file, which is shown where it fails.
+
+    Args:   master: as Spark calls it: ``local[*]``, ``spark://HOST:PORT``.
+    Raises: ConfigError: a part of it is not installed; SparkFailedError: it does not start, or fails within.
+    """
+    with needs_spark_extra():
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    _check_java()
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers are the PATH's python3
+    builder = SparkSession.Builder().appName("sidefetch").master(master)
+    for key, value in {**_ALWAYS, **(_LOCAL if is_local else {}), **settings}.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryFile() as log:
+        try:
+            with _errors_into(log):
+                session = builder.getOrCreate()
+            try:
+                yield session
+            finally:
+                session.stop()
+        except (PySparkException, Py4JError) as wrong:
+            raise SparkFailedError(*_why(wrong, log)) from wrong
+
+
+def _check_java() -> None:
+    """Raises: ConfigError: what Spark would start is not there, or too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    remedy = f"accepted: Java {_LEAST_JAVA} or newer on the PATH or at JAVA_HOME (Debian: openjdk-17-jre-headless)"
+    if shutil.which(java) is None:
+        raise ConfigError(f"Spark needs Java, and {java} is not there; {remedy}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603 - what Spark will run
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < _LEAST_JAVA:
+        version = found[1] if found else "of no version that it tells"
+        raise ConfigError(f"Spark needs Java {_LEAST_JAVA}, and {java} is {version}; {remedy}")
+
+
+@contextmanager
+def _errors_into(log: IO[bytes]) -> Iterator[None]:
+    """What is started within has *log* as its stderr, as long as it runs."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _why(wrong: Exception, log: IO[bytes]) -> Iterator[str]:
+    yield str(wrong).partition("\n")[0]
+    log.seek(0)
+    lines = [
+        line for line in log.read().decode(errors="replace").splitlines() if " ERROR " in line or "Error:" in line
+    ]
+    yield from lines[-_TOLD_LINES:]

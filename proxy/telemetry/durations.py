@@ -1,0 +1,37 @@
+"""How long clients waited, counted in buckets as histograms of OpenTelemetry and Prometheus have them."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+import attrs
+
+from proxy.trace import ExchangeRecord
+
+__all__ = ["BOUNDS_S", "Durations", "delay_s"]
+
+BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The largest duration of each bucket but the last. What Sidefetch adds is less than a millisecond."""
+
+
+def delay_s(record: ExchangeRecord) -> float:
+    """How long the client waited for its answer, its wait for news left out."""
+    return sum(us for cause, us in record.waited_us if cause != "poll") / 1e6
+
+
+@attrs.define
+class Durations:
+    """Counts of durations by bucket."""
+
+    total_s: float = 0.0
+    _counts: list[int] = attrs.field(factory=lambda: [0] * (len(BOUNDS_S) + 1), init=False)
+
+    def add(self, duration_s: float) -> None:
+        self.total_s += duration_s
+        self._counts[bisect_left(BOUNDS_S, duration_s)] += 1
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """Each bucket's largest duration, infinity last, and how many were not longer."""
+        return zip((*BOUNDS_S, math.inf), accumulate(self._counts), strict=True)
