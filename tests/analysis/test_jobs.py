@@ -44,6 +44,8 @@ def _ledgers(folder: Path, files: int, rows: int) -> int:
     ("arguments", "why"),
     [
         (["ingest", "{here}/nowhere", "--out", "{here}/out"], "nowhere: nothing is there"),
+        (["ingest", "{here}", "--out", "{here}"], "is there already; accepted: a new folder, or --mode append"),
+        (["ingest", "{here}", "--out", "{here}/stream", "--mode", "append"], "a stream's, whose readers would not"),
         (["stream", "--topic", "t", "--out", "{here}/out"], "--kafka: no bootstrap.servers"),
         (["stream", "--topic", "t", "--out", "o", "--kafka", "secret"], "no '=' in one; accepted: NAME=VALUE"),
         (
@@ -59,7 +61,7 @@ def test_a_job_with_wrong_arguments_says_what_to_do_and_ends_with_2(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
 ) -> None:
     assert spark.version
-    (tmp_path / "here").touch()
+    (tmp_path / "stream" / "_spark_metadata").mkdir(parents=True)
 
     with pytest.raises(SystemExit) as ended:
         jobs.main([each.format(here=tmp_path) for each in arguments])
