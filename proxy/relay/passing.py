@@ -9,18 +9,19 @@ import attrs
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
-from proxy.convert.versions.lift import Ask, AskCoordinator, Lift, Pieces, Steps, Work
+from proxy.convert.versions.lift import Ask, AskCoordinator, Lift, Pieces, Work
 from proxy.convert.versions.table import LIFTS, TARGETS, serves
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.relay.commands import PASS, Command, DoWork, Errand, Identified, OpenLink, Send, Worker
 from proxy.relay.identity import Identity
+from proxy.relay.owed import Lifting, Owed, Passed, Probe, Token, check_order, malformed
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce, sasl
 from proxy.wire.addresses import Place
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
 from proxy.wire.frames import QUICK_BYTES
-from proxy.wire.headers import RequestHeader, read_correlation_id, read_request_header, write_request_header
+from proxy.wire.headers import RequestHeader, read_request_header
 from proxy.wire.primitives import Cursor
 
 __all__ = ["PassThrough"]
@@ -37,38 +38,6 @@ class _Request:
     frame: memoryview
     slot: Slot | None
     """None: it is not answered."""
-
-
-@attrs.define(eq=False)
-class _Lifting:
-    """A request on its way to its answer."""
-
-    lift: Lift
-    header: RequestHeader
-    slot: Slot | None
-    steps: Steps
-    throttle_ms: int = 0
-
-
-@attrs.frozen
-class _Passed:
-    """The broker owes an answer to a request that went as it came."""
-
-    header: RequestHeader
-    slot: Slot
-
-
-@attrs.frozen
-class _Token:
-    """The broker owes a token, or may owe one."""
-
-    slot: Slot
-    is_sure: bool
-
-
-@attrs.frozen
-class _Probe:
-    """The broker owes what it serves."""
 
 
 @attrs.frozen
@@ -97,12 +66,12 @@ class PassThrough:
         """By the broker on the link; None if that is not known."""
         self._queue: deque[_Request] = deque()
         """What may not be sent yet."""
-        self._blocked_by: _Lifting | None = None
+        self._blocked_by: Lifting | None = None
         """What has more to send before others may."""
-        self._errands: deque[tuple[_Lifting, AskCoordinator]] = deque()
+        self._errands: deque[tuple[Lifting, AskCoordinator]] = deque()
         """The first is under way."""
         self._held_back: deque[_HeldBack] = deque()
-        self._owed: deque[_Passed | _Token | _Probe | _Lifting] = deque()
+        self._owed: deque[Owed] = deque()
         """What the broker is to answer on the link."""
         self._is_open = False
         self._waiting: list[bytes | memoryview] | None = None
@@ -155,7 +124,7 @@ class PassThrough:
 
     def ask_for_nobody(self, header: RequestHeader, framed: bytes) -> Iterator[Command]:
         """Send a request of our own, with its size; what is answered is not told."""
-        yield from self._send([framed], _Passed(header, Slot()))
+        yield from self._send([framed], Passed(header, Slot()))
 
     def takes_token(self, frame: memoryview) -> bool:
         """Whether the client's frame, the next that comes, is no request."""
@@ -166,12 +135,12 @@ class PassThrough:
     def token(self, frame: memoryview) -> Iterator[Command]:
         yield from _told(self.identity.says(bytes(frame)))
         yield from self._send(
-            [_SIZE.pack(len(frame)), frame], _Token(self._pipeline.expect(), self._tokens.is_answered)
+            [_SIZE.pack(len(frame)), frame], Token(self._pipeline.expect(), self._tokens.is_answered)
         )
 
     def _drop_unanswered_token(self) -> None:
         """A client sends nothing behind a token before it has its answer, unless there is none."""
-        if self._owed and isinstance(last := self._owed[-1], _Token) and not last.is_sure:
+        if self._owed and isinstance(last := self._owed[-1], Token) and not last.is_sure:
             self._owed.pop()
             last.slot.pieces = []
 
@@ -192,12 +161,12 @@ class PassThrough:
                 return
 
     def _pass(self, request: _Request) -> Iterator[Command]:
-        owed = _Passed(request.header, request.slot) if request.slot is not None else None
+        owed = Passed(request.header, request.slot) if request.slot is not None else None
         yield from self._send([_SIZE.pack(len(request.frame)), request.frame], owed)
 
     def _probe(self, client_id: str | None) -> Iterator[Command]:
-        if not any(isinstance(each, _Probe) for each in self._owed):
-            yield from self._send([messages.request_frame(_PROBE_ID, client_id, ApiVersionsRequest())], _Probe())
+        if not any(isinstance(each, Probe) for each in self._owed):
+            yield from self._send([messages.request_frame(_PROBE_ID, client_id, ApiVersionsRequest())], Probe())
 
     def _lifted(self, request: _Request, lift: Lift, served: ApiRanges, now_s: float) -> Iterator[Command]:
         header = request.header
@@ -209,7 +178,7 @@ class PassThrough:
             raise ClientProtocolError(f"the broker does not serve {what}")
         assert lift.steps is not None
         _, cursor = read_request_header(request.frame)
-        lifting = _Lifting(lift, header, request.slot, lift.steps(request.frame[cursor.at :]))
+        lifting = Lifting(lift, header, request.slot, lift.steps(request.frame[cursor.at :]))
         try:
             yield from self._step(lifting, None, now_s)
         except MalformedFrame as wrong:
@@ -217,7 +186,7 @@ class PassThrough:
 
     # ---------------------------------------------------------------------------------------------- lifting
 
-    def _step(self, lifting: _Lifting, came_back: Any, now_s: float) -> Iterator[Command]:
+    def _step(self, lifting: Lifting, came_back: Any, now_s: float) -> Iterator[Command]:
         """Take steps until one has to be waited for."""
         while True:
             try:
@@ -228,7 +197,7 @@ class PassThrough:
             match step:
                 case Ask(body, is_answered, is_last):
                     self._blocked_by = None if is_last else lifting
-                    yield from self._send(_framed(lifting, body), lifting if is_answered else None)
+                    yield from self._send(lifting.framed(body), lifting if is_answered else None)
                     if is_answered:
                         return
                     came_back = None
@@ -250,7 +219,7 @@ class PassThrough:
                 case never:
                     assert_never(never)
 
-    def _finish(self, lifting: _Lifting, body: Pieces | None, now_s: float) -> None:
+    def _finish(self, lifting: Lifting, body: Pieces | None, now_s: float) -> None:
         if self._blocked_by is lifting:
             self._blocked_by = None
         if lifting.slot is None or body is None:
@@ -275,11 +244,11 @@ class PassThrough:
         lifting, _ = self._errands.popleft()
         try:
             if frame is not None:
-                _check_order(lifting.header, frame)
+                check_order(lifting.header, frame)
             answer = None if frame is None else frame[_CORRELATION_BYTES:]
             yield from self._step(lifting, answer, now_s)
         except MalformedFrame as wrong:
-            raise _malformed(lifting.header, wrong) from wrong
+            raise malformed(lifting.header, wrong) from wrong
         if self._errands and self._errands[0][0] is not lifting:
             yield from self._next_errand(1)
 
@@ -287,7 +256,7 @@ class PassThrough:
         """Begin the first errand, if the one that has come to *place* is it."""
         if place == 1:
             lifting, asked = self._errands[0]
-            yield Errand(asked.group, _framed(lifting, asked.body), asked.afresh)
+            yield Errand(asked.group, lifting.framed(asked.body), asked.afresh)
 
     def tick(self, now_s: float) -> None:
         """``deadline_s`` has passed."""
@@ -302,26 +271,26 @@ class PassThrough:
         if not self._owed:
             raise BrokerProtocolError("an answer to nothing")
         match self._owed.popleft():
-            case _Token(slot, _):
+            case Token(slot, _):
                 slot.pieces = [_SIZE.pack(len(frame)), frame]
                 yield from _told(self.identity.is_told(bytes(frame), is_accepted=True))
-            case _Passed(header, slot):
+            case Passed(header, slot):
                 try:
-                    _check_order(header, frame)
+                    check_order(header, frame)
                     slot.pieces = self._rewritten(header, frame)
                     yield from _told(self._identified(header, frame))
                 except MalformedFrame as wrong:
-                    raise _malformed(header, wrong) from wrong
-            case _Probe():
+                    raise malformed(header, wrong) from wrong
+            case Probe():
                 self._learn(frame)
-            case _Lifting() as lifting:
+            case Lifting() as lifting:
                 try:
-                    _check_order(lifting.header, frame)
+                    check_order(lifting.header, frame)
                     answer = frame[_CORRELATION_BYTES:]
                     lifting.throttle_ms = max(lifting.throttle_ms, lifting.lift.throttle_ms(answer))
                     yield from self._step(lifting, answer, now_s)
                 except MalformedFrame as wrong:
-                    raise _malformed(lifting.header, wrong) from wrong
+                    raise malformed(lifting.header, wrong) from wrong
             case never:
                 assert_never(never)
         yield from self._flow(now_s)
@@ -378,9 +347,7 @@ class PassThrough:
         if self._owed or self._waiting is not None or self._unanswered or self.identity.is_single:
             raise BrokerUnavailable("the broker went away")
 
-    def _send(
-        self, framed: Sequence[bytes | memoryview], owed: _Passed | _Token | _Probe | _Lifting | None
-    ) -> Iterator[Command]:
+    def _send(self, framed: Sequence[bytes | memoryview], owed: Owed | None) -> Iterator[Command]:
         self._unanswered = owed is None
         if owed is not None:
             self._owed.append(owed)
@@ -396,19 +363,3 @@ class PassThrough:
 def _told(identified: Identified | None) -> Iterator[Command]:
     if identified is not None:
         yield identified
-
-
-def _framed(lifting: _Lifting, body: Pieces) -> list[bytes | memoryview]:
-    """The client's request in the version lifted to, with its size."""
-    header = attrs.evolve(lifting.header, api_version=lifting.lift.to)
-    head = write_request_header(header, flexible=False)
-    return [_SIZE.pack(len(head) + sum(map(len, body))) + head, *body]
-
-
-def _check_order(header: RequestHeader, frame: memoryview) -> None:
-    if read_correlation_id(frame) != header.correlation_id:
-        raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
-
-
-def _malformed(header: RequestHeader, wrong: MalformedFrame) -> BrokerProtocolError:
-    return BrokerProtocolError(f"a malformed answer to API {header.api_key} v{header.api_version}: {wrong}")
