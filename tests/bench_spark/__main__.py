@@ -1,6 +1,7 @@
 """``python -m tests.bench_spark [--quick]``: print tables, write ``bench-spark-TIME.json``."""
 
 import argparse
+import io
 import json
 import os
 import platform
@@ -14,12 +15,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from proxy.analysis.frames import Ledger
 from proxy.analysis.generate.frames import generate, tiled
 from proxy.analysis.generate.mix import Mix
 from proxy.analysis.generate.sidecar import sidecar_rows
+from proxy.analysis.schemas import SCHEMAS
 from proxy.cli.spark import spark_at
 from tests.bench.frame import Expectation, Table, Way, as_json, measure, render
 from tests.bench_spark.queries import QUERIES, by_duckdb, by_spark
@@ -49,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tables = _measured(spark, Path(folder), millions, 2 if arguments.quick else 3, cores, sizes)
     print(f"\n{render(tables)}")
     path = _ROOT / f"bench-spark-{started:%Y%m%d-%H%M%S}.json"
-    about = {"at": started.isoformat(timespec="seconds"), "machine": _machine(), "json_bytes_a_row": _json_bytes()}
+    about = {"at": started.isoformat(timespec="seconds"), "machine": _machine(), "bytes_a_row": _bytes_a_row()}
     path.write_text(
         json.dumps({**about, "sizes": sizes, "cases": as_json(tables)}, indent=2) + "\n", encoding="utf-8"
     )
@@ -74,8 +79,8 @@ def _measured(
         made_s = time.perf_counter() - made_s
         rows = base_rows * copies
         size_bytes = sum(each.stat().st_size for each in path.glob("*.parquet"))
-        sizes.append({"rows": rows, "parquet_bytes_a_row": size_bytes / rows, "written_rows_a_s": rows / made_s})
-        _tell(f"{rows:,} rows of exchanges, {size_bytes / rows:.0f} bytes each as Parquet")
+        sizes.append({"rows": rows, "tiled_bytes_a_row": size_bytes / rows, "written_rows_a_s": rows / made_s})
+        _tell(f"{rows:,} rows of exchanges, {size_bytes / 1e6:,.0f} MB as Parquet, in which copies take little")
         runs = {"DuckDB": by_duckdb(path, cores), "Spark": by_spark(spark, path)}
         for query in QUERIES:
             ways = [Way(name, _rate(run[query.name], rows)) for name, run in runs.items()]
@@ -125,10 +130,18 @@ def _grown(tables: list[Table]) -> list[Table]:
     return tables
 
 
-def _json_bytes() -> float:
-    """Of a row of any record, as a sidecar writes it."""
-    lines = [len(json.dumps(row, separators=(",", ":"))) + 1 for row in sidecar_rows(Mix(), _SEED, 0, _HOURS)]
-    return sum(lines) / len(lines)
+def _bytes_a_row() -> dict[str, float]:
+    """Of generated rows of all records, none of them a copy: as a sidecar writes them, and as Parquet."""
+    rows = [row for index in range(_SIDECARS) for row in sidecar_rows(Mix(), _SEED, index, _HOURS)]
+    lines = sum(len(json.dumps(row, separators=(",", ":"))) + 1 for row in rows)
+    parquet = 0
+    for record, schema in SCHEMAS.items():
+        file = io.BytesIO()
+        own = [row for row in rows if row["record"] == record]
+        pq.write_table(pa.Table.from_pylist(own, to_arrow_schema(schema)), file)
+        parquet += file.tell() if own else 0
+    rows_a_day = len(rows) / _SIDECARS * 24 / _HOURS
+    return {"json": lines / len(rows), "parquet": parquet / len(rows), "rows_a_sidecar_and_day": rows_a_day}
 
 
 def _machine() -> dict[str, object]:
