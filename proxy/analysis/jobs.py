@@ -1,4 +1,4 @@
-"""What is submitted to Spark: ``spark-submit … deploy/spark/job.py ingest|stream …``.
+"""What is submitted to Spark: ``spark-submit … deploy/spark/job.py ingest|stream|answers …``.
 
 A job reads its arguments, reads, and writes; whatever it decides is decided elsewhere. The session is as
 ``spark-submit`` and its ``--conf`` make it. What is wrong with the arguments ends it with exit code 2.
@@ -8,27 +8,31 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
 
 from proxy.analysis import ingest, layout, streaming
+from proxy.analysis.answers import ANSWERS
 from proxy.errors import ConfigError
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job that *arguments* name, until it is done or, of a stream, stopped."""
-    parser = _parser()
-    asked = parser.parse_args(arguments)
+    told = parser()
+    asked = told.parse_args(arguments)
     try:
         asked.run(asked)
     except ConfigError as wrong:
-        parser.exit(2, f"{parser.prog}: {wrong}\n")
+        told.exit(2, f"{told.prog}: {wrong}\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="job.py", description="Sidefetch's ledgers, by Spark.")
-    jobs = parser.add_subparsers(required=True, metavar="JOB")
+def parser() -> argparse.ArgumentParser:
+    """Of all jobs' arguments; what it has parsed knows how to ``run``."""
+    told = argparse.ArgumentParser(prog="job.py", description="Sidefetch's ledgers, by Spark.")
+    jobs = told.add_subparsers(required=True, metavar="JOB")
 
     job = jobs.add_parser("ingest", help="write ledgers as Parquet, or Parquet of many files as Parquet of few")
     job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs, of JSON lines or Parquet")
@@ -56,11 +60,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_kafka(job.add_argument_group("of the topic"))
     job.set_defaults(run=_stream)
-    return parser
+
+    job = jobs.add_parser("answers", help="write what ledgers answer, a folder for each answer")
+    job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs, of JSON lines or Parquet")
+    _add_out(job)
+    job.add_argument(
+        "--format", choices=("parquet", "json", "csv"), default="parquet", help="(default: %(default)s)"
+    )
+    job.add_argument("--only", action="append", choices=tuple(ANSWERS), help="this answer, as often as needed")
+    job.set_defaults(run=_answers)
+    return told
 
 
 def _add_out(job: argparse.ArgumentParser) -> None:
-    job.add_argument("--out", required=True, metavar="FOLDER", help="where the Parquet is to be")
+    job.add_argument("--out", required=True, metavar="FOLDER", help="where it is to be")
 
 
 def _add_kafka(group: argparse._ArgumentGroup) -> None:
@@ -94,6 +107,27 @@ def _stream(asked: argparse.Namespace) -> None:
         lines = streaming.from_topic(spark, options, is_native=asked.native)
     pace = streaming.Pace(None if asked.once else asked.every, asked.remembered)
     streaming.start(lines, asked.out, pace).awaitTermination()
+
+
+def _answers(asked: argparse.Namespace) -> None:
+    ledger = ingest.read(_session(), asked.paths).ledger
+    for name in asked.only or ANSWERS:
+        found = ANSWERS[name](ledger)
+        frame = _flat(found) if asked.format == "csv" else found
+        writer = frame.coalesce(1).write.mode("error").option("header", True)
+        writer.format(asked.format).save(f"{asked.out.rstrip('/')}/{name}")
+
+
+def _flat(frame: DataFrame) -> DataFrame:
+    """Arrays and structs as JSON: CSV has none."""
+    return frame.select(
+        *(
+            F.to_json(field.name).alias(field.name)
+            if isinstance(field.dataType, ArrayType | StructType)
+            else field.name
+            for field in frame.schema
+        )
+    )
 
 
 def _kafka_options(asked: argparse.Namespace) -> dict[str, str]:

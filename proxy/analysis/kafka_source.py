@@ -267,11 +267,13 @@ def _rows(topic: _Topic, asked: _Range) -> Iterator[pa.RecordBatch]:
     try:
         consumer.assign([TopicPartition(topic.name, asked.partition, asked.first)])
         while True:
-            messages = consumer.consume(_ROWS_AT_ONCE, _TIMEOUT_S)
-            if not messages:
+            first = consumer.poll(_TIMEOUT_S)
+            if first is None:
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, f"nothing of {topic.name}/{asked.partition}")
                 )
+            # With a timeout it would wait for as many as that.
+            messages = [first, *consumer.consume(_ROWS_AT_ONCE, 0)]
             is_over, rows = _until(messages, asked.end)
             yield _batch(topic, asked.partition, [value for _, value in rows], [offset for offset, _ in rows])
             if is_over:

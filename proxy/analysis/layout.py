@@ -7,10 +7,12 @@ those of bad rows are not known (``__HIVE_DEFAULT_PARTITION__``, as is a ``clust
 
 from typing import Final, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from proxy.analysis.lines import KEY
+from proxy.analysis.places import STREAM_LOG, hadoop
+from proxy.errors import ConfigError
 
 __all__ = ["PARTITIONS", "Mode", "dated", "write"]
 
@@ -30,6 +32,14 @@ def _day() -> Column:
     return F.expr(f"date_from_unix_date(cast(at_us div {_DAY_US} AS int))")
 
 
+def _check_folder(spark: SparkSession, path: str, mode: Mode) -> None:
+    files, folder = hadoop(spark, path)
+    if mode == "error" and files.exists(folder):
+        raise ConfigError(f"{path}: is there already; accepted: a new folder, or --mode append or overwrite")
+    if files.exists(folder.suffix(f"/{STREAM_LOG}")):
+        raise ConfigError(f"{path}: a stream's, whose readers would not see the rows; accepted: another folder")
+
+
 def write(rows: DataFrame, path: str, mode: Mode = "error") -> None:
     """Write *rows* (``lines.WIDE``) to the folder *path*, each once.
 
@@ -37,8 +47,9 @@ def write(rows: DataFrame, path: str, mode: Mode = "error") -> None:
     most of the rows is not one task's, and one with few has one file.
 
     Cost:   two shuffles of all rows.
-    Raises: AnalysisException: the folder is there already, and *mode* is ``error``.
+    Raises: ConfigError: the folder is there already, and *mode* is ``error``; or a stream writes to it.
     """
+    _check_folder(rows.sparkSession, path, mode)
     once = dated(rows.dropDuplicates(list(KEY)))
     balanced = once.hint("rebalance", *(F.col(name) for name in PARTITIONS))
     balanced.write.partitionBy(*PARTITIONS).mode(mode).parquet(path)

@@ -99,7 +99,7 @@ def _has_texts() -> Column:
     for name, column in columns.items():
         items = [item.name for item in column.items if item.kind == "string"]
         if items:
-            right &= (F.size(name) <= 0) | ~_is_told("|".join(items), '"')
+            right &= F.col(name).isNull() | (F.size(name) == 0) | ~_is_told("|".join(items), '"')
     return right
 
 

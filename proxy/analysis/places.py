@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from pyspark.sql import SparkSession
 
 from proxy.errors import ConfigError
 
-__all__ = ["Format", "Place", "hadoop", "places"]
+__all__ = ["STREAM_LOG", "Format", "Place", "hadoop", "places"]
+
+
+STREAM_LOG: Final = "_spark_metadata"
+"""Where a stream has its log of batches, in the folder that it writes to: Spark reads that folder by it."""
 
 
 class Format(Enum):
@@ -55,7 +59,7 @@ def _places(spark: SparkSession, path: str) -> list[Place]:
 def _place(files: Any, status: Any) -> Place:
     path = status.getPath()
     if status.isDirectory():
-        of_records = files.globStatus(path.suffix("/{record=*,_spark_metadata}"))
+        of_records = files.globStatus(path.suffix(f"/{{record=*,{STREAM_LOG}}}"))
         return Place(path.toString(), Format.PARQUET if of_records else Format.LINES, is_folder=True)
     is_parquet = path.getName().endswith(".parquet")
     return Place(path.toString(), Format.PARQUET if is_parquet else Format.LINES, is_folder=False)

@@ -29,13 +29,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from proxy.analysis.kafka_source import LedgerTopic
 from proxy.analysis.layout import PARTITIONS, dated
 from proxy.analysis.lines import KEY, parsed
-from proxy.analysis.places import hadoop
+from proxy.analysis.places import STREAM_LOG, hadoop
 from proxy.errors import ConfigError
 
 __all__ = ["Pace", "from_folder", "from_topic", "start"]
 
 _CHECKPOINT: Final = "_checkpoint"
-_LOG: Final = "_spark_metadata"
 _FILES_OF_A_BATCH: Final = 1_000
 """Of 64 MiB at most, as sidecars write them."""
 
@@ -98,11 +97,11 @@ def _triggered(writer: DataStreamWriter, pace: Pace) -> DataStreamWriter:
 def _check_folder(spark: SparkSession, path: str) -> None:
     files, folder = hadoop(spark, path)
     here: set[Any] = {each.getPath().getName() for each in files.globStatus(folder.suffix("/*")) or ()}
-    if here and not {_CHECKPOINT, _LOG} & here:
+    if here and not {_CHECKPOINT, STREAM_LOG} & here:
         raise ConfigError(
             f"{path}: not empty, and no stream's; accepted: a folder that is new, or this stream's own"
         )
-    if _LOG in here and _CHECKPOINT not in here:
+    if STREAM_LOG in here and _CHECKPOINT not in here:
         raise ConfigError(
             f"{path}: its {_CHECKPOINT} is gone, so that rows would be lost; accepted: another folder"
         )

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.cli import check, demo, ledger, report, run, top, topology, trial, user
+from proxy.cli import check, demo, ledger, report, run, top, topology, trial, user, whatif
 from proxy.errors import ConfigError
 
 __all__ = ["main"]
 
-_COMMANDS: Sequence[Any] = (run, check, top, topology, ledger, report, trial, demo, user)
+_COMMANDS: Sequence[Any] = (run, check, top, topology, ledger, whatif, report, trial, demo, user)
 """Each has ``add_to``, which sets ``run`` in its parser's defaults."""
 
 

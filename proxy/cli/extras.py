@@ -18,7 +18,7 @@ def needs_demo_extra() -> AbstractContextManager[None]:
 
 def needs_spark_extra() -> AbstractContextManager[None]:
     """The same around an import of ``proxy.analysis``."""
-    return _needs("report and ledger need", "spark", "pyspark")
+    return _needs("report and whatif need", "spark", "pyspark")
 
 
 def needs_top_extra() -> AbstractContextManager[None]:

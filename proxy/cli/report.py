@@ -61,8 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"out: {out.parent} is no folder; accepted: one that is there")
     for ledger in arguments.ledgers:
-        if "://" not in ledger and not Path(ledger).exists():
-            raise ConfigError(f"LEDGER: {ledger} is not there; accepted: a folder of ledger files, or one of them")
+        _check_there(ledger)
     settings = settings_of(arguments.conf)
     with needs_spark_extra():
         from proxy.analysis.answers.zones import Prices
@@ -80,6 +79,18 @@ def _run(arguments: argparse.Namespace) -> int:
     _write(out, kind, report)
     print(_told(report, arguments.out))
     return 0
+
+
+def _check_there(ledger: str) -> None:
+    """Raises: ConfigError: it is of this machine, and there is nothing. Of other file systems Spark will tell."""
+    path = Path(ledger)
+    if "://" in ledger or set(ledger) & set("*?[{"):
+        return
+    if not path.exists():
+        raise ConfigError(f"LEDGER: {ledger} is not there; accepted: a folder of ledger files, or one of them")
+    endings = ("*.jsonl", "*.jsonl.gz", "*.jsonl.bz2", "*.parquet")
+    if path.is_dir() and not any(True for ending in endings for _ in path.rglob(ending)):
+        raise ConfigError(f"LEDGER: {ledger} has no finished file of a ledger in it; accepted: one with *.jsonl")
 
 
 def _told(report: Any, out: str) -> str:

@@ -33,22 +33,25 @@ class Topic:
         self.bootstrap = cluster.bootstrap
         self.admin = Admin(cluster)
         self.name = self.admin.create_topic(unique("ledger"), partitions)
-        self._producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0})
         self._partitions = partitions
 
     def produce(self, seqs: Sequence[int], partition: int | None = None, **told: Any) -> None:
         """A row a number, dealt to the partitions in turn or to one."""
+        producer = self._producer()
         for seq in seqs:
             value = json.dumps(row("fetch", seq=seq, **told)).encode()
-            self._producer.produce(
-                self.name, value, partition=seq % self._partitions if partition is None else partition
-            )
-            self._producer.poll(0)
-        assert self._producer.flush(30) == 0
+            producer.produce(self.name, value, partition=seq % self._partitions if partition is None else partition)
+            producer.poll(0)
+        assert producer.flush(30) == 0
 
     def produce_text(self, text: bytes) -> None:
-        self._producer.produce(self.name, text, partition=0)
-        assert self._producer.flush(30) == 0
+        producer = self._producer()
+        producer.produce(self.name, text, partition=0)
+        assert producer.flush(30) == 0
+
+    def _producer(self) -> Producer:
+        """A new one, which knows of all partitions."""
+        return Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0})
 
     def options(self, **more: str) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, **more}
@@ -61,7 +64,7 @@ def topic(kafka4: KafkaCluster) -> Topic:
 
 def _drain(spark: SparkSession, topic: Topic, out: Path, **options: str) -> None:
     query = streaming.start(streaming.from_topic(spark, topic.options(**options)), str(out), _NOW)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert query.exception() is None
 
 
@@ -202,7 +205,7 @@ def test_a_stream_that_is_killed_at_any_time_and_started_again_has_each_row_once
     for number in range(kills):
         with _job(topic, out, tmp_path / f"killed-{number}.log") as job:
             done = _batches(out)
-            eventually(partial(_has_batches, out, done + 2), "two more batches", 120)
+            eventually(partial(_has_batches, out, done + 2), "two more batches", 300)
             time.sleep(0.15 * number)
             os.killpg(job.pid, signal.SIGKILL)
 

@@ -25,7 +25,7 @@ def _fetch(seq: int, day: int = 20_000, **told: Any) -> str:
 
 def _drain(spark: SparkSession, source: Path, out: Path) -> None:
     query = streaming.start(streaming.from_folder(spark, str(source)), str(out), _NOW)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert query.exception() is None
 
 

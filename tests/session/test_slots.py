@@ -126,8 +126,8 @@ def test_who_makes_room_is_who_is_smallest_now_however_often_sizes_have_changed(
         for session, session_id in zip(sessions, ids, strict=True):
             session.append(round_)
             slots.touch(session_id, now_s)
-    sessions[2].clear()
-    slots.touch(ids[2], now_s)
+    sessions[0].extend(of(500))
+    slots.touch(ids[0], now_s)
 
-    assert slots.add(of(1), now_s) != NO_SESSION
-    assert [slots.get(session_id) is None for session_id in ids] == [False, False, True]
+    assert slots.add(of(300), now_s) != NO_SESSION
+    assert [slots.get(session_id) is None for session_id in ids] == [False, True, False]

@@ -34,6 +34,8 @@ class Metric:
     """In a sentence about the client; its figure stands for %s."""
     floor: float
     """The least spread."""
+    of_silence: int | None = 0
+    """Its value in an hour without rows; None for none, and then that hour is left out."""
 
 
 METRICS: Final = {
@@ -42,10 +44,9 @@ METRICS: Final = {
     "errors": Metric("was answered with %s errors", 10),
     "converted_bytes": Metric("had %s bytes converted", 1e6),
     "sessions_lost": Metric("lost %s fetch sessions", 3),
-    "wait_p99_us": Metric("waited %s us at the 99th percentile, polling aside", 10_000),
+    "wait_p99_us": Metric("waited %s us at the 99th percentile, polling aside", 10_000, None),
 }
-"""``sessions_lost``: Sidefetch's with brokers, reset or evicted. ``wait_p99_us``: of exchanges with records; hours
-without any are left out."""
+"""``sessions_lost``: Sidefetch's with brokers, reset or evicted. ``wait_p99_us``: of exchanges with records."""
 LEAST_HOURS: Final = 24
 _WEEK: Final = 168
 _TENTH: Final = 0.1
@@ -170,7 +171,7 @@ def _values(hours: DataFrame) -> DataFrame:
     told = [
         F.struct(
             F.lit(name).alias("metric"),
-            (F.col(name) if name == "wait_p99_us" else F.coalesce(name, F.lit(0))).cast("double").alias("value"),
+            F.coalesce(name, F.lit(metric.of_silence)).cast("double").alias("value"),
             F.lit(metric.floor).cast("double").alias("floor"),
             F.lit(metric.says).alias("says"),
         )

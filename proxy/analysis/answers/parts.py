@@ -17,7 +17,6 @@ __all__ = [
     "clients_of",
     "day_of",
     "finished",
-    "latest",
     "ratio",
     "stacked",
     "total",
@@ -60,7 +59,7 @@ def day_of(at_us: str) -> Column:
     return F.date_from_unix_date(F.floor(F.col(at_us) / F.lit(_DAY_US)).cast("int"))
 
 
-def latest(name: str) -> Column:
+def _latest(name: str) -> Column:
     """An aggregate: what column *name* was last, nulls aside."""
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at_us")))
 
@@ -80,7 +79,7 @@ def clients_of(ledger: Ledger) -> DataFrame:
     rows = (ledger.exchange.select(*named, "at_us"), ledger.client.select(*named, "at_us"))
     # First by hash, since what finds the last of strings sorts its rows.
     names = stacked(rows).groupBy(*named).agg(F.max("at_us").alias("at_us"))
-    return names.groupBy(*CONNECTION).agg(*(latest(name).alias(name) for name in ("client_id", "software")))
+    return names.groupBy(*CONNECTION).agg(*(_latest(name).alias(name) for name in ("client_id", "software")))
 
 
 def finished(frame: DataFrame, result: StructType) -> DataFrame:

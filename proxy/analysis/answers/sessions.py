@@ -149,18 +149,21 @@ def _fetches(ledger: Ledger, by: Collection[str]) -> DataFrame:
     in_session = (F.col("kind") == "incremental") & ~F.col("error").isin(*_NOT_IN_SESSION)
     asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))  # not to close a session
     upstream = asking.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
-    if "client_id" in by:
-        upstream = upstream.join(clients_of(ledger), on=list(CONNECTION), how="left")
     in_clients = (F.col("client_session_epoch") > 0) & (F.col("client_session_id") != 0)
     clientside = ledger.exchange.withColumns({"side": F.lit("client"), "is_incremental": in_clients})
     clientside = clientside.withColumnsRenamed({"exchanges": "fetches", "node_id": "node"})
-    sides = [
-        rows.withColumn("day", day_of("at_us")).select(*by, "weight", "fetches", "is_incremental")
-        for rows in (upstream, clientside)
-    ]
+    if "client_id" in by:
+        told = [name for name in by if name != "client_id"]
+        of_clients = _summed(upstream, [*told, *CONNECTION]).join(
+            clients_of(ledger), on=list(CONNECTION), how="left"
+        )
+    else:
+        of_clients = _summed(upstream, by)
+    both = stacked((of_clients, _summed(clientside, by))).groupBy(*by)
+    return both.agg(*(F.sum(name).alias(name) for name in ("fetches", "incremental_fetches")))
+
+
+def _summed(rows: DataFrame, by: Collection[str]) -> DataFrame:
     incremental = F.when(F.col("is_incremental"), F.col("fetches"))
-    return (
-        stacked(sides)
-        .groupBy(*by)
-        .agg(total("fetches").alias("fetches"), total(incremental).alias("incremental_fetches"))
-    )
+    sums = rows.withColumn("day", day_of("at_us")).groupBy(*by)
+    return sums.agg(total("fetches").alias("fetches"), total(incremental).alias("incremental_fetches"))

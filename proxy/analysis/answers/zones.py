@@ -59,7 +59,7 @@ class Prices:
     out_per_gb: float = attrs.field(default=0.01, validator=_not_negative)
     """For leaving a rack."""
     in_per_gb: float = attrs.field(default=0.01, validator=_not_negative)
-    """For coming to another; clouds that take it are paid twice for each byte."""
+    """For coming to another: where clouds take both, a byte is paid for twice."""
     gb_bytes: int = 2**30
     """Bytes that are paid for as one gigabyte. Clouds count so; with 1e9, 7 % more is to be paid."""
     of_pairs: Pairs = attrs.field(default=_NO_PAIRS, converter=_both_ways)

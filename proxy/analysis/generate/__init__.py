@@ -5,7 +5,8 @@
     mix        who reads, how often, what goes wrong: figures, with defaults
     cluster    brokers, racks, topics and replicas                  a function of (mix, seed, number)
     sidecar    one sidecar's rows, in the order of ``seq``          a function of (mix, seed, index, hours)
-      connection   one connection of its client: exchanges, the fetches for them, sessions, what it speaks
+      connection   one connection of its client: exchanges, what it speaks, its sessions with Sidefetch
+      lane         what is fetched for it from one broker, and the broker's sessions
     files      rows as the files that a sidecar writes
     frames     the same as Spark's frames, many sidecars at once, and as many more by tiling
 

@@ -23,6 +23,8 @@ _HEAD_BYTES: Final = 60
 """Of requests and answers, all that is not about partitions."""
 _RUN_US: Final = 60_000_000
 """The longest that a run of idle exchanges is."""
+_HELD: Final = 0.2
+"""Share of the news that are here already when the client asks."""
 _TOLD_US: Final = 300_000_000
 """Between rows that tell what a client speaks."""
 _HOUR_US: Final = 3_600_000_000
@@ -147,9 +149,10 @@ class Connection:
         partitions = min(source.wanted, 1 + int(self.rng.expovariate(0.7)))
         yield from lanes[source.node].bring(at_us, record_bytes, partitions)
         brought = dict.fromkeys(self.reading.sources, 0) | {source: record_bytes}
+        is_held = self.rng.random() < _HELD
         waits = {
-            "poll": self.rng.randrange(int(self.reading.kind.poll_s * 1e6)),
-            "broker": self.rng.randrange(4000),
+            "poll": 0 if is_held else self.rng.randrange(1, int(self.reading.kind.poll_s * 1e6)),
+            "broker": 0 if is_held else self.rng.randrange(4000),
             "budget": self.rng.randrange(50_000) if self.rng.random() < 0.002 else 0,
             "throttle": self.rng.randrange(1_000_000) if self.rng.random() < 0.001 else 0,
             "write": 100 + record_bytes // 1000,
@@ -168,8 +171,6 @@ class Connection:
         delivered = converted["converted_out_bytes"] + converted["padding_bytes"] if converted else source_bytes
         request_bytes = exchanges * _HEAD_BYTES + named * stride
         response_bytes = exchanges * _HEAD_BYTES + answered * RESPONSE_BYTES[version] + delivered
-        all_waits = dict(waits) | {"convert": converted.get("conversion_cpu_us", 0)}
-        causes = ("poll", "broker", "budget", "convert", "throttle", "write")
         self._polls += exchanges
         self._used(FETCH, exchanges, request_bytes)
         return {
@@ -195,13 +196,12 @@ class Connection:
             "direct_partition_looks": exchanges * wanted,
             "source_bytes": source_bytes,
             "delivered_bytes": delivered,
-            "held_bytes": source_bytes if not waits["poll"] // 1000 else 0,
+            "held_bytes": 0 if waits["poll"] else source_bytes,
             **(converted or _UNCONVERTED),
             "sources": [
                 _source(self.reading.node, each, exchanges, stride, size) for each, size in brought.items()
             ],
-            "total_us": sum(all_waits.values()),
-            **{f"{cause}_us": all_waits.get(cause, 0) for cause in causes},
+            **_waits({**waits, "convert": converted.get("conversion_cpu_us", 0)}),
             "errors": [{"code": 6, "n": 1}] if with_data and self.rng.random() < 0.001 else [],
             "trace_id": None,
         }
@@ -277,6 +277,11 @@ _UNCONVERTED: Final = {
     "conversion_cpu_us": 0,
     "converted_to": None,
 }
+
+
+def _waits(waits: Mapping[str, int]) -> Row:
+    causes = ("poll", "broker", "budget", "convert", "throttle", "write")
+    return {"total_us": sum(waits.values()), **{f"{cause}_us": waits.get(cause, 0) for cause in causes}}
 
 
 def _source(leader: int, source: Source, exchanges: int, stride: int, record_bytes: int) -> Row:

@@ -47,9 +47,9 @@ def _racks_that_are_not_known(found: Found) -> Iterator[Advice]:
     zones = found.zones
     all_bytes = zones.crossing_bytes + zones.inner_bytes + zones.unknown_bytes
     part = share(zones.readerless_bytes, all_bytes)
-    if part is not None and part >= _LEAST_SHARE:
-        price = zones.prices.out_per_gb + zones.prices.in_per_gb
-        worst = found.about.a_month(zones.readerless_bytes / zones.prices.gb_bytes * price)
+    price = zones.prices.out_per_gb + zones.prices.in_per_gb
+    worst = found.about.a_month(zones.readerless_bytes / zones.prices.gb_bytes * price)
+    if part is not None and part >= _LEAST_SHARE and worst >= _LEAST_USD_A_MONTH:
         yield Advice(
             "Tell each Sidefetch its rack",
             "Without it, leaders are read wherever they are, and nobody knows what crosses (--rack, --rack-from).",

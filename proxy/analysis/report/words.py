@@ -10,6 +10,7 @@ __all__ = ["in_words", "plural"]
 NOT_KNOWN: Final = "–"
 _SIZES: Final = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _TIMES: Final = (("days", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3))
+_CENT: Final = 0.01
 _COUNTS: Final = (("trillion", 1e12), ("billion", 1e9), ("million", 1e6))
 
 
@@ -36,6 +37,8 @@ def _told(value: float, unit: Unit) -> str:
         case "us":
             return _scaled(value, _TIMES, f"{value:.0f} µs")
         case "usd":
+            if 0 < value < _CENT:
+                return "under $0.01"
             return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"
         case "share":
             return f"{_digits(100 * value)} %"

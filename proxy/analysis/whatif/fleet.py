@@ -59,10 +59,13 @@ class Fleet:
 
 
 def candidates(fleet: Fleet, others: Others) -> list[int]:
-    """Numbers of slots to try: from half as many as there are sessions to twice as many, by shards."""
+    """Numbers of slots to try: from three quarters of the sessions to twice as many, the same for each shard."""
     sessions = fleet.sessions + others.followers + others.clients
-    shares = (0.5, 0.9, 1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
-    return [math.ceil(sessions * share / SHARDS) * SHARDS for share in shares]
+    each = {
+        math.ceil(sessions * percent / (100 * SHARDS))
+        for percent in (75, 90, 100, 101, 102, 105, 110, 120, 150, 200)
+    }
+    return [slots * SHARDS for slots in sorted(each)]
 
 
 def heap_bytes(sessions: int, partitions: int) -> int:

@@ -22,6 +22,7 @@ from proxy.analysis.report.words import in_words, plural
         (0.0312, "share", "3.12 %"),
         (1, "share", "100 %"),
         (0.5, "usd", "$0.50"),
+        (0.0004, "usd", "under $0.01"),
         (12_345.6, "usd", "$12,346"),
         (0, "at_us", "1970-01-01 00:00"),
         (None, "bytes", "–"),

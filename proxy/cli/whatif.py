@@ -1,0 +1,223 @@
+"""``sidefetch whatif``: ledgers, played through the rules that brokers and Sidefetch go by, with other figures."""
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from proxy.cli.extras import needs_spark_extra
+from proxy.cli.options import Commands
+from proxy.cli.spark import SparkFailedError, settings_of, spark_at
+from proxy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["add_to"]
+
+_MOST_ROWS: Final = 50
+"""Of a table for people."""
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser("whatif", help="play ledgers with other figures", allow_abbrev=False)
+    actions = parser.add_subparsers(title="questions", metavar="QUESTION", required=True)
+
+    sizing = _action(actions, "sizing", _sizing, "how many session slots a broker needs for a fleet", ledgers=False)
+    _number(sizing, "--clients", 100_000, "clients with sidecars")
+    _number(sizing, "--partitions", 100_000, "of the cluster")
+    _number(sizing, "--brokers", 100, "of the cluster")
+    _number(sizing, "--read", None, "partitions that each client reads, by chance [default: all]")
+    _number(sizing, "--seed", 1, "of chance")
+    _others(sizing)
+    _slots(sizing, "[default: some around the number of sessions]")
+
+    slots = _action(actions, "slots", _played, "sessions granted, refused and evicted with other numbers of slots")
+    _others(slots)
+    _slots(slots, "[default: 1000]")
+
+    racks = _action(
+        actions, "racks", _racks, "bytes between racks that are laid out otherwise; needs `topology` rows"
+    )
+    _pairs(racks, "--broker", "NODE=RACK", "where a broker is then; as often as needed")
+    _pairs(racks, "--reader", "RACK=RACK", "where the readers of a rack are then; as often as needed")
+    racks.add_argument("--leaders", action="store_true", help="all read from leaders, wherever replicas are")
+
+    chunks = _action(
+        actions, "chunks", _chunks, "what other chunks of conversion would waste, at least and at most"
+    )
+    _number(chunks, "--kib", [32, 64, 128, 256, 512, 1024], "sizes of chunks in KiB", nargs="+")
+
+    upgrade = _action(
+        actions, "upgrade", _upgrade, "what goes when clients are upgraded; without flags: all of them"
+    )
+    upgrade.add_argument("--client-id", metavar="ID", action="append", default=[], help="as often as needed")
+    upgrade.add_argument("--software", metavar="NAME", action="append", default=[], help="as the ledger tells it")
+    upgrade.add_argument("--no-sessions", action="store_true", help="what they become keeps no fetch sessions")
+
+
+def _action(
+    actions: Any,
+    name: str,
+    ask: "Callable[[SparkSession, argparse.Namespace], DataFrame]",
+    what: str,
+    *,
+    ledgers: bool = True,
+) -> argparse.ArgumentParser:
+    usage = f"sidefetch whatif {name} {'LEDGER... ' if ledgers else ''}[OPTIONS]"
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=what, description=f"Tell {what}. Needs Java 17.", usage=usage, allow_abbrev=False
+    )
+    if ledgers:
+        parser.add_argument("ledgers", metavar="LEDGER", nargs="+", help="folders, files, or what else Spark reads")
+    parser.add_argument("--csv", action="store_true", help="all rows, as CSV")
+    parser.add_argument("--master", metavar="URL", default="local[*]", help="Spark's [default: %(default)s]")
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="for Spark, as often as needed"
+    )
+    parser.set_defaults(run=_run, ask=ask)
+    return parser
+
+
+def _number(parser: argparse.ArgumentParser, flag: str, default: Any, what: str, **how: Any) -> None:
+    told = f"{what} [default: {default}]" if isinstance(default, int) else what
+    parser.add_argument(flag, metavar="N", type=_whole, default=default, help=told, **how)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number")
+    return int(text)
+
+
+def _slots(parser: argparse.ArgumentParser, default: str) -> None:
+    what = f"values of max.incremental.fetch.session.cache.slots {default}"
+    _number(parser, "--slots", [], what, nargs="+")
+
+
+def _others(parser: argparse.ArgumentParser) -> None:
+    _number(parser, "--followers", 0, "replica fetchers that have a session with each broker")
+    _number(parser, "--other-clients", 0, "clients without a sidecar that do")
+
+
+def _pairs(parser: argparse.ArgumentParser, flag: str, metavar: str, what: str) -> None:
+    parser.add_argument(flag, metavar=metavar, action="append", default=[], help=what)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments.conf)
+    try:
+        with spark_at(arguments.master, settings) as spark:
+            answer = arguments.ask(spark, arguments)
+            rows = answer.toLocalIterator()
+            if arguments.csv:
+                csv.writer(sys.stdout, lineterminator="\n").writerows([answer.columns, *rows])
+            else:
+                _print(answer.columns, rows)
+    except SparkFailedError as wrong:
+        print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _print(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table for people; of what does not fit the first rows."""
+    rows = iter(rows)
+    lines = [list(columns), *(list(map(_cell, row)) for row in islice(rows, _MOST_ROWS))]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if next(rows, None) is not None:
+        print(f"... and more than these {_MOST_ROWS} rows: --csv has all")
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4f}"
+        case _:
+            return str(value).translate(dict.fromkeys(range(32), "?"))
+
+
+def _others_of(arguments: argparse.Namespace) -> Any:
+    with needs_spark_extra():
+        from proxy.analysis.whatif.replay import Others
+
+    return Others(followers=arguments.followers, clients=arguments.other_clients)
+
+
+def _sizing(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
+    from proxy.analysis.whatif.fleet import Fleet
+    from proxy.analysis.whatif.sizing import sizing
+
+    if not arguments.clients or not arguments.partitions or not arguments.brokers:
+        raise ConfigError("clients, partitions and brokers: one is 0; accepted: 1 or more")
+    read = arguments.partitions if arguments.read is None else arguments.read
+    if not read:
+        raise ConfigError("read: 0; accepted: 1 or more")
+    fleet = Fleet(arguments.clients, arguments.partitions, arguments.brokers, read)
+    return sizing(spark, fleet, arguments.slots, others=_others_of(arguments), seed=arguments.seed)
+
+
+def _played(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
+    from proxy.analysis.whatif.slots import slots
+
+    played = slots(_ledger(spark, arguments), arguments.slots or [1000], others=_others_of(arguments))
+    return played.orderBy("cluster_id", "node", "slots")
+
+
+def _racks(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
+    from proxy.analysis.whatif.racks import Layout, racks
+
+    brokers = _split(arguments.broker, "broker", "NODE=RACK, such as 3=b")
+    if wrong := [node for node in brokers if not node.isdecimal()]:
+        raise ConfigError(f"broker: {wrong[0]!r} is no node id; accepted: NODE=RACK, such as 3=b")
+    layout = Layout(
+        {int(node): rack for node, rack in brokers.items()},
+        _split(arguments.reader, "reader", "RACK=RACK, such as a=b"),
+        closest=not arguments.leaders,
+    )
+    return racks(_ledger(spark, arguments), layout).orderBy("cluster_id", "reader_rack")
+
+
+def _chunks(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
+    from proxy.analysis.whatif.chunks import chunks
+
+    sizes = [kib * 1024 for kib in arguments.kib]
+    return chunks(_ledger(spark, arguments), sizes).orderBy("cluster_id", "chunk_bytes")
+
+
+def _upgrade(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
+    from proxy.analysis.whatif.upgrade import upgrade
+
+    goes = upgrade(
+        _ledger(spark, arguments),
+        client_ids=arguments.client_id,
+        software=arguments.software,
+        keeps_sessions=not arguments.no_sessions,
+    )
+    return goes.sort(goes.is_upgraded.desc(), goes.converted_bytes.desc(), goes.full_fetches.desc())
+
+
+def _ledger(spark: "SparkSession", arguments: argparse.Namespace) -> Any:
+    """Raises: ConfigError: nothing is there."""
+    from proxy.analysis.ingest import read
+
+    return read(spark, arguments.ledgers).ledger
+
+
+def _split(given: Sequence[str], flag: str, accepted: str) -> dict[str, str]:
+    """Raises: ConfigError: one is no pair."""
+    pairs = [each.partition("=") for each in given]
+    if wrong := [each for each, (key, _, value) in zip(given, pairs, strict=True) if not key or not value]:
+        raise ConfigError(f"{flag}: {wrong[0]!r}; accepted: {accepted}")
+    return {key: value for key, _, value in pairs}

@@ -1,0 +1,150 @@
+"""What is advised, by what was found."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from proxy.analysis.answers.zones import Prices
+from proxy.analysis.report.advice import MOST, advice
+from proxy.analysis.report.found import Found
+from proxy.analysis.report.made import told
+from proxy.analysis.report.model import About
+from proxy.analysis.report.ranking import Ranking, Row
+from proxy.analysis.report.sections.anomalies import Anomalies
+from proxy.analysis.report.sections.conversion import Conversion
+from proxy.analysis.report.sections.read import Read
+from proxy.analysis.report.sections.readiness import Readiness
+from proxy.analysis.report.sections.savings import Savings
+from proxy.analysis.report.sections.sessions import Sessions
+from proxy.analysis.report.sections.waiting import DELAYS, Waiting
+from proxy.analysis.report.sections.zones import Zones
+
+DAY_US = 86_400_000_000
+NOBODY = Ranking((), 0, None)
+
+
+def ranking(*rows: Row) -> Ranking:
+    return Ranking(rows, len(rows), None)
+
+
+def found(**answers: Any) -> Found:
+    """Of three days in which all was well, but for *answers*."""
+    about = About(("c",), 1, 10, 0, 3 * DAY_US, 1000, 0, 0, 1.0)
+    fine: dict[str, Any] = {
+        "read": Read(about, (), NOBODY, (), 0),
+        "savings": Savings((), NOBODY, NOBODY),
+        "zones": Zones(NOBODY, Prices()),
+        "readiness": Readiness(NOBODY, 5, 10**9),
+        "conversion": Conversion(NOBODY),
+        "sessions": Sessions((), NOBODY),
+        "waiting": Waiting((), NOBODY),
+        "anomalies": Anomalies(NOBODY),
+    }
+    return Found(**fine | answers)
+
+
+def breaking(*clients: tuple[str, int]) -> Readiness:
+    rows = [
+        {"client_id": name, "software": "", "bytes": size, "connections": 1, "versions": ["Fetch v2"]}
+        for name, size in clients
+    ]
+    return Readiness(ranking(*rows), 9, 10**12)
+
+
+def pair(source: str, reader: str, gib: float, **told: Any) -> Row:
+    size = round(gib * 2**30)
+    is_crossing = None if "unknown" in (source, reader) else source != reader
+    cost = gib * 0.02 if is_crossing else 0.0
+    names = {"source_rack": source, "reader_rack": reader, "is_crossing": is_crossing}
+    sums = {"bytes": size, "record_bytes": size, "cost": cost, "closest_bytes": 0, "closest_saved": 0.0}
+    return names | sums | told
+
+
+def test_where_all_is_well_nothing_is_advised() -> None:
+    assert advice(found()) == ()
+
+
+def test_what_breaks_comes_first_and_no_rule_fills_the_list() -> None:
+    it = found(
+        readiness=breaking(("one", 600), ("two", 300), ("three", 100)),
+        zones=Zones(ranking(pair("a", "b", 1000)), Prices()),
+    )
+
+    told = advice(it)
+
+    assert ["one" in told[0].title, "two" in told[1].title, "rack" in told[2].title] == [True] * 3
+    assert len(told) == 3
+    assert told[0].brings.value == 0.6
+
+
+def test_what_crosses_is_told_for_a_month_and_where_it_is_most() -> None:
+    (told,) = advice(
+        found(zones=Zones(ranking(pair("a", "b", 1000), pair("b", "b", 5), pair("c", "b", 1)), Prices()))
+    )
+
+    assert told.brings.value == pytest.approx(1001 * 0.02 * 10)
+    assert "between a and b" in told.why
+
+
+def test_readers_without_a_rack_are_told_with_what_that_may_cost() -> None:
+    (told,) = advice(found(zones=Zones(ranking(pair("a", "unknown", 100)), Prices())))
+
+    assert "its rack" in told.title
+    assert told.brings.value == pytest.approx(100 * 0.02 * 10)
+
+
+def test_cents_are_not_worth_a_line() -> None:
+    assert advice(found(zones=Zones(ranking(pair("a", "b", 1)), Prices()))) == ()
+
+
+def test_conversions_are_told_by_the_cpu_of_a_month() -> None:
+    row = {"client_id": "old", "software": "kafka-python", "converted_to": 1, "in_bytes": 10**12, "cpu_s": 3600.0}
+    (told,) = advice(found(conversion=Conversion(ranking(row))))
+
+    assert told.brings.value == 10 * 3600 * 1e6
+
+
+def test_slots_are_asked_for_where_sessions_lose_or_lack_them() -> None:
+    side = {"side": "upstream", "created": 90, "evicted": 20, "refused": 10, "hit_ratio": 0.9}
+    (told,) = advice(found(sessions=Sessions((side,), NOBODY)))
+
+    assert told.brings.value == 10
+    assert "slots" in told.title
+
+
+@pytest.mark.parametrize(("cause", "remedy"), [("budget", "memory"), ("throttle", "quotas"), ("convert", "CPU")])
+def test_what_most_of_the_delay_is_for_is_told_with_its_remedy(cause: str, remedy: str) -> None:
+    waits = tuple({"cause": each, "total_s": 60.0 if each == cause else 1.0} for each in DELAYS)
+    (told,) = advice(found(waiting=Waiting(waits, NOBODY)))
+
+    assert remedy in told.title
+    assert told.brings.value == 60 / 64
+
+
+def test_rows_that_were_lost_are_told_last() -> None:
+    it = found(readiness=breaking(("one", 1)))
+    lost = attrs.evolve(it.read, about=attrs.evolve(it.about, lost_count=1000))
+    told = advice(attrs.evolve(it, read=lost))
+
+    assert told[-1].brings.value == 0.5
+
+
+def test_there_are_five_at_most() -> None:
+    run = {"client_id": "x", "explanation": "read much", "z": -9.0, "past": "all hours", "past_hours": 30}
+    side = {"side": "upstream", "created": 90, "evicted": 20, "refused": 10, "hit_ratio": 0.9}
+    it = found(
+        readiness=breaking(("one", 600), ("two", 300)),
+        zones=Zones(ranking(pair("a", "b", 1000), pair("a", "unknown", 1000)), Prices()),
+        sessions=Sessions((side,), NOBODY),
+        anomalies=Anomalies(ranking(run, run)),
+    )
+
+    assert len(advice(it)) == MOST
+
+
+def test_an_empty_answer_can_be_told_too() -> None:
+    report = told(found())
+
+    assert [section.name for section in report.sections][-1] == "read"
+    assert all(not table.rows for section in report.sections for table in section.tables)

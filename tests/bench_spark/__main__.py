@@ -1,0 +1,151 @@
+"""``python -m tests.bench_spark [--quick]``: print tables, write ``bench-spark-TIME.json``."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from proxy.analysis.frames import Ledger
+from proxy.analysis.generate.frames import generate, tiled
+from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.sidecar import sidecar_rows
+from proxy.cli.spark import spark_at
+from tests.bench.frame import Expectation, Table, Way, as_json, measure, render
+from tests.bench_spark.queries import QUERIES, by_duckdb, by_spark
+
+_MILLIONS: Final = (1.0, 10.0, 50.0)
+_QUICK_MILLIONS: Final = (0.1, 0.4)
+_SIDECARS, _HOURS, _SEED = 24, 6, 1
+_MOST_FALL: Final = 0.5
+"""Rows a second of the most rows, of those of the fewest: less is not near linear."""
+_ROOT: Final = Path(__file__).parents[2]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: rows a second hold as rows grow. 1: they do not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench_spark", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds; figures that vary more")
+    parser.add_argument("--millions", type=float, nargs="+", help="how many rows [default: 1 10 50]")
+    arguments = parser.parse_args(argv)
+    millions = arguments.millions or (_QUICK_MILLIONS if arguments.quick else _MILLIONS)
+    started = datetime.now(UTC)
+    cores = os.cpu_count() or 1
+    sizes: list[dict[str, Any]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="sidefetch-bench-") as folder,
+        spark_at(f"local[{cores}]", {"spark.driver.memory": "4g", "spark.local.dir": folder}) as spark,
+    ):
+        tables = _measured(spark, Path(folder), millions, 2 if arguments.quick else 3, cores, sizes)
+    print(f"\n{render(tables)}")
+    path = _ROOT / f"bench-spark-{started:%Y%m%d-%H%M%S}.json"
+    about = {"at": started.isoformat(timespec="seconds"), "machine": _machine(), "json_bytes_a_row": _json_bytes()}
+    path.write_text(
+        json.dumps({**about, "sizes": sizes, "cases": as_json(tables)}, indent=2) + "\n", encoding="utf-8"
+    )
+    print(f"\n{json.dumps(about['machine'])}\nevery value is in {path.name}")
+    return 0 if all(each.is_met for table in tables for each in table.expectations) else 1
+
+
+def _measured(
+    spark: SparkSession,
+    folder: Path,
+    millions: Sequence[float],
+    rounds: int,
+    cores: int,
+    sizes: list[dict[str, Any]],
+) -> list[Table]:
+    base, base_rows = _base(spark, folder)
+    tables: list[Table] = []
+    for size in millions:
+        copies = max(1, round(size * 1e6 / base_rows))
+        made_s = time.perf_counter()
+        path = _tiles(base, folder / f"{size:g}", copies)
+        made_s = time.perf_counter() - made_s
+        rows = base_rows * copies
+        size_bytes = sum(each.stat().st_size for each in path.glob("*.parquet"))
+        sizes.append({"rows": rows, "parquet_bytes_a_row": size_bytes / rows, "written_rows_a_s": rows / made_s})
+        _tell(f"{rows:,} rows of exchanges, {size_bytes / rows:.0f} bytes each as Parquet")
+        runs = {"DuckDB": by_duckdb(path, cores), "Spark": by_spark(spark, path)}
+        for query in QUERIES:
+            ways = [Way(name, _rate(run[query.name], rows)) for name, run in runs.items()]
+            for way in ways:
+                way.run()
+            tables.append(measure(f"{rows:,} rows: {query.name}", "rows/s", ways, rounds=rounds, tell=_tell))
+        for each in path.glob("*"):
+            each.unlink()
+    return _grown(tables)
+
+
+def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
+    """Exchanges of a few sidecars, generated once."""
+    _tell("generating rows")
+    exchange = generate(spark, Mix(), _SEED, _SIDECARS, _HOURS).exchange
+    exchange.write.parquet(str(folder / "base"))
+    base = spark.read.parquet(str(folder / "base"))
+    return base, base.count()
+
+
+def _tiles(base: DataFrame, path: Path, copies: int) -> Path:
+    """As many copies, over a week, as files that are large enough."""
+    ledger = Ledger(exchange=base, fetch=base, session=base, client=base, topology=base, lost=base)
+    tiled(ledger, copies, days=7).exchange.write.parquet(str(path))
+    return path
+
+
+def _rate(run: Callable[[], int], rows: int) -> Callable[[], float]:
+    def measured() -> float:
+        began_s = time.perf_counter()
+        assert run() > 0
+        return rows / (time.perf_counter() - began_s)
+
+    return measured
+
+
+def _grown(tables: list[Table]) -> list[Table]:
+    """Hold the rate with the most rows against that with the fewest, for each query of Spark's."""
+    each = len(QUERIES)
+    if len(tables) == each:
+        return tables
+    for place in range(each):
+        first, last = tables[place], tables[place - each]
+        ratio = last.median("Spark") / first.median("Spark")
+        text = f"{last.case}: {ratio:.2f} of the rows a second of the fewest rows, at least {_MOST_FALL}"
+        tables[place - each] = last.expecting(Expectation(text, is_met=ratio >= _MOST_FALL))
+    return tables
+
+
+def _json_bytes() -> float:
+    """Of a row of any record, as a sidecar writes it."""
+    lines = [len(json.dumps(row, separators=(",", ":"))) + 1 for row in sidecar_rows(Mix(), _SEED, 0, _HOURS)]
+    return sum(lines) / len(lines)
+
+
+def _machine() -> dict[str, object]:
+    commit = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load": [round(each, 1) for each in os.getloadavg()],
+        **{name: version(name) for name in ("pyspark", "duckdb")},
+        "commit": subprocess.run(commit, capture_output=True, text=True, check=False).stdout.strip(),
+    }
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

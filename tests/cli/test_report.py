@@ -1,0 +1,73 @@
+"""report, as its users run it; that it tells the truth is in ``tests/analysis/report/test_truth.py``."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LEDGER, EMPTY = "here", "empty"
+
+
+def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    for name in (LEDGER, EMPTY):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / LEDGER / "rows.jsonl").touch()
+    (folder / EMPTY / ".rows.open").touch()
+    command = [sys.executable, "-m", "proxy", "report", *options]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=os.environ | env, check=False, timeout=300
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("nowhere", "--out", "x.html"), "LEDGER: nowhere is not there"),
+        ((EMPTY, "--out", "x.html"), "LEDGER: empty has no finished file"),
+        ((LEDGER, "--out", "x.pdf"), "out: x.pdf may be anything"),
+        ((LEDGER, "--out", "no/such/x.html"), "out: no/such is no folder"),
+        ((LEDGER, "--out", "x.html", "--price", "-1"), "price: -1"),
+        ((LEDGER, "--out", "x.html", "--conf", "spark.driver.memory"), "conf: 'spark.driver.memory'"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_starts(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    done = report(tmp_path, *options, PATH="", JAVA_HOME="")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"sidefetch: {told}")
+    assert "accepted: " in done.stderr
+
+
+def java_of(folder: Path, version: str) -> str:
+    """A folder with a Java of that version, which can tell it and nothing else."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2021-01-19' >&2\n", encoding="utf-8")
+    java.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(("version", "called"), [("1.8.0_292", "8"), ("11.0.2", "11"), ("16-ea", "16")])
+def test_a_java_that_is_too_old_is_told_with_the_remedy(tmp_path: Path, version: str, called: str) -> None:
+    done = report(tmp_path, LEDGER, "--out", "x.html", JAVA_HOME=java_of(tmp_path, version))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"bin/java is {called}; accepted: Java 17 or newer" in done.stderr
+
+
+def test_no_java_is_told_with_the_remedy(tmp_path: Path) -> None:
+    for env in ({"PATH": "", "JAVA_HOME": ""}, {"JAVA_HOME": str(tmp_path)}):
+        done = report(tmp_path, LEDGER, "--out", "x.html", **env)
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "java is not there; accepted: Java 17 or newer on the PATH or at JAVA_HOME" in done.stderr
+
+
+def test_a_spark_that_is_not_there_is_told_in_a_few_lines(tmp_path: Path) -> None:
+    done = report(tmp_path, LEDGER, "--out", "x.html", "--conf", "spark.driver.memory=none")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Spark failed:\n")
+    assert len(done.stderr.splitlines()) < 15
