@@ -174,6 +174,7 @@ def was_told(record: ExchangeRecord, response_bytes: int, response: FetchRespons
 
 def was_answered(world: "World", exchange: Exchange, response: FetchResponse, said: list[Said]) -> None:
     is_empty = not any(each.reply.error or len(each.reply.records) or _is_redirect(each) for each in said)
+    given = {id(reply) for _, replies in response.topics for reply in replies}
     for each in said:
         _check_redirect(world, exchange, each)
         if each.reply.error:
@@ -184,7 +185,7 @@ def was_answered(world: "World", exchange: Exchange, response: FetchResponse, sa
         if len(each.reply.records):
             _check_records(world, exchange, each)
         elif not (response.throttle_ms or _is_redirect(each)):
-            _check_nothing_new(world, exchange, each, is_empty=is_empty)
+            _check_nothing_new(world, exchange, each, is_empty=is_empty, is_given=id(each.reply) in given)
     if is_empty and not response.throttle_ms and world.was_well_since(exchange.sent_at):
         withheld = [each.name for each in said if _could_be_had(world, exchange, each.name)]
         assert not withheld, f"an empty answer, though there are records in {withheld}"
@@ -341,13 +342,15 @@ def _identity(known: Topology, topic: str, partition: int) -> object:
     return None if info is None else (info.topic_id, info.leaders.get(partition))
 
 
-def _check_nothing_new(world: "World", exchange: Exchange, each: Said, *, is_empty: bool) -> None:
+def _check_nothing_new(world: "World", exchange: Exchange, each: Said, *, is_empty: bool, is_given: bool) -> None:
     """The broker says so: in an answer since, or by being silent about exactly this.
 
-    Beside other brokers' news, one that waits for more than the first byte is taken to have too little.
+    Beside other brokers' news, one that waits for more than the first byte is taken to have too little. Of what an
+    answer in a session does not give, the high watermark alone is known to be what it was: brokers leave out a last
+    stable offset that has moved by itself (KIP-227).
     """
     reply = each.reply
-    bound = reply.last_stable_offset if exchange.options.isolation else reply.high_watermark
+    bound = reply.last_stable_offset if exchange.options.isolation and is_given else reply.high_watermark
     if each.ask.offset < bound:
         return
     assert any(
