@@ -105,7 +105,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_ingest_job_runs_on_a_cluster_of_two_workers(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
     count = _ledgers(tmp_path / "in", 8, 1_000)
     out = tmp_path / "out"

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.kafka
 
 Programs = Callable[[str], Client]
 
-WAYS: Final = ("reference", "broker", "selector")
+WAYS: Final = (pytest.param("reference", marks=pytest.mark.long), "broker", "selector")
 
 LOCAL: Final = 1
 """The broker in the readers' rack."""

@@ -3,13 +3,19 @@
 import json
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import trio
+from pyspark.sql import SparkSession
 
+from proxy.analysis.answers.zones import Prices
+from proxy.analysis.ingest import read
+from proxy.analysis.report.files import as_json
+from proxy.analysis.report.made import report_of
 from tests.conformance.raw import dial
 from tests.conformance.test_client_sessions import tapped
 from tests.conformance.test_conversation import address_of
@@ -31,7 +37,19 @@ def rows(report: Any, table: str) -> list[dict[str, Any]]:
     return next(each["rows"] for each in tables if each["name"] == table)
 
 
-async def reported(ledger: Path, out: Path) -> Any:
+Report = Callable[[SparkSession, Path, Path], Awaitable[Any]]
+
+
+async def here(spark: SparkSession, ledger: Path, out: Path) -> Any:
+    """By the tests' Spark, which is there already."""
+    report = await trio.to_thread.run_sync(
+        lambda: as_json(report_of(read(spark, str(ledger), kept=True), Prices(0.01, 0.01)))
+    )
+    out.write_text(report, encoding="utf-8")
+    return json.loads(report)
+
+
+async def by_command(_: SparkSession, ledger: Path, out: Path) -> Any:
     """As its users do it."""
     command = [sys.executable, "-m", "proxy", "report", str(ledger), "--out", str(out)]
     run = partial(subprocess.run, command, capture_output=True, text=True, check=False, timeout=600)
@@ -59,7 +77,10 @@ async def converse(bootstrap: str, topic: str, leaders: dict[int, int]) -> int:
 
 
 @pytest.mark.kafka
-async def test_its_figures_are_the_bytes_that_went_over_the_wire(kafka4: KafkaCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reported", [here, pytest.param(by_command, marks=pytest.mark.long)])
+async def test_its_figures_are_the_bytes_that_went_over_the_wire(
+    kafka4: KafkaCluster, spark: SparkSession, tmp_path: Path, reported: Report
+) -> None:
     admin = Admin(kafka4)
     topic = admin.create_topic(unique("truth"), 3)
     admin.produce_known(topic, 300, 3)
@@ -73,7 +94,7 @@ async def test_its_figures_are_the_bytes_that_went_over_the_wire(kafka4: KafkaCl
         at_client, at_brokers = clients.answered(), brokers.answered()
         assert at_brokers == brokers.fetches
 
-    report = await reported(tmp_path / "ledger", tmp_path / "report.json")
+    report = await reported(spark, tmp_path / "ledger", tmp_path / "report.json")
 
     (client,) = rows(report, "savings_clients")
     assert (client["exchanges"], client["direct_bytes"]) == (3 * POLLS, bytes_of(at_client)) == told(at_client)

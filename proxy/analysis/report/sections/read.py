@@ -40,7 +40,7 @@ def asked(ledger: Ledger, bad: DataFrame) -> Read:
         of_fetches = F.col("record").isin("exchange", "fetch")
         (whole,) = rows_of(
             common.agg(
-                F.count_distinct("proxy_id").alias("proxies"),
+                F.count_distinct(F.when(F.col("record") != "topology", F.col("proxy_id"))).alias("proxies"),
                 F.count_distinct("cluster_id").alias("clusters"),
                 F.min(F.when(of_fetches, F.col("first_at_us"))).alias("from_us"),
                 F.max(F.when(of_fetches, F.col("at_us"))).alias("until_us"),
