@@ -234,16 +234,15 @@ class Links:
                 nursery.start_soon(self._close_session, command, command.lane in busy)
 
     async def _close_session(self, command: Farewell, busy: bool) -> None:
-        lane = self._links.get(command.lane)
+        lane, node_id = self._links.get(command.lane), command.lane.source.node_id
         try:
             if lane is not None and not busy:
                 await self._close_on(lane.frames, command)
                 return
-            address = self._ways.address_of(self.node_of(command.lane))
+            address = self._ways.address_of(node_id)
             with await connect(address, connect_timeout_s=FAREWELL_S, access=self.access) as frames:
                 await self._close_on(frames, command)
         except (ProxyError, OSError) as wrong:
-            node_id = self.node_of(command.lane)
             self._ways.log.debug("session-not-closed", node=node_id, reason=wrong)
 
     async def _close_on(self, frames: FrameSocket, command: Farewell) -> None:
