@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.cli import check, demo, ledger, report, run, top, topology, trial, user, whatif
+from proxy.cli.spark import SparkFailedError
 from proxy.errors import ConfigError
 
 __all__ = ["main"]
@@ -43,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ConfigError as error:
         return _refuse([error])
+    except SparkFailedError as wrong:
+        print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
+        return 1
     except BaseExceptionGroup as group:
         return _exit_code(group)
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from proxy.cli.extras import needs_spark_extra
 from proxy.cli.options import Commands
-from proxy.cli.spark import SparkFailedError, settings_of, spark_at
+from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
 
 __all__ = ["add_to"]
@@ -44,10 +44,7 @@ def add_to(commands: Commands) -> None:
         default=_PRICE,
         help="of a GB that leaves a zone, and again of one that comes into one [default: %(default)s]",
     )
-    parser.add_argument("--master", metavar="URL", default="local[*]", help="Spark's [default: %(default)s]")
-    parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="for Spark, as often as needed"
-    )
+    add_flags(parser)
     parser.set_defaults(run=_run)
 
 
@@ -67,12 +64,8 @@ def _run(arguments: argparse.Namespace) -> int:
         from proxy.analysis.answers.zones import Prices
         from proxy.analysis.ingest import read
         from proxy.analysis.report.made import report_of
-    try:
-        with spark_at(arguments.master, settings) as spark:
-            report = report_of(read(spark, arguments.ledgers, kept=True), Prices(arguments.price, arguments.price))
-    except SparkFailedError as wrong:
-        print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
-        return 1
+    with spark_at(arguments.master, settings) as spark:
+        report = report_of(read(spark, arguments.ledgers, kept=True), Prices(arguments.price, arguments.price))
     if not report.about.row_count:
         print(f"There is no row of a ledger in {', '.join(arguments.ledgers)}", file=sys.stderr)
         return 1

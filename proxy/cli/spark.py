@@ -1,5 +1,6 @@
 """A Spark of our own for a command, without a word of it on the terminal; and why there is none."""
 
+import argparse
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from proxy.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkFailedError", "settings_of", "spark_at"]
+__all__ = ["SparkFailedError", "add_flags", "settings_of", "spark_at"]
 
 _LEAST_JAVA: Final = 17
 _LOCAL: Final = {
@@ -36,6 +37,14 @@ _TOLD_LINES: Final = 12
 
 class SparkFailedError(Exception):
     """Spark did not do what it was asked to; the arguments are lines that tell why."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """``master`` and ``conf``: where Spark is, and how it is to be."""
+    parser.add_argument("--master", metavar="URL", default="local[*]", help="Spark's [default: %(default)s]")
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="for Spark, as often as needed"
+    )
 
 
 def settings_of(given: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxy.cli.extras import needs_spark_extra
 from proxy.cli.options import Commands
-from proxy.cli.spark import SparkFailedError, settings_of, spark_at
+from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,10 +74,7 @@ def _action(
     if ledgers:
         parser.add_argument("ledgers", metavar="LEDGER", nargs="+", help="folders, files, or what else Spark reads")
     parser.add_argument("--csv", action="store_true", help="all rows, as CSV")
-    parser.add_argument("--master", metavar="URL", default="local[*]", help="Spark's [default: %(default)s]")
-    parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="for Spark, as often as needed"
-    )
+    add_flags(parser)
     parser.set_defaults(run=_run, ask=ask)
     return parser
 
@@ -109,17 +106,13 @@ def _pairs(parser: argparse.ArgumentParser, flag: str, metavar: str, what: str) 
 
 def _run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments.conf)
-    try:
-        with spark_at(arguments.master, settings) as spark:
-            answer = arguments.ask(spark, arguments)
-            rows = answer.toLocalIterator()
-            if arguments.csv:
-                csv.writer(sys.stdout, lineterminator="\n").writerows([answer.columns, *rows])
-            else:
-                _print(answer.columns, rows)
-    except SparkFailedError as wrong:
-        print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
-        return 1
+    with spark_at(arguments.master, settings) as spark:
+        answer = arguments.ask(spark, arguments)
+        rows = answer.toLocalIterator()
+        if arguments.csv:
+            csv.writer(sys.stdout, lineterminator="\n").writerows([answer.columns, *rows])
+        else:
+            _print(answer.columns, rows)
     return 0
 
 
