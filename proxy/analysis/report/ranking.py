@@ -27,6 +27,11 @@ class Ranking:
     rest: Row | None
     """The sums of those; None where all are here."""
 
+    def total(self, name: str) -> float:
+        """Of a sum, over all rows."""
+        rest = () if self.rest is None else (self.rest,)
+        return sum(row[name] or 0 for row in (*self.rows, *rest))
+
 
 def rows_of(frame: DataFrame, most: int = 1000) -> list[Row]:
     """Of a frame that is small by itself, such as one of days; never more than *most*."""

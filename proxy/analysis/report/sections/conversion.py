@@ -24,8 +24,7 @@ class Conversion:
 
     def total(self, name: str) -> float:
         """Of a sum."""
-        rows = [*self.by_client.rows, *([self.by_client.rest] if self.by_client.rest else [])]
-        return float(sum(row[name] for row in rows))
+        return float(self.by_client.total(name))
 
 
 def asked(ledger: Ledger) -> Conversion:

@@ -64,7 +64,7 @@ def asked(ledger: Ledger, bad: DataFrame) -> Read:
         from_us=whole["from_us"],
         until_us=whole["until_us"],
         row_count=sum(row["rows"] for row in rows),
-        bad_count=sum(row["rows"] for row in found.rows) + (found.rest or {"rows": 0})["rows"],
+        bad_count=int(found.total("rows")),
         lost_count=covered["lost"] or 0,
         least_rate=1 / max(whole["weight"] or 1, 1),
     )

@@ -29,8 +29,7 @@ class Readiness:
 
     @property
     def breaking_bytes(self) -> int:
-        rest = self.breaking.rest or {"bytes": 0}
-        return int(sum(row["bytes"] for row in self.breaking.rows) + rest["bytes"])
+        return int(self.breaking.total("bytes"))
 
 
 def asked(ledger: Ledger) -> Readiness:

@@ -40,16 +40,16 @@ class Zones:
 
     @property
     def cost(self) -> float:
-        return self._total("cost")
+        return self.pairs.total("cost")
 
     @property
     def closest_saved(self) -> float:
         """What would have been paid more, had records been read from their leaders."""
-        return self._total("closest_saved")
+        return self.pairs.total("closest_saved")
 
     @property
     def closest_bytes(self) -> int:
-        return int(self._total("closest_bytes"))
+        return int(self.pairs.total("closest_bytes"))
 
     @property
     def readerless_bytes(self) -> int:
@@ -58,10 +58,6 @@ class Zones:
 
     def _sum(self, name: str, is_crossing: bool | None) -> int:
         return sum(row[name] for row in self.pairs.rows if row["is_crossing"] is is_crossing)
-
-    def _total(self, name: str) -> float:
-        rows = [*self.pairs.rows, *([self.pairs.rest] if self.pairs.rest else [])]
-        return sum(row[name] or 0 for row in rows)
 
 
 def asked(ledger: Ledger, prices: Prices) -> Zones:
@@ -130,8 +126,8 @@ def section(found: Zones, about: About) -> Section:
 
 def _rest(pairs: Ranking, most: int) -> Row | None:
     """What is not shown of what was asked."""
-    left = [*pairs.rows[most:], *([pairs.rest] if pairs.rest else [])]
-    return {name: sum(row[name] or 0 for row in left) for name in _SUMS} if left else None
+    left = attrs.evolve(pairs, rows=pairs.rows[most:])
+    return {name: left.total(name) for name in _SUMS} if left.rows or left.rest else None
 
 
 def _matrix(found: Zones) -> list[Chart]:
