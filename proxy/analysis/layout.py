@@ -7,9 +7,10 @@ those of bad rows are not known (``__HIVE_DEFAULT_PARTITION__``, as is a ``clust
 
 from typing import Final, Literal
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from proxy.analysis.days import day_of
 from proxy.analysis.lines import KEY
 from proxy.analysis.places import STREAM_LOG, hadoop
 from proxy.errors import ConfigError
@@ -17,19 +18,13 @@ from proxy.errors import ConfigError
 __all__ = ["PARTITIONS", "Mode", "dated", "write"]
 
 PARTITIONS: Final = ("record", "day", "cluster_id")
-_DAY_US: Final = 86_400_000_000
 
 Mode = Literal["error", "append", "overwrite"]
 
 
 def dated(rows: DataFrame) -> DataFrame:
     """*rows* with their ``day``."""
-    return rows.withColumn("day", _day())
-
-
-def _day() -> Column:
-    # Not by way of a timestamp, which has the day of the session's time zone.
-    return F.expr(f"date_from_unix_date(cast(at_us div {_DAY_US} AS int))")
+    return rows.withColumn("day", day_of("at_us"))
 
 
 def _check_folder(spark: SparkSession, path: str, mode: Mode) -> None:

@@ -19,8 +19,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
 
-from proxy.analysis.answers.parts import HOUR_US, finished, stacked, total
+from proxy.analysis.answers.parts import finished, stacked, total
 from proxy.analysis.answers.sessions import events_by_client
+from proxy.analysis.days import HOUR_US
 from proxy.analysis.frames import Ledger
 
 __all__ = ["LEAST_HOURS", "METRICS", "RESULT", "Metric", "anomalies"]

@@ -12,10 +12,8 @@ from proxy.analysis.frames import Ledger
 
 __all__ = [
     "CONNECTION",
-    "HOUR_US",
     "UNKNOWN",
     "clients_of",
-    "day_of",
     "finished",
     "ratio",
     "stacked",
@@ -27,8 +25,6 @@ __all__ = [
 CONNECTION: Final = ("proxy_id", "connection_id")
 """What tells one connection of a client from all others."""
 UNKNOWN: Final = "unknown"
-HOUR_US: Final = 3_600_000_000
-_DAY_US: Final = 24 * HOUR_US
 
 
 def weighed(value: str | Column) -> Column:
@@ -52,11 +48,6 @@ def ratio(part: str | Column, of: str | Column) -> Column:
         (F.col(part) if isinstance(part, str) else part).cast("double"),
         (F.col(of) if isinstance(of, str) else of).cast("double"),
     )
-
-
-def day_of(at_us: str) -> Column:
-    """The day in UTC, whatever the time zone of the session. A folded run counts for the day of its end."""
-    return F.date_from_unix_date(F.floor(F.col(at_us) / F.lit(_DAY_US)).cast("int"))
 
 
 def _latest(name: str) -> Column:

@@ -31,7 +31,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from proxy.analysis.answers.parts import CONNECTION, clients_of, day_of, finished, ratio, stacked, weighed, whole
+from proxy.analysis.answers.parts import CONNECTION, clients_of, finished, ratio, stacked, weighed, whole
+from proxy.analysis.days import day_of
 from proxy.analysis.frames import Ledger
 
 __all__ = ["RESULT", "Dimension", "savings"]

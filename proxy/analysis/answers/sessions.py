@@ -27,12 +27,12 @@ from pyspark.sql.types import (
 from proxy.analysis.answers.parts import (
     CONNECTION,
     clients_of,
-    day_of,
     finished,
     ratio,
     stacked,
     total,
 )
+from proxy.analysis.days import day_of
 from proxy.analysis.frames import Ledger
 from proxy.errors import ErrorCode
 from proxy.session.slots import EVICTION_S

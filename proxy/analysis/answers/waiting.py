@@ -27,7 +27,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from proxy.analysis.answers.parts import day_of, finished, total
+from proxy.analysis.answers.parts import finished, total
+from proxy.analysis.days import day_of
 from proxy.analysis.frames import Ledger
 from proxy.trace import Cause
 
