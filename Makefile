@@ -79,9 +79,9 @@ fuzz: install
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
   --no-emit-index-url --quiet
 lock:
-	$(COMPILE) pyproject.toml --extra demo --extra grpc --extra top --group build --group test \
+	$(COMPILE) pyproject.toml --extra demo --extra grpc --extra kube --extra top --group build --group test \
 	  --output-file deploy/requirements.lock
-	$(COMPILE) pyproject.toml --constraint deploy/requirements.lock --output-file deploy/runtime.lock
+	$(COMPILE) pyproject.toml --extra kube --constraint deploy/requirements.lock --output-file deploy/runtime.lock
 	$(COMPILE) pyproject.toml --extra spark --group spark-test --group build --constraint deploy/requirements.lock \
 	  --output-file deploy/spark.lock
 	printf 'kafka-python==1.4.7\nlz4\npython-snappy\nsix\nxxhash\n' | \
