@@ -15,8 +15,8 @@ CPU limit             none                  throttling adds its waits to those o
                                             anything on a node that is not full
 ====================  ====================  ===================================================================
 
-The chart reckons by the same formula (``helm/templates/_helpers.tpl``); a test holds both together, and another reads
-under that limit as greedily as clients can.
+The chart reckons by the same formula (``helm/templates/_helpers.tpl``); a test holds both together, and another one
+reads under that limit as greedily as clients can.
 """
 
 from typing import Final

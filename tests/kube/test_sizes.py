@@ -6,7 +6,9 @@ from proxy.kube.sizes import limit_bytes, request_memory_bytes
 MIB = 1024**2
 
 
-@pytest.mark.parametrize(("memory", "limit"), [(16 * MIB, 128), (64 * MIB, 224), (64 * MIB + 1, 226), (2**30, 2144)])
+@pytest.mark.parametrize(
+    ("memory", "limit"), [(16 * MIB, 128), (64 * MIB, 224), (64 * MIB + 1, 226), (2**30, 2144)]
+)
 def test_a_containers_limit_is_twice_the_memory_and_96_mib(memory: int, limit: int) -> None:
     assert limit_bytes(memory) == limit * MIB
 
