@@ -15,7 +15,7 @@ import attrs
 from proxy.kube import refusals, variables
 from proxy.kube.annotations import INJECT, PREFIX, STATUS, Asked, Defaults, asked_by, is_on
 from proxy.kube.containers import redirect, sidecar, volumes
-from proxy.kube.pods import LISTS, Pod, checked, named, without
+from proxy.kube.pods import LISTS, Pod, annotations_of, checked, named, without
 from proxy.kube.refused import Refused
 
 __all__ = ["Injected", "injected", "removed"]
@@ -62,10 +62,11 @@ def injected(pod: Pod, defaults: Defaults) -> Injected:
 
     Raises: Refused: it asks for what cannot be.
     """
+    annotations = annotations_of(pod)
     bare = removed(pod)
-    annotations = _annotations(bare)
     if not is_on(annotations):
         return Injected(bare, has_sidecar=False, warnings=tuple(_left_alone(annotations)))
+    checked(bare)
     reasons = [*refusals.of_any(bare["spec"])]
     try:
         asked = asked_by(annotations, defaults)
@@ -75,7 +76,7 @@ def injected(pod: Pod, defaults: Defaults) -> Injected:
     if reasons:
         raise Refused(tuple(reasons))
     fresh = _with(bare, asked)
-    is_current = _annotations(fresh)[STATUS] == _annotations(pod).get(STATUS) and _is_whole(pod)
+    is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
     told = tuple(refusals.warnings(bare["spec"], asked))
     return Injected(pod if is_current else fresh, has_sidecar=True, warnings=told)
 
@@ -85,11 +86,11 @@ def removed(pod: Pod) -> Pod:
 
     Raises: Refused: it is no pod, or its status was written by somebody else.
     """
-    annotations = _annotations(checked(pod))
+    annotations = annotations_of(pod)
     if STATUS not in annotations:
         return pod
     status = _Status.read(annotations[STATUS])
-    spec = variables.restored(pod["spec"], status.env, status.address)
+    spec = variables.restored(checked(pod)["spec"], status.env, status.address)
     for part in (part for part in LISTS if status.names[part]):
         left = [each for each in spec.get(part) or () if each["name"] not in status.names[part]]
         spec = {**spec, part: left} if left else without(spec, part)
@@ -116,7 +117,7 @@ def _with(pod: Pod, asked: Asked) -> Pod:
     }
     names: dict[str, list[str]] = {part: [each["name"] for each in added[part]] for part in LISTS}
     status = _Status(_digest([added, was]), asked.address, was, names)
-    annotations = {**_annotations(pod), STATUS: status.written()}
+    annotations = {**annotations_of(pod), STATUS: status.written()}
     changed = {part: whole[part] for part in LISTS if added[part]}
     return {
         **pod,
@@ -127,17 +128,13 @@ def _with(pod: Pod, asked: Asked) -> Pod:
 
 def _is_whole(pod: Pod) -> bool:
     """Whether all is there that was added."""
-    status = _Status.read(_annotations(pod)[STATUS])
+    status = _Status.read(annotations_of(pod)[STATUS])
     return all(set(status.names[part]) <= named(pod["spec"], part) for part in LISTS)
 
 
 def _left_alone(annotations: Mapping[str, Any]) -> Iterator[str]:
     if INJECT not in annotations and any(str(each).startswith(PREFIX) for each in annotations):
         yield f'{INJECT} is not there, so nothing is injected; give it as "true"'
-
-
-def _annotations(pod: Pod) -> Mapping[str, Any]:
-    return (pod.get("metadata") or {}).get("annotations") or {}
 
 
 def _digest(of: object) -> str:

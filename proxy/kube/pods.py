@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 
 from proxy.kube.refused import Refused
 
-__all__ = ["LISTS", "Part", "Pod", "checked", "each_container", "named", "without"]
+__all__ = ["LISTS", "Part", "Pod", "annotations_of", "checked", "each_container", "named", "without"]
 
 Pod = Mapping[str, Any]
 """A pod, or the template of pods: what matters here of both is ``metadata`` and ``spec``."""
@@ -13,16 +13,20 @@ Part = Literal["initContainers", "containers", "volumes"]
 LISTS: Final[tuple[Part, ...]] = ("initContainers", "containers", "volumes")
 
 
+def annotations_of(pod: Pod) -> Mapping[str, Any]:
+    """Of any shape's; none where there is no place for them."""
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return annotations if isinstance(annotations, Mapping) else {}
+
+
 def checked(pod: Pod) -> Pod:
     """*pod*, with the shape that all here rely on. Raises: Refused: it has another one."""
-    metadata, spec = pod.get("metadata") or {}, pod.get("spec")
-    wrong: list[str] = []
-    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("annotations") or {}, Mapping):
-        wrong.append("metadata.annotations: no mapping of names to texts")
+    spec = pod.get("spec")
     if not isinstance(spec, Mapping):
-        wrong.append("spec: no mapping")
+        wrong = ["spec: no mapping"]
     else:
-        wrong += [f"spec.{part}: no list of things with names" for part in LISTS if not _is_list(spec.get(part))]
+        wrong = [f"spec.{part}: no list of things with names" for part in LISTS if not _is_list(spec.get(part))]
         if not spec.get("containers") and not wrong:
             wrong.append("spec.containers: there is none")
         wrong += [

@@ -222,16 +222,16 @@ def test_a_pod_that_ends_before_the_sidecar_does_is_told() -> None:
         ({"spec": {"containers": {"name": "a"}}}, "spec.containers: no list of things"),
         ({"spec": {"containers": [{"image": "a"}]}}, "spec.containers: no list of things"),
         ({"spec": {"containers": [{"name": "a", "env": {}}]}}, "spec.containers: a: env is no list"),
-        ({"metadata": {"annotations": []}, "spec": {"containers": [{"name": "a"}]}}, None),
-        ({"metadata": {"annotations": ["a"]}, "spec": {"containers": [{"name": "a"}]}}, "metadata.annotations: "),
-        ({"metadata": [], "spec": {"containers": [{"name": "a"}]}}, None),
     ],
 )
-def test_what_is_no_pod_is_refused(before: dict[str, Any], expected: str | None) -> None:
-    if expected is None:
-        assert not injected(before, DEFAULTS).has_sidecar
-    else:
-        assert reason(before).startswith(expected)
+def test_what_is_no_pod_is_refused_where_it_asks_for_a_sidecar(before: dict[str, Any], expected: str) -> None:
+    assert reason({**before, "metadata": pod()["metadata"]}).startswith(expected)
+    assert injected(before, DEFAULTS).pod is before
+
+
+@pytest.mark.parametrize("metadata", [[], None, {"annotations": []}, {"annotations": ["a"]}])
+def test_annotations_that_are_none_ask_for_nothing(metadata: Any) -> None:
+    assert not injected({"metadata": metadata, "spec": pod()["spec"]}, DEFAULTS).has_sidecar
 
 
 def test_an_annotation_that_is_no_text_is_refused() -> None:
