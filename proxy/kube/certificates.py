@@ -63,7 +63,7 @@ class Pair:
     def is_due(self, now: datetime, names: Sequence[str]) -> bool:
         """Whether another is to be made: two thirds of its time have passed, or it is for others than *names*."""
         cert = x509.load_pem_x509_certificate(self.cert)
-        begin, end = cert.not_valid_before_utc, cert.not_valid_after_utc
+        begin, end = cert.not_valid_before_utc + _SKEW, cert.not_valid_after_utc
         alternatives = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         held = {str(each.value) for each in alternatives}
         return now >= begin + (end - begin) * 2 / 3 or held != set(names)

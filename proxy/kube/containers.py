@@ -86,8 +86,8 @@ def volumes(asked: Asked) -> list[dict[str, Any]]:
     ledger = asked.config.ledger
     if ledger.folder is not None:
         # One file more than it holds, so that the kubelet, which looks once in a while, evicts nobody.
-        size = ledger.max_bytes + ledger.file_bytes
-        made.append({"name": _LEDGER_VOLUME, "emptyDir": {"sizeLimit": str(size)}})
+        mib = -(-(ledger.max_bytes + ledger.file_bytes) // 1024**2)
+        made.append({"name": _LEDGER_VOLUME, "emptyDir": {"sizeLimit": f"{mib}Mi"}})
     return made
 
 

@@ -14,8 +14,8 @@ from proxy.kube.refused import Refused
 
 __all__ = ["OUTCOMES", "Outcome", "Verdict", "verdict_on"]
 
-Outcome = Literal["injected", "left-alone", "refused"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("injected", "left-alone", "refused")
+Outcome = Literal["injected", "removed", "left-alone", "refused"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("injected", "removed", "left-alone", "refused")
 
 _VERSION: Final = "admission.k8s.io/v1"
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
@@ -66,7 +66,10 @@ def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
         response |= {"patchType": "JSONPatch", "patch": patch}
     if answer.warnings:
         response["warnings"] = [f"Sidefetch: {each}"[:_MOST_WARNING_CHARS] for each in answer.warnings]
-    return _verdict("injected" if answer.has_sidecar else "left-alone", request, response, answer.warnings)
+    outcome: Outcome = "left-alone"  # what is asked about again, after others have changed it, has its sidecar
+    if operations:
+        outcome = "injected" if answer.has_sidecar else "removed"
+    return _verdict(outcome, request, response)
 
 
 def _verdict(

@@ -28,7 +28,7 @@ from proxy.kube.annotations import Defaults
 from proxy.kube.api import Api
 from proxy.kube.certificates import from_folder
 from proxy.kube.https import Answer, Request, Server
-from proxy.kube.review import OUTCOMES, verdict_on
+from proxy.kube.review import OUTCOMES, Verdict, verdict_on
 from proxy.kube.rotation import Rotation
 from proxy.net.logs import Log
 from proxy.net.stopping import stop_on
@@ -105,10 +105,17 @@ class Webhook:
             return Answer(500, b"a bug: see the log\n")
         if not verdict.is_dry_run:
             self.counts[verdict.outcome] += 1
-        tell = {"refused": self.log.warning, "injected": self.log.info, "left-alone": self.log.debug}
-        reason = "; ".join(verdict.reasons) or None
-        tell[verdict.outcome](verdict.outcome, pod=verdict.pod, reason=reason, dry_run=verdict.is_dry_run)
+        self._tell(verdict)
         return Answer(200, json.dumps(verdict.review).encode(), "application/json")
+
+    def _tell(self, verdict: Verdict) -> None:
+        match verdict.outcome:
+            case "refused":
+                self.log.warning("refused", pod=verdict.pod, reason="; ".join(verdict.reasons))
+            case "left-alone":
+                self.log.debug("left-alone", pod=verdict.pod)
+            case changed:
+                self.log.info(changed, pod=verdict.pod, dry_run=verdict.is_dry_run)
 
     def _metrics(self) -> bytes:
         name = "sidefetch_webhook_pods_total"
