@@ -59,15 +59,13 @@ def main(environment: Path, root: Path) -> None:
     if nft is None:
         raise SystemExit("nft is not installed")
     of_python = [*copied(Path(sys.executable), root), *_tree(library, root, _is_unused_in(library))]
-    of_nft = copied(Path(nft), root)
     installed = _tree(environment, root, _is_unused_program)
+    of_nft = copied(Path(nft), root)
     parts = {
         "Python and its library": of_python,
         "Sidefetch and its packages": installed,
-        "nft": of_nft,
-        "shared libraries of these": [
-            file for each in linked_with([*of_python, *of_nft, *installed]) for file in copied(each, root)
-        ],
+        "shared libraries of these": _libraries_of([*of_python, *installed], root),
+        "nft, and libraries that only it needs": [*of_nft, *_libraries_of(of_nft, root)],
         "certificates of authorities": [*copied(_CERTIFICATES, root), *copied(_LIBRARY_CACHE, root)],
     }
     for name, text in _WRITTEN.items():
@@ -120,6 +118,10 @@ def below(root: Path, path: Path) -> Path:
 
 def _tree(folder: Path, root: Path, is_unused: Callable[[Path], bool]) -> list[Path]:
     return [file for path in _files(folder, is_unused) for file in copied(path, root)]
+
+
+def _libraries_of(files: Iterable[Path], root: Path) -> list[Path]:
+    return [file for library in linked_with(files) for file in copied(library, root)]
 
 
 def _files(folder: Path, is_unused: Callable[[Path], bool]) -> Iterator[Path]:
