@@ -18,6 +18,7 @@ from kio.static.protocol import RequestPayload
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame
 from proxy.net.access import OPEN, Access, log_in
+from proxy.net.dialed import dialed
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.tls import reason, shake_hands
@@ -160,6 +161,7 @@ async def _connected(
     try:
         with trio.fail_after(connect_timeout_s):
             stream = await trio.open_tcp_stream(address.host, address.port)
+            dialed(stream)
             tls = access.tls
             connected = stream if tls is None else await shake_hands(stream, tls.value, host=address.host)
         try:
