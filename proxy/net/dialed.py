@@ -1,4 +1,4 @@
-"""Which connections are our own, in case that the packet filter brings one of them back to us."""
+"""Connections that we make: which they are, should the packet filter bring one back, and why there is none."""
 
 import time
 from contextlib import suppress
@@ -9,7 +9,7 @@ from cachetools import TTLCache
 
 from proxy.config import Address
 
-__all__ = ["dialed", "is_ours"]
+__all__ = ["dialed", "is_ours", "not_reached"]
 
 _MOST: Final = 4096
 _KEPT_S: Final = 120.0
@@ -28,6 +28,16 @@ def dialed(stream: trio.SocketStream) -> None:
 def is_ours(client: Address, destination: Address) -> bool:
     """Whether it was us who connected, lately, from *client* to *destination*."""
     return (client, destination) in _recent
+
+
+def not_reached(error: BaseException) -> str:
+    """Why a connection could not be made, without trio's list of every address tried."""
+    if isinstance(error, trio.TooSlowError):
+        return "no answer in time"
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(str(each) for each in cause.exceptions))
+    return str(cause or error)
 
 
 def _address(name: tuple[str, int]) -> Address:

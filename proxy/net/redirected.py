@@ -3,6 +3,7 @@
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -12,7 +13,7 @@ from proxy.config import Address, Config
 from proxy.errors import LimitReached
 from proxy.fetch.topology import BrokerId
 from proxy.net.destinations import Destinations
-from proxy.net.dialed import dialed, is_ours
+from proxy.net.dialed import dialed, is_ours, not_reached
 from proxy.net.logs import Log
 from proxy.net.original import original_destination
 from proxy.net.splice import splice
@@ -87,9 +88,7 @@ class Redirected:
         elif destination is not None:
             await self._pass_on(beginning, destination, stream)
         else:
-            self._counts["not_passed"] += 1
-            reason = "it has connected to Sidefetch itself, and speaks no Kafka in plaintext"
-            self._log.warning("not-passed", every_s=_LOG_EVERY_S, client=client, reason=reason)
+            self._not_passed(None, "it has connected to Sidefetch itself, and speaks no Kafka in plaintext")
 
     async def _beginning(self, connected: trio.socket.SocketType) -> Beginning | None:
         """What its first bytes are, which stay where they are; None if it has gone."""
@@ -155,8 +154,7 @@ class Redirected:
                 onward = await trio.open_tcp_stream(destination.host, destination.port)
                 dialed(onward)
         except (OSError, trio.TooSlowError) as wrong:
-            self._counts["not_passed"] += 1
-            self._log.warning("not-passed", every_s=_LOG_EVERY_S, destination=destination, reason=wrong)
+            self._not_passed(destination, not_reached(wrong))
             return
         self._counts[f"passed_{what}"] += 1
         self._log.info(
@@ -167,3 +165,8 @@ class Redirected:
             await splice(stream, onward)
         finally:
             self._passing -= 1
+
+    def _not_passed(self, destination: Address | None, why: str) -> None:
+        self._counts["not_passed"] += 1
+        tell = partial(self._log.warning, "not-passed", every_s=_LOG_EVERY_S, per=destination)
+        tell(destination=destination, reason=why)
