@@ -21,7 +21,19 @@ def _lacking(tool: str) -> str:
 
 
 def require(
-    *tools: Literal["java", "maven", "node", "go", "c", "openssl", "linux-x86-64", "chromium", "prometheus"],
+    *tools: Literal[
+        "java",
+        "maven",
+        "node",
+        "go",
+        "c",
+        "openssl",
+        "linux-x86-64",
+        "chromium",
+        "prometheus",
+        "nft",
+        "namespaces",
+    ],
 ) -> None:
     """Go on if the machine has all *tools*; the script that ``make test`` begins with decides."""
     missing = [lack for lack in map(_lacking, tools) if lack]
