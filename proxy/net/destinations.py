@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 import trio
@@ -98,8 +97,14 @@ class Destinations:
         if nodes.setdefault(address, node_id) == node_id:
             return
         nodes[address] = None
-        tell = partial(self._log.warning, "address-of-several-brokers", every_s=_COMPLAIN_EVERY_S, per=address)
-        tell(address=address, node=node_id, remedy="give each broker an address and port of its own")
+        self._log.warning(
+            "address-of-several-brokers",
+            every_s=_COMPLAIN_EVERY_S,
+            per=address,
+            address=address,
+            node=node_id,
+            remedy="give each broker an address and port of its own",
+        )
 
 
 async def _look_up(host: str, found: list[str]) -> None:

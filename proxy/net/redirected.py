@@ -3,7 +3,6 @@
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 import attrs
@@ -168,5 +167,4 @@ class Redirected:
 
     def _not_passed(self, destination: Address | None, why: str) -> None:
         self._counts["not_passed"] += 1
-        tell = partial(self._log.warning, "not-passed", every_s=_LOG_EVERY_S, per=destination)
-        tell(destination=destination, reason=why)
+        self._log.warning("not-passed", every_s=_LOG_EVERY_S, per=destination, destination=destination, reason=why)
