@@ -33,6 +33,8 @@ Tool = Literal[
     "root",
     "containers",
     "nftables",
+    "nft",
+    "namespaces",
 ]
 
 

@@ -11,7 +11,22 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.cli import check, demo, health, inject, ledger, report, run, top, topology, trial, user, webhook, whatif
+from proxy.cli import (
+    check,
+    demo,
+    health,
+    inject,
+    ledger,
+    redirect,
+    report,
+    run,
+    top,
+    topology,
+    trial,
+    user,
+    webhook,
+    whatif,
+)
 from proxy.cli.spark import SparkFailedError
 from proxy.errors import ConfigError
 
@@ -31,6 +46,7 @@ _COMMANDS: Sequence[Any] = (
     user,
     inject,
     webhook,
+    redirect,
 )
 """Each has ``add_to``, which sets ``run`` in its parser's defaults."""
 
