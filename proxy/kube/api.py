@@ -61,10 +61,6 @@ class Api:
         """One thing."""
         return await self._ask("GET", path)
 
-    async def create(self, path: str, thing: Mapping[str, Any]) -> None:
-        """Make one below *path*."""
-        await self._ask("POST", path, thing, "application/json")
-
     async def merge(self, path: str, change: Mapping[str, Any]) -> None:
         """Change one (RFC 7396): with a resourceVersion in it, only if nobody else has meanwhile."""
         await self._ask("PATCH", path, change, "application/merge-patch+json")

@@ -35,7 +35,7 @@ class Rotation:
 
     api: Api
     secret: str
-    """The Secret's name, in this pod's namespace."""
+    """The Secret's name, in this pod's namespace. It must be there: who may make one may make any."""
     configuration: str
     """The MutatingWebhookConfiguration's."""
     life: timedelta
@@ -85,21 +85,14 @@ class Rotation:
 
     async def _kept(self, names: Sequence[str]) -> Pair:
         """What the Secret holds; made where it holds none that is good for long enough."""
-        secrets = f"/api/v1/namespaces/{self.api.namespace()}/secrets"
-        try:
-            secret = await self.api.get(f"{secrets}/{self.secret}")
-        except ApiFailed as failed:
-            if failed.code != 404:
-                raise
-            empty = {"metadata": {"name": self.secret}, "type": "Opaque"}
-            await self.api.create(secrets, empty)
-            secret = await self.api.get(f"{secrets}/{self.secret}")
+        where = f"/api/v1/namespaces/{self.api.namespace()}/secrets/{self.secret}"
+        secret = await self.api.get(where)
         pair = Pair.read(secret.get("data") or {})
         if pair is not None and not pair.is_due(self.now(), names):
             return pair
         fresh = new_pair(names, self.now(), self.life, pair)
         change = {"metadata": {"resourceVersion": _version(secret)}, "data": fresh.as_data()}
-        await self.api.merge(f"{secrets}/{self.secret}", change)
+        await self.api.merge(where, change)
         self.log.info("certificate-made", names=",".join(names), until=fresh.until().isoformat())
         return fresh
 

@@ -48,10 +48,6 @@ class Memory(Api):
             raise ApiFailed("not found", 404)
         return deepcopy(self.things[path])
 
-    async def create(self, path: str, thing: Any) -> None:
-        await self._seen("POST", path)
-        self.put(f"{path}/{thing['metadata']['name']}", deepcopy(dict(thing)))
-
     async def merge(self, path: str, change: Any) -> None:
         await self._seen("PATCH", path)
         if change["metadata"]["resourceVersion"] != self.things[path]["metadata"]["resourceVersion"]:
@@ -272,15 +268,6 @@ async def test_a_configuration_that_was_reset_is_told_again(api: Memory, clock: 
 
     assert ours.pair is not None
     assert api.believed == ours.pair.authorities
-
-
-async def test_a_secret_that_is_not_there_is_made(api: Memory, clock: Clock) -> None:
-    del api.things[f"{SECRET}/pair"]
-
-    await rotation(api, clock).look()
-
-    assert api.asked[:4] == ["GET hook", "GET pair", "POST secrets", "GET pair"]
-    assert Pair.read(api.things[f"{SECRET}/pair"]["data"]) is not None
 
 
 @pytest.mark.parametrize(
