@@ -46,9 +46,10 @@ class Answer:
 
 @attrs.define(eq=False)
 class Server:
-    """Has *answer* answer all requests. *tls* is asked at each connection, so that certificates may change."""
+    """Has *answer* answer all requests."""
 
-    tls: Callable[[], ssl.SSLContext]
+    tls: Callable[[], ssl.SSLContext | None]
+    """Is asked at each connection, since certificates change; there may be none yet."""
     answer: Callable[[Request], Answer]
     log: Log
     _is_stopping: bool = attrs.field(default=False, init=False)
@@ -82,13 +83,17 @@ class Server:
             scope.cancel()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
+        context = self.tls()
+        if context is None:
+            await stream.aclose()
+            return
         if len(self._open) >= _MOST_AT_ONCE:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel()
         with trio.CancelScope(deadline=trio.current_time() + _HANDSHAKE_S) as scope:
             self._open[scope] = None
-            secured = trio.SSLStream(stream, self.tls(), server_side=True, https_compatible=True)
+            secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
             try:
                 await secured.do_handshake()
                 await self._converse(secured, scope)
