@@ -222,6 +222,7 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
     settings |= _option_texts(annotations, defaults, problems)
     parsed = _parsed(settings, {name: each.kind for name, each in _OPTIONS.items()}, OPTION_PREFIX, problems)
     problems += _missing(texts)
+    problems += _useless(annotations, texts)
     if problems:
         raise Refused(tuple(problems))
     config = config_of(parsed)
@@ -279,6 +280,16 @@ def _missing(texts: Mapping[str, str]) -> Iterator[str]:
         yield f"{PREFIX}bootstrap-servers: not given; accepted: {ADDRESSES.accepts}, the brokers to ask first"
     if not texts.get("image"):
         yield f"{PREFIX}image: not given; accepted: Sidefetch's image, here or by the defaults"
+
+
+def _useless(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
+    """What the pod itself says, and nothing comes of."""
+    if texts.get("mode") == "address":
+        for name in ("redirect-ports", "redirect-networks"):
+            if PREFIX + name in annotations:
+                yield f"{PREFIX}{name}: of no use with {PREFIX}mode address; give transparent, or leave it out"
+    if PREFIX + "containers" in annotations and "env" not in texts:
+        yield f"{PREFIX}containers: of no use without {PREFIX}env; name variables there, or leave it out"
 
 
 def _texts(

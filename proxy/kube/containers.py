@@ -7,7 +7,7 @@ from proxy.config.rack import ZONE_LABEL
 from proxy.kube.annotations import Asked
 from proxy.kube.sizes import MEMORY_REQUEST, limit_bytes
 
-__all__ = ["REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
+__all__ = ["NAMES", "REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
 
 SIDECAR: Final = "sidefetch"
 REDIRECT: Final = "sidefetch-redirect"
@@ -16,6 +16,8 @@ UID: Final = 65532
 SECRET_FOLDER: Final = "/etc/sidefetch/secret"  # noqa: S105
 _SECRET_VOLUME: Final = "sidefetch-secret"  # noqa: S105
 _LEDGER_VOLUME: Final = "sidefetch-ledger"
+NAMES: Final = frozenset({SIDECAR, REDIRECT, _SECRET_VOLUME, _LEDGER_VOLUME})
+"""Of all that is ever added."""
 _CONFINED: Final = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
 _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 

@@ -7,7 +7,7 @@ from proxy.config.kinds import ADDRESSES
 from proxy.kube.annotations import PREFIX, Asked
 from proxy.kube.pods import each_container, named
 
-__all__ = ["Was", "pointed", "problems", "restored"]
+__all__ = ["Was", "is_addresses", "pointed", "problems", "restored"]
 
 Was = Mapping[str, Mapping[str, str]]
 """What variables held before, by the container's name and theirs."""
@@ -40,10 +40,11 @@ def problems(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
                     f"{PREFIX}env: {name}: container {owner} has it from elsewhere (valueFrom); give it a value"
                     f" here, or have {asked.address} stand there and leave it out of {PREFIX}env"
                 )
-            elif not _is_addresses(entry.get("value")):
+            elif not is_addresses(entry.get("value")):
+                # What it holds is not told: there may be a password in it.
                 yield (
-                    f"{PREFIX}env: {name}: container {owner} has {entry.get('value', '')!r} in it, more or less"
-                    f" than HOST:PORT,...; put {asked.address} into it yourself, and leave it out of {PREFIX}env"
+                    f"{PREFIX}env: {name}: container {owner} holds something else in it than HOST:PORT,...; put"
+                    f" {asked.address} into it yourself, and leave it out of {PREFIX}env"
                 )
 
 
@@ -72,7 +73,8 @@ def _entries(container: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
     return [entry for entry in container.get("env") or () if entry["name"] == name]
 
 
-def _is_addresses(value: object) -> bool:
+def is_addresses(value: object) -> bool:
+    """Whether a variable may be pointed elsewhere: it holds brokers' addresses, and nothing else."""
     try:
         return isinstance(value, str) and bool(ADDRESSES.parse(value))
     except ValueError:

@@ -1,5 +1,6 @@
 """What is refused, all at once, and what it says to do."""
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -153,7 +154,12 @@ def test_a_user_that_cannot_be_known_is_told() -> None:
         ({"containers": "ap"}, "sidefetch.io/containers: ap: there is no such container; there is app"),
         ({"containers": "migrate", "native": "false"}, "sidefetch.io/containers: migrate: an init container"),
         ({"env": "SERVERS"}, "sidefetch.io/env: SERVERS: no container has such a variable"),
-        ({"env": "MODE"}, "sidefetch.io/env: MODE: container app has 'fast' in it"),
+        ({"env": "MODE"}, "sidefetch.io/env: MODE: container app holds something else"),
+        ({"env": "", "containers": "app"}, "sidefetch.io/containers: of no use without sidefetch.io/env"),
+        (
+            {"redirect_networks": "10.0.0.0/8"},
+            "sidefetch.io/redirect-networks: of no use with sidefetch.io/mode addr",
+        ),
         ({"status": "{}"}, "sidefetch.io/status: cannot be read"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
@@ -267,3 +273,31 @@ def test_every_annotation_has_a_default_that_can_be_parsed() -> None:
     for each in ANNOTATIONS:
         if each.default:
             each.kind.parse(each.default)
+
+
+@pytest.mark.parametrize("inject", ["true", "false"])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"containers": ["app"]},
+        {"initContainers": ["migrate"]},
+        {"volumes": ["data"]},
+        {"env": {"app": {"MODE": "slow"}}, "address": "fast"},
+        {"env": {"app": 7}},
+        {"containers": 7},
+    ],
+)
+def test_a_status_that_tells_of_what_injection_never_does_undoes_nothing(
+    forged: dict[str, Any], inject: str
+) -> None:
+    honest = {"digest": "", "address": "", "env": {}, "initContainers": [], "containers": [], "volumes": []}
+
+    before = pod(inject=inject, status=json.dumps({**honest, **forged}))
+
+    assert reason(before).startswith("sidefetch.io/status: cannot be read; take it out by hand")
+
+
+def test_what_a_variable_holds_is_not_told() -> None:
+    before = pod(app={"env": [{"name": "BROKERS", "value": "kafka://user:hunter2@kafka:9092"}]})
+
+    assert all("hunter2" not in each for each in reasons(before))
