@@ -50,7 +50,7 @@ class _Status:
         try:
             told = json.loads(cast(str, text))
             env = {str(owner): dict(held) for owner, held in told["env"].items()}
-            names = {part: list(told[part]) for part in LISTS}
+            names: dict[str, list[str]] = {part: list(told[part]) for part in LISTS}
             if not all(set(each) <= NAMES for each in names.values()):
                 raise ValueError("other names than ours")
             if not all(variables.is_addresses(value) for held in env.values() for value in held.values()):
