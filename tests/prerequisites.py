@@ -32,6 +32,7 @@ Tool = Literal[
     "prometheus",
     "root",
     "containers",
+    "librdkafka",
     "nftables",
 ]
 
