@@ -34,6 +34,8 @@ Tool = Literal[
     "containers",
     "librdkafka",
     "nftables",
+    "nft",
+    "namespaces",
 ]
 
 

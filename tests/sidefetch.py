@@ -27,6 +27,7 @@ class Sidefetch:
         options: more of its command line.
         grace_s: how long it serves, once told to stop, the clients that a test has left connected.
         env:     more of its environment.
+        by:      a command that starts what it is given, as another user.
     Raises: AssertionError: it did not listen in time, ended by itself, or did not exit with 0 on SIGTERM.
     """
 
@@ -37,12 +38,14 @@ class Sidefetch:
         options: Sequence[str] = (),
         grace_s: float = 2.0,
         env: Mapping[str, str] | None = None,
+        by: Sequence[str] = (),
     ) -> None:
         self._grace_s = grace_s
         self._env = env
         port = free_port_range(1 + _BROKER_PORTS)
         self.bootstrap = f"127.0.0.1:{port}"
         self._command = [
+            *by,
             *(sys.executable, "-m", "proxy", "run"),
             *("--bootstrap-servers", bootstrap_servers),
             *("--listen", self.bootstrap),

@@ -197,8 +197,33 @@ def test_probes_and_clients_do_not_come_to_the_same_port(port: int) -> None:
 
     assert problems_between(config) == [
         f"admin-listen: port {port} is one that clients connect to; accepted: a port other than those of"
-        " listen and broker-ports"
+        " listen, broker-ports and transparent"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("0.0.0.0:15092", "no address of loopback"),
+        ("10.0.0.1:15092", "no address of loopback"),
+        ("127.0.0.1:9093", "one of broker-ports"),
+        ("127.0.0.1:9092", "one of listen"),
+        ("127.0.0.1:9080", "admin-listen: port 9080"),
+    ],
+)
+def test_what_is_redirected_comes_to_a_port_of_its_own_on_loopback(text: str, problem: str) -> None:
+    redirected = DownstreamConfig(transparent=(Address("::1", 15092), Address.parse(text)))
+    config = attrs.evolve(Config(KAFKA), downstream=redirected, admin=AdminConfig(Address("127.0.0.1", 9080)))
+
+    (told,) = problems_between(config)
+    assert problem in told
+
+
+def test_a_place_for_what_is_redirected_is_given_once() -> None:
+    twice = DownstreamConfig(transparent=(Address("::1", 15092), Address("::1", 15092)))
+
+    (told,) = problems_between(attrs.evolve(Config(KAFKA), downstream=twice))
+    assert told.startswith("transparent: [::1]:15092 is given twice")
 
 
 def test_who_has_no_login_of_its_own_cannot_tell_whether_a_broker_answers() -> None:

@@ -34,6 +34,7 @@ _METAVARS: Final = {
     "listen": "HOST:PORT,...",
     "broker-ports": "FIRST-LAST",
     "advertise": "HOST",
+    "transparent": "HOST:PORT,...",
     "max-frame": "SIZE",
     "memory": "SIZE",
     "fetch-buffer": "SIZE",

@@ -35,10 +35,11 @@ def problems_between(config: Config) -> list[str]:
         if any(_same(address, ours) for ours in down.listen)
     ]
     admin = config.admin.listen
-    if admin is not None and (admin.port in down.broker_ports or admin.port in [a.port for a in down.listen]):
+    ports = [address.port for address in (*down.listen, *down.transparent)]
+    if admin is not None and (admin.port in down.broker_ports or admin.port in ports):
         problems.append(
             f"admin-listen: port {admin.port} is one that clients connect to; accepted: a port other than those"
-            " of listen and broker-ports"
+            " of listen, broker-ports and transparent"
         )
     if config.admin.ready_requires_broker and config.upstream_security.sasl == "client":
         problems.append(
@@ -52,11 +53,33 @@ def problems_between(config: Config) -> list[str]:
             f"fetch-buffer: {show_bytes(up.fetch_buffer_bytes)} is more than half of memory"
             f" ({show_bytes(up.memory_bytes)}); accepted: at most {most}"
         )
+    problems += _transparent(config)
     problems += _ledger(config)
     problems += _upstream_tls(config.upstream_security)
     problems += _upstream_sasl(config.upstream_security)
     problems += _downstream(config.downstream_security, config)
     return problems
+
+
+def _transparent(config: Config) -> Iterator[str]:
+    down = config.downstream
+    for address in down.transparent:
+        if not _is_loopback(address.host):
+            yield (
+                f"transparent: {address} is no address of loopback, which is where the packet filter redirects what"
+                " leaves this host; accepted: 127.0.0.1:PORT and [::1]:PORT"
+            )
+        if address.port in down.broker_ports:
+            yield (
+                f"transparent: port {address.port} is one of broker-ports ({down.broker_ports}), which stand for"
+                " brokers; accepted: a port outside of that range"
+            )
+        if any(_same(address, ours) for ours in down.listen):
+            yield f"transparent: {address} is one of listen, too; accepted: a port of its own"
+    yield from (
+        f"transparent: {address} is given twice; accepted: each address once"
+        for address in sorted({a for a in down.transparent if down.transparent.count(a) > 1}, key=str)
+    )
 
 
 def _ledger(config: Config) -> Iterator[str]:

@@ -54,6 +54,15 @@ class DownstreamConfig:
             "Not given: the address the client has connected to. Needed where listen is 0.0.0.0 or [::].",
         ),
     )
+    transparent: tuple[Address, ...] = attrs.field(
+        default=(),
+        metadata=_option(
+            "transparent",
+            ADDRESSES,
+            "Where connections arrive that the packet filter has redirected on their way to brokers.",
+            "Not given: nowhere. 127.0.0.1:15092,[::1]:15092 is where sidefetch redirect sends them.",
+        ),
+    )
     max_frame_bytes: int = attrs.field(
         default=100 * 1024**2,
         metadata=_option(

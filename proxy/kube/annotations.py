@@ -1,7 +1,6 @@
 """What a pod asks for by its annotations, and what is given to pods that do not say."""
 
 import difflib
-import ipaddress
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -9,10 +8,10 @@ from typing import Any, Final, Literal, Self
 
 import attrs
 
-from proxy.config import OPTIONS, Config, PortRange, config_of, problems_between
+from proxy.config import OPTIONS, Config, config_of, problems_between
 from proxy.config.kinds import ADDRESSES, RACK, Kind, choice, show_bytes
 from proxy.errors import ConfigError
-from proxy.kube import sizes
+from proxy.kube import redirect, sizes
 from proxy.kube.refused import Refused
 
 __all__ = [
@@ -35,13 +34,13 @@ INJECT: Final = PREFIX + "inject"
 STATUS: Final = PREFIX + "status"
 _ADMIN_LISTEN: Final = "0.0.0.0:9080"
 """A kubelet asks from outside of the pod."""
+_REDIRECTED: Final = ",".join(f"{host}:{redirect.LISTEN_PORT}" for host in ("127.0.0.1", "[::1]"))
 
 _OURS: Final = {"bootstrap-servers": "bootstrap-servers", "rack": "rack", "transparent": "mode"}
 """Options that have an annotation of their own."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[^=\x00-\x20\x7f,]+")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
-_PORTS: Final = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
 
 
 def _matching(pattern: re.Pattern[str], accepts: str) -> Kind:
@@ -58,14 +57,13 @@ def _each(parse: Callable[[str], object], accepts: str) -> Kind:
 
 
 def _ports(text: str) -> str:
-    if _PORTS.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is neither a port nor FIRST-LAST")
-    PortRange.parse(text if "-" in text else f"{text}-{text}")
+    redirect.parse_ports(text)
     return text
 
 
-def _network(text: str) -> str:
-    return str(ipaddress.ip_network(text))
+def _networks(text: str) -> str:
+    redirect.parse_networks(text)
+    return text
 
 
 _TRUTH: Final = Kind(lambda text: choice("true", "false").parse(text) == "true", '"true" or "false"')
@@ -124,13 +122,13 @@ ANNOTATIONS: Final = (
     ),
     Annotation(
         "redirect-ports",
-        _each(_ports, "ports and FIRST-LAST, with commas"),
+        Kind(_ports, "ports and FIRST-LAST, with commas"),
         "With transparent: the brokers' ports.",
         "9092-9094",
     ),
     Annotation(
         "redirect-networks",
-        _each(_network, "networks as 10.0.0.0/8 or fd00::/8, with commas"),
+        Kind(_networks, "networks as 10.0.0.0/8 or fd00::/8, with commas"),
         "With transparent: the brokers' networks. Not given: all.",
     ),
 )
@@ -184,8 +182,8 @@ class Asked:
     secret: str | None
     memory: str | None
     cpu_request: str
-    redirect_ports: tuple[str, ...]
-    redirect_networks: tuple[str, ...]
+    redirect_ports: str
+    redirect_networks: str | None
     settings: Mapping[str, str]
     """Texts of the sidecar's options, by name."""
     config: Config
@@ -219,6 +217,8 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
     texts = _annotation_texts(annotations, defaults, problems)
     values = _parsed(texts, {name: each.kind for name, each in _BY_NAME.items()}, PREFIX, problems)
     settings: dict[str, str] = {name: texts[name] for name in _OURS if name in texts and name in values}
+    if values.get("mode") == "transparent":
+        settings["transparent"] = _REDIRECTED
     settings |= _option_texts(annotations, defaults, problems)
     parsed = _parsed(settings, {name: each.kind for name, each in _OPTIONS.items()}, OPTION_PREFIX, problems)
     problems += _missing(texts)
@@ -242,7 +242,7 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
         values.get("memory"),
         values["cpu-request"],
         values["redirect-ports"],
-        values.get("redirect-networks", ()),
+        values.get("redirect-networks"),
         settings,
         config,
     )

@@ -2,19 +2,17 @@
 
 from typing import Any, Final
 
-from proxy.config import ENV_PREFIX, OPTIONS
+from proxy.config import OPTIONS
 from proxy.config.rack import ZONE_LABEL
 from proxy.kube.annotations import Asked
 from proxy.kube.sizes import MEMORY_REQUEST, limit_bytes
 
-__all__ = ["REDIRECT", "SECRET_FOLDER", "SIDECAR", "TRANSPARENT_PORT", "UID", "redirect", "sidecar", "volumes"]
+__all__ = ["REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
 
 SIDECAR: Final = "sidefetch"
 REDIRECT: Final = "sidefetch-redirect"
 UID: Final = 65532
-"""The image's user; by it the redirection knows whose connections to leave alone."""
-TRANSPARENT_PORT: Final = 15092
-"""Of loopback, where the redirection sends connections to."""
+"""The image's user, by whom the redirection knows which connections to leave alone."""
 SECRET_FOLDER: Final = "/etc/sidefetch/secret"  # noqa: S105
 _SECRET_VOLUME: Final = "sidefetch-secret"  # noqa: S105
 _LEDGER_VOLUME: Final = "sidefetch-ledger"
@@ -56,12 +54,11 @@ def sidecar(asked: Asked) -> dict[str, Any]:
 
 def redirect(asked: Asked) -> dict[str, Any]:
     """The step that has the pod's connections to brokers come to the sidecar; it alone has NET_ADMIN."""
-    networks = ["--networks", ",".join(asked.redirect_networks)] if asked.redirect_networks else []
-    ports = ",".join(asked.redirect_ports)
+    networks = ["--networks", asked.redirect_networks] if asked.redirect_networks else []
     return {
         "name": REDIRECT,
         "image": asked.image,
-        "args": ["redirect", "install", "--ports", ports, "--uid", str(UID), *networks],
+        "args": ["redirect", "install", "--ports", asked.redirect_ports, *networks],
         "resources": {
             "limits": {"memory": MEMORY_REQUEST},
             "requests": {"cpu": asked.cpu_request, "memory": MEMORY_REQUEST},
@@ -86,8 +83,8 @@ def volumes(asked: Asked) -> list[dict[str, Any]]:
     ledger = asked.config.ledger
     if ledger.folder is not None:
         # One file more than it holds, so that the kubelet, which looks once in a while, evicts nobody.
-        size = ledger.max_bytes + ledger.file_bytes
-        made.append({"name": _LEDGER_VOLUME, "emptyDir": {"sizeLimit": str(size)}})
+        mib = -(-(ledger.max_bytes + ledger.file_bytes) // 1024**2)
+        made.append({"name": _LEDGER_VOLUME, "emptyDir": {"sizeLimit": f"{mib}Mi"}})
     return made
 
 
@@ -106,9 +103,6 @@ def _environment(asked: Asked) -> list[dict[str, Any]]:
         for option in OPTIONS
         if option.name in asked.settings
     ]
-    if asked.mode == "transparent":
-        listen = ",".join(f"{host}:{TRANSPARENT_PORT}" for host in ("127.0.0.1", "[::1]"))
-        given.append({"name": f"{ENV_PREFIX}TRANSPARENT", "value": listen})
     if "rack" not in asked.settings:
         # The zone is a label of pods from Kubernetes 1.35 on, and empty before; then the node is asked for it.
         given.append(_from_field("TOPOLOGY_ZONE", f"metadata.labels['{ZONE_LABEL}']"))

@@ -6,7 +6,7 @@ from typing import Any, Final
 from proxy.config import FILE, OPTIONS
 from proxy.kube import variables
 from proxy.kube.annotations import OPTION_PREFIX, PREFIX, Asked
-from proxy.kube.containers import REDIRECT, SECRET_FOLDER, SIDECAR, TRANSPARENT_PORT, UID, volumes
+from proxy.kube.containers import REDIRECT, SECRET_FOLDER, SIDECAR, UID, volumes
 from proxy.kube.pods import each_container, named
 
 __all__ = ["of_any", "of_asked", "warnings"]
@@ -93,7 +93,7 @@ def _ports(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
                 remedy = f"give {OPTION_PREFIX}listen an address with another port"
             elif admin is not None and port == admin.port:
                 remedy = f"give {OPTION_PREFIX}admin-listen an address with another port"
-            elif asked.mode == "transparent" and port == TRANSPARENT_PORT:
+            elif port in [address.port for address in down.transparent]:
                 remedy = f"let the application use another, or give {PREFIX}mode: address"
             else:
                 continue

@@ -7,7 +7,9 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import trio
@@ -35,11 +37,14 @@ from proxy.net.live import Live, Reread, reread_on
 from proxy.net.logs import Log
 from proxy.net.memory import Budget
 from proxy.net.observers import Observer
+from proxy.net.places import local_place, true_place
 from proxy.net.principals import Principals
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.reception import Reception
+from proxy.net.redirected import Redirected
 from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket, address_text
+from proxy.net.stopping import stop_on
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.net.watch.probes import State
@@ -82,22 +87,10 @@ async def serve(
         trio.open_signal_receiver(signal.SIGHUP) as hang_ups,
     ):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on, signals, proxy, log)
+            nursery.start_soon(stop_on, signals, proxy.stop, log)
             nursery.start_soon(reread_on, hang_ups, reread, proxy.live)
             await proxy.run(task_status=task_status)
             nursery.cancel_scope.cancel()
-
-
-async def _stop_on(signals: AsyncIterator[int], proxy: "Proxy", log: Log) -> None:
-    first = True
-    async for number in signals:
-        name = signal.Signals(number).name
-        if not first:
-            log.warning("ended", signal=name)
-            raise SystemExit(1)
-        log.info("stopping", signal=name)
-        proxy.stop()
-        first = False
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
@@ -174,6 +167,7 @@ class Proxy:
         self._reception = Reception(
             config, self._access, self._topology, budget, request_budget, self._tell, log, self.counts
         )
+        self._redirected = Redirected(config, self._topology, self.counts, log)
         sources = self._sources((budget, request_budget))
         self.watching = Watching(config, rack, log, self.counts, self._topology, self._access, sources, observers)
         told = self.watching.observers
@@ -221,6 +215,9 @@ class Proxy:
             await self.watching.begin(nursery, self._state)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
             await self._listeners.open_bootstrap()
+            if self._config.downstream.transparent:
+                await self._listeners.open_transparent(self._serve_redirected)
+                nursery.start_soon(self._redirected.run)
             self._is_listening = True
             nursery.start_soon(Heartbeat(self._log).run)
             nursery.start_soon(self._access.run)
@@ -241,7 +238,7 @@ class Proxy:
             for client in self._clients:
                 client.drain()
             with trio.move_on_after(self._config.grace_s):
-                while self._clients:
+                while self._clients or self._redirected.passing:
                     self._gone = trio.Event()
                     await self._gone.wait()
             left = len(self._clients)
@@ -300,51 +297,76 @@ class Proxy:
     # ------------------------------------------------------------------------------------------ one client
 
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
-        """The boundary: whatever goes wrong with one client ends that client only."""
+        assert self._listeners is not None
+        place_for = partial(local_place, self._config.downstream.advertise, self._topology, self._listeners)
+        with self._let_in(stream) as peer:
+            if peer is not None:
+                await self._serve(place_for, peer, node_id, stream)
+
+    async def _serve_redirected(self, stream: trio.SocketStream) -> None:
+        with self._let_in(stream) as peer:
+            if peer is not None:
+                place_for = partial(true_place, self._topology)
+                await self._redirected.take(stream, partial(self._serve, place_for, peer))
+                self._gone.set()
+
+    @contextmanager
+    def _let_in(self, stream: trio.SocketStream) -> Iterator[str | None]:
+        """The boundary: whatever goes wrong with one client ends that client only.
+
+        Its address is the value; None if it is not let in.
+        """
         try:
             peer = address_text(stream.socket.getpeername())
         except OSError:
-            return  # it has gone already
+            yield None  # it has gone already
+            return
         if not self._admission.enters(peer):
+            yield None
             return
         try:
-            client = await self._reception.accepted(stream, peer)
-            if client is not None:
-                self.counts["connections"] += 1
-                with client:
-                    await self._served(node_id, client)
-        finally:
-            self._admission.leaves(peer)
-
-    async def _served(self, node_id: BrokerId | None, client: FrameSocket) -> None:
-        try:
-            await self._connected(node_id, client)
+            yield peer
         except* LimitReached as wrong:
             reached = next(_leaves(wrong))
             assert isinstance(reached, LimitReached)
-            self._tell(reached.limit, client.peer, str(reached))
+            self._tell(reached.limit, peer, str(reached))
         except* Refused as wrong:
-            self._ended("logins_refused", "login-refused", client, wrong)
+            self._ended("logins_refused", "login-refused", peer, wrong)
         except* ClientProtocolError as wrong:
-            self._ended("client_protocol_errors", "client-broke-protocol", client, wrong)
+            self._ended("client_protocol_errors", "client-broke-protocol", peer, wrong)
         except* BrokerProtocolError as wrong:
-            self._ended("broker_protocol_errors", "broker-broke-protocol", client, wrong)
+            self._ended("broker_protocol_errors", "broker-broke-protocol", peer, wrong)
         except* BrokerUnavailable as wrong:
-            self._ended("brokers_unavailable", "broker-unavailable", client, wrong)
+            self._ended("brokers_unavailable", "broker-unavailable", peer, wrong)
         except* Exception as bug:
             self.counts["bugs"] += 1
             trace = "".join(traceback.format_exception(bug))
-            self._log.error("bug", client=client.peer, trace=trace)
+            self._log.error("bug", client=peer, trace=trace)
+        finally:
+            self._admission.leaves(peer)
 
-    def _ended(self, count: str, event: str, client: FrameSocket, wrong: BaseExceptionGroup[Exception]) -> None:
+    async def _serve(
+        self,
+        place_for: Callable[[FrameSocket], Place],
+        peer: str,
+        node_id: BrokerId | None,
+        stream: trio.SocketStream,
+    ) -> None:
+        client = await self._reception.accepted(stream, peer)
+        if client is not None:
+            self.counts["connections"] += 1
+            with client:
+                await self._connected(place_for(client), node_id, client)
+
+    def _ended(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
         reason = next(_leaves(wrong))
-        self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=client.peer, reason=reason)
+        self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
 
-    async def _connected(self, node_id: BrokerId | None, client: FrameSocket) -> None:
+    async def _connected(self, place: Place, node_id: BrokerId | None, client: FrameSocket) -> None:
         received = await self._reception.received(node_id, client)
         connection = ClientConnection(
-            client, received.node_id, self._place(client), self._services, received.ready, received.admitted
+            client, received.node_id, place, self._services, received.ready, received.admitted
         )
         self._clients.add(connection)
         if self._stopping.is_set():
@@ -355,16 +377,3 @@ class Proxy:
             self._clients.discard(connection)
             self.garbage.ended()
             self._gone.set()
-
-    def _place(self, client: FrameSocket) -> Place:
-        """Tells this client where brokers are: the host that it has reached us by, and the broker's port."""
-        listeners = self._listeners
-        assert listeners is not None
-        advertised = self._config.downstream.advertise or client.local_host
-
-        def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
-            self._topology.saw(node_id, host, port)
-            local = listeners.open_for(BrokerId(node_id))
-            return None if local is None else (advertised, local)
-
-        return place

@@ -18,6 +18,7 @@ from kio.static.protocol import RequestPayload
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame
 from proxy.net.access import OPEN, Access, log_in
+from proxy.net.dialed import dialed, not_reached
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.tls import reason, shake_hands
@@ -151,7 +152,7 @@ async def reach(
                 await _known(connection)
             return connection
     except trio.TooSlowError as late:
-        raise BrokerUnavailable(f"{address}: {_reason(late)}") from late
+        raise BrokerUnavailable(f"{address}: {not_reached(late)}") from late
 
 
 async def _connected(
@@ -160,6 +161,7 @@ async def _connected(
     try:
         with trio.fail_after(connect_timeout_s):
             stream = await trio.open_tcp_stream(address.host, address.port)
+            dialed(stream)
             tls = access.tls
             connected = stream if tls is None else await shake_hands(stream, tls.value, host=address.host)
         try:
@@ -171,7 +173,7 @@ async def _connected(
         raise BrokerUnavailable(f"{address}: {reason(wrong)}") from wrong
     except (OSError, trio.TooSlowError, ValueError) as wrong:
         # ValueError: brokers may tell a host that no name can be, such as one of a single dot.
-        raise BrokerUnavailable(f"{address}: {_reason(wrong)}") from wrong
+        raise BrokerUnavailable(f"{address}: {not_reached(wrong)}") from wrong
     return BrokerConnection(frames, client_id, access)
 
 
@@ -225,16 +227,6 @@ async def open_broker(
 def renewal_time(lifetime_s: float) -> float:
     """When to log in again, on trio's clock, where a broker believes us for *lifetime_s* from now on."""
     return trio.current_time() + lifetime_s * random.uniform(*_RENEW_AT) if lifetime_s > 0 else math.inf
-
-
-def _reason(error: BaseException) -> str:
-    """What went wrong, without trio's list of every address tried."""
-    if isinstance(error, trio.TooSlowError):
-        return "no answer in time"
-    cause = error.__cause__
-    if isinstance(cause, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(str(each) for each in cause.exceptions))
-    return str(cause or error)
 
 
 @cache

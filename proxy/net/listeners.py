@@ -21,6 +21,8 @@ Handler = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
 """Serves a client that came to a broker's listener, or to the bootstrap listener: None."""
 
 _BACKLOG: Final = 128
+_NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""What is said to ``::1`` where the host has IPv4 only."""
 
 
 class Listeners:
@@ -44,6 +46,29 @@ class Listeners:
             self._hosts += [host for host in hosts if host not in self._hosts]
             self._serve(None, self._listen(hosts, address.port, f"listen: {address}"))
             self._log.info("listening", address=address)
+
+    async def open_transparent(self, handler: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+        """Listen where the packet filter redirects connections to, and have *handler* deal with them.
+
+        An address of IPv6 is left out where the host has none: its pods' manifests are made before they know.
+
+        Raises: ConfigError: a port is taken, or there is none to listen on.
+        """
+        opened: list[trio.SocketListener] = []
+        for address in self._config.transparent:
+            hosts = await self._resolve(address)
+            try:
+                opened += self._listen(hosts, address.port, f"transparent: {address}")
+            except ConfigError as wrong:
+                cause = wrong.__cause__
+                if ":" not in address.host or not isinstance(cause, OSError) or cause.errno not in _NO_IPV6:
+                    raise
+                self._log.info("not-listening", address=address, reason="this host has no IPv6")
+            else:
+                self._log.info("listening", redirected=address)
+        if not opened:
+            raise ConfigError("transparent: this host has no IPv6; accepted: 127.0.0.1:PORT, too")
+        self._nursery.start_soon(partial(trio.serve_listeners, handler, opened, handler_nursery=self._nursery))
 
     def open_for(self, node_id: BrokerId) -> int | None:
         """The port of a broker; its listener is opened if there is none. None if no port is left for it."""

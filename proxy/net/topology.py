@@ -88,6 +88,13 @@ class TopologyService:
         self._waiting.append(_Waiting(topics, told))
         self._wake.set()
 
+    async def ask_anew(self) -> None:
+        """Have a broker asked which brokers there are; returns once it has answered, so never where none does."""
+        answered = trio.Event()
+        self._must_look = True
+        self.learn(frozenset(), lambda _: answered.set())
+        await answered.wait()
+
     def saw(self, node_id: int, host: str, port: int) -> None:
         """A broker's answer told this address."""
         self.addresses[BrokerId(node_id)] = Address(host, port)

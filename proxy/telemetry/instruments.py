@@ -166,6 +166,7 @@ _FAILED: Final = {
     "broker_protocol_errors": "broker_protocol",
     "brokers_unavailable": "broker_unavailable",
 }
+_PASSED: Final = {"passed_tls": "tls", "passed_other": "other"}
 _VERIFIED: Final = {"verified": "compared", "verify_differences": "different", "verify_failed": "failed"}
 
 INSTRUMENTS: Final = (
@@ -180,6 +181,11 @@ INSTRUMENTS: Final = (
     Instrument(
         "sidefetch.client.connections.failed", "counter", "{connection}",
         "Connections of clients that ended by a fault, by whose it was.", ("reason",), _counted(_FAILED, "reason"),
+    ),
+    Instrument(
+        "sidefetch.client.connections.passed", "counter", "{connection}",
+        "Connections that were redirected here and passed on untouched, by what they speak: TLS, or"
+        " something else that is not Kafka's protocol.", ("protocol",), _counted(_PASSED, "protocol"),
     ),
     Instrument(
         "sidefetch.client.software", "gauge", "{connection}",

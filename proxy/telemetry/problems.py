@@ -79,6 +79,21 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "memory-waits": Advice("Reading waited for memory", "Raise the limit, or have clients ask for less at once."),
     "no-port-left": Advice("A broker has no port here", "Widen broker-ports."),
     "port-taken": Advice("A port of broker-ports is taken", "Free it, or move broker-ports."),
+    "looped": Advice(
+        "Sidefetch's own connections are redirected to itself",
+        "Name the user that it runs as in sidefetch redirect install --uid.",
+    ),
+    "address-of-several-brokers": Advice(
+        "Several brokers have one address, so that redirected clients cannot be told apart",
+        "Give each broker an address and port of its own.",
+    ),
+    "passed": Advice(
+        "Connections pass by untouched",
+        "To have TLS read for, have clients speak plaintext here and set upstream-tls, or set listen-tls-cert.",
+    ),
+    "not-passed": Advice(
+        "A redirected connection could not be passed on", "See whether its destination can be reached from here."
+    ),
     "records-damaged": Advice(
         "Records are damaged at the broker", "See that broker's disk; clients get them as they are."
     ),
@@ -102,7 +117,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
 }
 """By event; every warning and error of the log is in here."""
 
-_ALSO_AT_INFO: Final = ("memory-waits",)
+_ALSO_AT_INFO: Final = ("memory-waits", "passed")
 
 
 @attrs.frozen

@@ -98,6 +98,7 @@ class KafkaCluster:
         settings: server properties over those above, equal on all brokers; None leaves one of those above out.
         listeners: names of more listeners, which advertise themselves; *settings* say what they speak.
         of_broker: more of them by node id, for that broker alone.
+        hosts:    addresses of this host other than loopback, by the names of the listeners that are there.
         heap_mib: of each broker; some 220 MiB are used with few partitions.
         quick:    JVM flags for a quick start; False for benchmarks.
     Raises: RuntimeError, with the brokers' logs, when they are not up in time.
@@ -110,17 +111,20 @@ class KafkaCluster:
         settings: Mapping[str, object] | None = None,
         listeners: Sequence[str] = (),
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
+        hosts: Mapping[str, str] | None = None,
         heap_mib: int = 320,
         quick: bool = True,
     ) -> None:
         self.version = version
         self._settings = {**_SETTINGS, **(settings or {})}
         self._of_broker = of_broker or {}
+        self._hosts = hosts or {}
+        host = self._hosts.get("PLAINTEXT", HOST)
         self._jvm = (*((*QUICK_JVM, "-Xms96m") if quick else _FULL_JVM), f"-Xmx{heap_mib}m")
         each = 6 + len(listeners)
         ports = free_ports(3 * each)
         self.brokers = {
-            node_id: Broker(node_id, HOST, ports[i], rack, *_more(ports[i + 1 : i + each], listeners))
+            node_id: Broker(node_id, host, ports[i], rack, *_more(ports[i + 1 : i + each], listeners))
             for i, node_id, rack in ((0, 1, "a"), (each, 2, "b"), (2 * each, 3, "c"))
         }
         self.racks: dict[int, str | None] = {node_id: broker.rack for node_id, broker in self.brokers.items()}
@@ -136,7 +140,8 @@ class KafkaCluster:
 
     def bootstrap_of(self, listener: str) -> str:
         """Addresses of one of the listeners that the test has asked for."""
-        return ",".join(f"{broker.host}:{broker.more_ports[listener]}" for broker in self.brokers.values())
+        host = self._hosts.get(listener, HOST)
+        return ",".join(f"{host}:{broker.more_ports[listener]}" for broker in self.brokers.values())
 
     @property
     def running(self) -> list[int]:
@@ -247,8 +252,8 @@ class KafkaCluster:
             "controller.quorum.voters": ",".join(
                 f"{b.node_id}@{HOST}:{b.controller_port}" for b in self.brokers.values()
             ),
-            "listeners": _listener_list({**listeners, "CONTROLLER": broker.controller_port}),
-            "advertised.listeners": _listener_list(advertised),
+            "listeners": self._listener_list({**listeners, "CONTROLLER": broker.controller_port}),
+            "advertised.listeners": self._listener_list(advertised),
             "log.dirs": folder / "data",
         }
         lines = [f"{key}={value}\n" for key, value in properties.items() if value is not None]
@@ -266,6 +271,9 @@ class KafkaCluster:
             cwd=folder,
         )
 
+    def _listener_list(self, ports: Mapping[str, int]) -> str:
+        return ",".join(f"{name}://{self._hosts.get(name, HOST)}:{port}" for name, port in ports.items())
+
     def _folder(self, node_id: int) -> Path:
         assert self._home is not None, "not in context"
         return self._home / f"broker-{node_id}"
@@ -274,10 +282,6 @@ class KafkaCluster:
 def _more(ports: Sequence[int], listeners: Sequence[str]) -> tuple[int, int, int, int, int, dict[str, int]]:
     tap, behind_tap, internal, controller, jmx, *more = ports
     return tap, behind_tap, internal, controller, jmx, dict(zip(listeners, more, strict=True))
-
-
-def _listener_list(ports: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
 def _jmx_options(port: int) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.cli import main
 from proxy.kube.annotations import STATUS, Defaults
 from proxy.kube.inject import injected, removed
+from proxy.kube.redirect import LISTEN_PORT
 from proxy.kube.sizes import limit_bytes
 from tests.kube.pods import DEFAULTS, pod
 
@@ -160,12 +162,19 @@ def test_with_transparent_the_redirection_is_made_before_the_sidecar_runs() -> N
 
     redirect, sidecar, migrate = after["spec"]["initContainers"]
     assert names([redirect, sidecar, migrate]) == ["sidefetch-redirect", "sidefetch", "migrate"]
-    assert redirect["args"][:4] == ["redirect", "install", "--ports", "9092,9095-9099"]
-    assert redirect["args"][-2:] == ["--networks", "10.0.0.0/8"]
+    assert redirect["args"] == ["redirect", "install", "--ports", "9092,9095-9099", "--networks", "10.0.0.0/8"]
     assert redirect["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
     assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert str(sidecar["securityContext"]["runAsUser"]) in redirect["args"]
-    assert environ(sidecar)["SIDEFETCH_TRANSPARENT"] == "127.0.0.1:15092,[::1]:15092"
+    assert environ(sidecar)["SIDEFETCH_TRANSPARENT"] == f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}"
+
+
+def test_the_redirection_leaves_the_sidecars_connections_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    redirect, sidecar, _ = done(pod(mode="transparent"))["spec"]["initContainers"]
+
+    assert main([*redirect["args"], "--dry-run"]) == 0
+
+    spared = capsys.readouterr().out.partition("meta skuid { ")[2].partition(" } return")[0]
+    assert str(sidecar["securityContext"]["runAsUser"]) in spared.split(", ")
 
 
 def test_without_native_sidecars_init_containers_are_not_redirected_to_one_that_does_not_run_yet() -> None:
@@ -211,7 +220,7 @@ def test_files_come_from_a_secret_and_the_ledger_has_a_volume_that_is_large_enou
 
     secret, ledger = after["spec"]["volumes"][1:]
     assert secret["secret"] == {"secretName": "kafka"}
-    assert int(ledger["emptyDir"]["sizeLimit"]) > 512 * 1024**2
+    assert ledger["emptyDir"] == {"sizeLimit": f"{512 + 64}Mi"}
     mounts = after["spec"]["initContainers"][1]["volumeMounts"]
     assert [(each["mountPath"], each.get("readOnly", False)) for each in mounts] == [
         ("/etc/sidefetch/secret", True),

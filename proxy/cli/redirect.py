@@ -1,0 +1,118 @@
+"""``sidefetch redirect``: has the packet filter send connections to brokers to Sidefetch, and no longer."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from proxy.cli.options import Commands
+from proxy.errors import ConfigError
+
+__all__ = ["add_to"]
+
+_Value = TypeVar("_Value")
+
+_TIMEOUT_S: Final = 30.0
+_REMEDIES: Final = {
+    "Operation not permitted": "it takes the capability NET_ADMIN, and root as a rule: in a pod, an init"
+    " container's securityContext.capabilities.add",
+    "Operation not supported": "the kernel needs nf_tables with NAT: nft_chain_nat and nft_redir",
+    "No such file or directory": "the kernel needs nf_tables with NAT: nft_chain_nat and nft_redir",
+    "Protocol not supported": "the kernel needs nf_tables (Linux 5.2 or newer)",
+}
+"""By what the kernel says."""
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    from proxy.kube.redirect import DEFAULT_PORTS, LISTEN_PORT, SPARED_UIDS
+
+    parser = commands.add_parser(
+        "redirect",
+        help="have connections to brokers redirected to Sidefetch (transparent mode)",
+        description="Put rules into the packet filter (nftables) of this host, or pod, by which connections to"
+        " brokers arrive at Sidefetch, or take them out. Needs nft and the capability NET_ADMIN. Both may be"
+        " repeated; connections that are there already stay as they are.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(title="what to do", metavar="ACTION", required=True)
+    install = actions.add_parser("install", help="put the rules in, or replace them", allow_abbrev=False)
+    ports = ",".join(f"{first}-{last}" for first, last in DEFAULT_PORTS)
+    uids = ",".join(map(str, SPARED_UIDS))
+    install.add_argument(
+        "--ports", metavar="FIRST-LAST,...", default=ports, help="of brokers [default: %(default)s]"
+    )
+    install.add_argument("--networks", metavar="CIDR,...", help="that brokers are in [default: all]")
+    install.add_argument(
+        "--uid",
+        metavar="ID,...",
+        default=uids,
+        help="users whose connections are left alone: Sidefetch's own, and those of a service mesh's proxy"
+        " [default: %(default)s: Sidefetch's image, Istio, Linkerd]",
+    )
+    install.add_argument(
+        "--to", metavar="PORT", default=str(LISTEN_PORT), help="the port of --transparent [default: %(default)s]"
+    )
+    install.set_defaults(run=_install)
+    remove = actions.add_parser("remove", help="take the rules out", allow_abbrev=False)
+    remove.set_defaults(run=_remove)
+    for action in (install, remove):
+        action.add_argument("--dry-run", action="store_true", help="print what nft would be told, and do nothing")
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    from proxy.kube.redirect import Rules, parse_networks, parse_ports, parse_uids
+
+    to = _parsed("to", arguments.to, parse_ports, "a port, 1 to 65535")
+    if len(to) != 1 or to[0][0] != to[0][1]:
+        raise ConfigError(f"to: {arguments.to!r}; accepted: one port")
+    networks = "CIDR[,CIDR...], such as 10.0.0.0/8,fd00::/8"
+    rules = Rules(
+        _parsed("ports", arguments.ports, parse_ports, "PORT or FIRST-LAST, several with commas"),
+        () if arguments.networks is None else _parsed("networks", arguments.networks, parse_networks, networks),
+        _parsed("uid", arguments.uid, parse_uids, "user ids as numbers, several with commas"),
+        to[0][0],
+    )
+    return _carry_out(rules.script(), arguments)
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    from proxy.kube.redirect import REMOVE
+
+    return _carry_out(REMOVE, arguments)
+
+
+def _parsed(name: str, text: str, parse: Callable[[str], _Value], accepts: str) -> _Value:
+    try:
+        return parse(text)
+    except ValueError as wrong:
+        raise ConfigError(f"{name}: {wrong}; accepted: {accepts}") from None
+
+
+def _carry_out(script: str, arguments: argparse.Namespace) -> int:
+    """Have nft do what *script* says; the exit code."""
+    if arguments.dry_run:
+        print(script, end="")
+        return 0
+    try:
+        done: Any = subprocess.run(
+            ["nft", "-f", "-"],  # noqa: S607 - whichever is on the PATH: distributions differ
+            input=script,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        print("sidefetch: there is no nft on the PATH: install nftables", file=sys.stderr)
+        return 1
+    except subprocess.TimeoutExpired:
+        print(f"sidefetch: nft has not come to an end within {_TIMEOUT_S:g} s", file=sys.stderr)
+        return 1
+    if done.returncode == 0:
+        return 0
+    said = " ".join(done.stderr.split())
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in said), None)
+    print(f"sidefetch: nft: {said}" + (f"; {remedy}" if remedy else ""), file=sys.stderr)
+    return 1

@@ -1,0 +1,47 @@
+"""Where a connection was going before the packet filter redirected it, as the kernel remembers it."""
+
+import errno
+import socket
+import struct
+from typing import Final, Protocol
+
+from proxy.config import Address
+
+__all__ = ["AcceptedSocket", "original_destination"]
+
+_SO_ORIGINAL_DST: Final = 80
+"""linux/netfilter_ipv4.h; of the same number in IPv6: IP6T_SO_ORIGINAL_DST, linux/netfilter_ipv6/ip6_tables.h."""
+_SOL_IPV6: Final = 41
+_SOCKADDR_IN: Final = struct.Struct("!2xH4s8x")
+_SOCKADDR_IN6: Final = struct.Struct("!2xH4x16s4x")
+_UNKNOWN: Final = (errno.ENOENT, errno.ENOPROTOOPT, errno.EOPNOTSUPP)
+"""The kernel tracks no such connection, or none at all: then nothing was redirected."""
+
+
+class AcceptedSocket(Protocol):
+    """What is needed of a socket."""
+
+    @property
+    def family(self) -> socket.AddressFamily: ...
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
+
+    def getsockname(self) -> tuple[str, int]: ...
+
+
+def original_destination(accepted: AcceptedSocket) -> Address | None:
+    """Where the client has connected to; None if that is this very socket: nobody has redirected it.
+
+    Raises: OSError: the connection broke, or the kernel does not tell for a reason of its own.
+    """
+    is_v6 = accepted.family == socket.AF_INET6
+    layout, level = (_SOCKADDR_IN6, _SOL_IPV6) if is_v6 else (_SOCKADDR_IN, socket.SOL_IP)
+    try:
+        told = accepted.getsockopt(level, _SO_ORIGINAL_DST, layout.size)
+    except OSError as wrong:
+        if wrong.errno in _UNKNOWN:
+            return None
+        raise
+    port, host = layout.unpack(told)
+    destination = Address(socket.inet_ntop(accepted.family, host), port)
+    return None if destination == Address(*accepted.getsockname()[:2]) else destination

@@ -1,0 +1,147 @@
+"""Which broker is at an address, with names that are resolved by the tests."""
+
+import io
+import socket
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from proxy.config import Address, UpstreamConfig
+from proxy.fetch.topology import Broker, BrokerId, Topology
+from proxy.net.destinations import Destinations
+from proxy.net.logs import Log
+from proxy.net.topology import TopologyService
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+V4, V6 = "10.0.0.1", "fd00::1"
+
+
+class Names(trio.abc.HostnameResolver):
+    """What names resolve to, and how often that was asked."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[str]] = {}
+        self.asked = 0
+
+    async def getaddrinfo(self, host: bytes | None, port: Any, *_: Any) -> Any:
+        self.asked += 1
+        assert host is not None
+        addresses = self.of.get(host.decode(), [])
+        if not addresses:
+            raise socket.gaierror("no such name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port or 0)) for each in addresses]
+
+    async def getnameinfo(self, *_: Any) -> Any:
+        raise AssertionError("nobody asks for names")
+
+
+class Cluster(TopologyService):
+    """One whose brokers are those of the test."""
+
+    def __init__(self) -> None:
+        super().__init__(UpstreamConfig((Address("kafka", 9092),)), Log("text", "info", io.StringIO()))
+        self.coming: dict[BrokerId, Address] = {}
+        self.asked = 0
+
+    def is_of(self, brokers: dict[BrokerId, Address]) -> None:
+        self.topology = Topology("c", {n: Broker(n, each.host, each.port, None) for n, each in brokers.items()})
+
+    async def ask_anew(self) -> None:
+        self.asked += 1
+        self.is_of({n: Address(each.host, each.port) for n, each in self.topology.brokers.items()} | self.coming)
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def asked_of(cluster: Cluster, names: Names, log: io.StringIO | None = None) -> Destinations:
+    trio.socket.set_custom_hostname_resolver(names)
+    told = Log("text", "info", log or io.StringIO())
+    return Destinations(cluster, look_s=1, log=told, resolved=lambda: None)
+
+
+async def test_a_broker_is_at_all_addresses_of_its_name(cluster: Cluster, names: Names) -> None:
+    cluster.is_of({ONE: Address("one", 9092), TWO: Address("two", 9093)})
+    names.of = {"one": [V4, V6], "two": [V4]}
+    it = await asked_of(cluster, names)
+
+    assert await it.node_at(Address(V4, 9092)) == ONE
+    assert await it.node_at(Address(V6, 9092)) == ONE
+    assert await it.node_at(Address(V4, 9093)) == TWO
+    assert (names.asked, cluster.asked) == (2, 0)
+
+
+async def test_a_name_without_an_address_is_in_nobodys_way(cluster: Cluster, names: Names) -> None:
+    cluster.is_of({ONE: Address("one", 9092), TWO: Address("." * 3, 9092)})
+    names.of = {"one": [V4]}
+    it = await asked_of(cluster, names)
+
+    assert await it.node_at(Address(V4, 9092)) == ONE
+
+
+async def test_a_broker_that_has_moved_is_found_where_it_is(
+    cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
+) -> None:
+    """As a pod that came up again: its name is the same, and its old address may be another's by then."""
+    assert autojump_clock.rate == 0
+    cluster.is_of({ONE: Address("one", 9092), TWO: Address("two", 9092)})
+    names.of = {"one": [V4], "two": ["10.0.0.2"]}
+    it = await asked_of(cluster, names)
+    assert await it.node_at(Address(V4, 9092)) == ONE
+
+    names.of = {"one": ["10.0.0.3"], "two": [V4]}
+    assert await it.node_at(Address("10.0.0.3", 9092)) == ONE
+    assert await it.node_at(Address(V4, 9092)) == TWO
+    names.of = {"one": [V4], "two": ["10.0.0.3"]}
+    await trio.sleep(6)
+    assert await it.node_at(Address(V4, 9092)) == ONE
+
+
+async def test_what_is_no_brokers_is_asked_about_once_in_a_while(
+    cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert autojump_clock.rate == 0
+    cluster.is_of({ONE: Address("one", 9092)})
+    it = await asked_of(cluster, names)
+    for _ in range(10):
+        assert await it.node_at(Address("10.96.0.1", 9092)) is None
+    assert cluster.asked == 1
+    await trio.sleep(6)
+    cluster.coming = {TWO: Address("two", 9092)}
+    names.of = {"two": ["10.96.0.1"]}
+
+    assert await it.node_at(Address("10.96.0.1", 9092)) == TWO
+    assert cluster.asked == 2
+
+
+async def test_where_only_clients_may_ask_those_count_that_they_were_told_of(
+    cluster: Cluster, names: Names
+) -> None:
+    names.of = {"one": [V4], "kafka": ["10.0.0.9"]}
+    it = await asked_of(cluster, names)
+    cluster.saw(-1000, "kafka", 9092)
+    cluster.saw(ONE, "one", 9092)
+
+    assert await it.node_at(Address(V4, 9092)) == ONE
+    assert await it.node_at(Address("10.0.0.9", 9092)) is None
+
+
+async def test_an_address_of_two_says_nothing_and_is_told(cluster: Cluster, names: Names) -> None:
+    cluster.is_of({ONE: Address("one", 9092), TWO: Address("two", 9092)})
+    names.of = {"one": [V4], "two": [V4, V6]}
+    log = io.StringIO()
+    it = await asked_of(cluster, names, log)
+
+    assert await it.node_at(Address(V4, 9092)) is None
+    assert await it.node_at(Address(V6, 9092)) == TWO
+    assert cluster.asked == 0
+    assert "address-of-several-brokers" in log.getvalue()

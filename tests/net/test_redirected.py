@@ -1,0 +1,344 @@
+"""Clients that the packet filter has redirected here, in front of an embedded cluster.
+
+Where they were going is told by a double of the kernel; with a real one: tests/transparent.
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from proxy.config import Address, DownstreamSecurity, LimitsConfig
+from proxy.demo.client import Connection, connect
+from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.errors import ConfigError, ErrorCode
+from proxy.net import redirected
+from proxy.net.listeners import Listeners
+from tests.certificates import Authority
+from tests.net.proxied import Proxied, ask, configured, running
+from tests.ports import free_port_range
+
+ANSWER_S = 5
+SERVICE = Address("10.96.0.1", 9092)
+"""Of no broker."""
+
+Speak = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+class Kernel:
+    """Says where all connections were going, but for those that had this listener as their destination anyway."""
+
+    def __init__(self) -> None:
+        self.destination: Address | None = None
+
+    def original_destination(self, _: object) -> Address | None:
+        return self.destination
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    kernel = Kernel()
+    monkeypatch.setattr(redirected, "original_destination", kernel.original_destination)
+    return kernel
+
+
+def broker(it: Proxied | EmbeddedCluster, node_id: int) -> Address:
+    cluster = it.cluster if isinstance(it, Proxied) else it
+    return Address(*cluster.state.addresses[node_id])
+
+
+@asynccontextmanager
+async def transparent(cluster: EmbeddedCluster, **sections: Any) -> AsyncIterator[Proxied]:
+    """A proxy to which connections are redirected."""
+    listen = (Address("127.0.0.1", free_port_range(1)),)
+    config = attrs.evolve(configured(cluster.bootstrap, transparent=listen), **sections)
+    async with running(cluster, config) as it:
+        yield it
+
+
+@asynccontextmanager
+async def clustered(**sections: Any) -> AsyncIterator[Proxied]:
+    """That, in front of a cluster with topic ``t``: its partitions are led by brokers 1, 2 and 3."""
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1], [2], [3]])
+        async with transparent(cluster, **sections) as it:
+            yield it
+
+
+def listener(it: Proxied) -> str:
+    return str(it.config.downstream.transparent[0])
+
+
+@asynccontextmanager
+async def client(it: Proxied, kernel: Kernel, destination: Address | None) -> AsyncIterator[Connection]:
+    """One that was going to *destination*."""
+    kernel.destination = destination
+    async with connect(listener(it)) as connection:
+        yield connection
+
+
+async def told(connection: Connection) -> set[tuple[int, str, int]]:
+    """Which brokers there are, as this client is told."""
+    brokers = (await connection.call("metadata", 5, {})).brokers
+    return {(each.node_id, each.host, each.port) for each in brokers}
+
+
+async def errors(connection: Connection) -> list[int]:
+    """Of the three partitions of ``t``; a broker tells of those that it leads only."""
+    response = await connection.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}))
+    return [int(each.error_code) for topic in response.responses for each in topic.partitions]
+
+
+def led_by(node_id: int) -> list[int]:
+    return [0 if each == node_id else int(ErrorCode.not_leader_or_follower) for each in (1, 2, 3)]
+
+
+async def hung_up_on(stream: trio.SocketStream) -> bool:
+    """Whether that is all that becomes of it."""
+    with trio.move_on_after(ANSWER_S):
+        try:
+            return await stream.receive_some(1) == b""
+        except trio.BrokenResourceError:
+            return True
+    return False
+
+
+# -------------------------------------------------------------------------------------------- what is served
+
+
+@pytest.mark.parametrize("node_id", [1, 2, 3])
+async def test_who_was_going_to_a_broker_is_served_as_by_that_one(kernel: Kernel, node_id: int) -> None:
+    async with clustered() as it, client(it, kernel, broker(it, node_id)) as connection:
+        assert await errors(connection) == led_by(node_id)
+
+
+async def test_answers_say_where_the_brokers_really_are(kernel: Kernel) -> None:
+    async with clustered() as it:
+        async with client(it, kernel, broker(it, 1)) as connection, connect(it.cluster.bootstrap) as direct:
+            for api, version, asked in (
+                ("metadata", 5, {}),
+                ("find_coordinator", 2, {"key": "g", "key_type": 0}),
+                ("describe_cluster", 1, {"endpoint_type": 1}),
+            ):
+                assert await connection.call(api, version, asked) == await direct.call(api, version, asked)
+        async with it.client() as connection:
+            assert await told(connection) == {(n, "127.0.0.1", it.port_of(n)) for n in (1, 2, 3)}
+
+
+async def test_who_was_going_elsewhere_is_served_as_by_any_broker(kernel: Kernel) -> None:
+    async with clustered() as it, client(it, kernel, SERVICE) as connection:
+        assert await told(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
+        assert await errors(connection) in [led_by(node_id) for node_id in (1, 2, 3)]
+
+
+async def test_who_has_connected_to_the_listener_itself_is_served_as_by_any_broker(kernel: Kernel) -> None:
+    async with clustered() as it, client(it, kernel, None) as connection:
+        assert await told(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
+
+
+async def test_a_broker_that_is_new_is_looked_for_when_a_client_goes_there(kernel: Kernel) -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1], [2], [3]])
+        cluster.stop(3)
+        async with transparent(cluster) as it:
+            await cluster.start(3)
+            async with client(it, kernel, broker(it, 3)) as connection:
+                assert await errors(connection) == led_by(3)
+
+
+async def test_who_was_taken_for_anybodys_comes_again_once_the_broker_is_known(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients never ask a broker who it is: they would be told for ever that it leads nothing."""
+    monkeypatch.setattr(redirected, "_EVERY_S", 0.05)
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 3, assignment=[[1], [2], [3]])
+        where = broker(cluster, 3)
+        cluster.stop(3)
+        async with transparent(cluster) as it:
+            async with client(it, kernel, where) as early, client(it, kernel, SERVICE) as other:
+                assert len(await told(early)) == 2
+                await told(other)
+                await cluster.start(3)
+                async with it.client() as somebody:
+                    await somebody.call("metadata", 5, {"topics": [{"name": "t"}]})
+                    await fetch_of_a_new_topic(somebody, cluster)
+                with trio.fail_after(ANSWER_S):
+                    assert await early.receive_frame() is None
+                assert len(await told(other)) == 3
+            async with client(it, kernel, where) as again:
+                assert await errors(again) == led_by(3)
+
+
+async def fetch_of_a_new_topic(connection: Connection, cluster: EmbeddedCluster) -> None:
+    """Has a broker asked for Metadata, and so for the brokers."""
+    cluster.create_topic("new")
+    await connection.call("fetch", 11, ask({0: 0}, topic="new"))
+
+
+async def test_an_address_of_two_brokers_is_none_of_either(kernel: Kernel) -> None:
+    async with embedded_cluster() as cluster:
+        for node_id in (2, 3):
+            cluster.state.addresses[node_id] = cluster.state.addresses[1]
+        async with transparent(cluster) as it, client(it, kernel, broker(it, 1)) as connection:
+            await told(connection)
+            assert it.told("address-of-several-brokers")
+            (line,) = it.told("redirected")
+            assert not any(f"node={node_id}" in line for node_id in (1, 2, 3))
+
+
+# ------------------------------------------------------------------------------------------- what passes
+
+
+@asynccontextmanager
+async def server(speak: Speak) -> AsyncIterator[Address]:
+    """One that is no broker of ours."""
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, host="127.0.0.1"), speak, 0)
+        yield Address(*listeners[0].socket.getsockname()[:2])
+        nursery.cancel_scope.cancel()
+
+
+async def echo_at_the_end(stream: trio.SocketStream) -> None:
+    """Answers when the client has said that this was all: only a half-close that is passed on tells that."""
+    async with stream:
+        heard = b"".join([chunk async for chunk in stream])
+        await stream.send_all(heard.upper())
+
+
+async def test_tls_passes_untouched_and_is_counted(kernel: Kernel, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    theirs = authority.issue("kafka.example")
+    secured = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secured.load_cert_chain(theirs.cert, theirs.key)
+
+    async def speak(stream: trio.SocketStream) -> None:
+        async with trio.SSLStream(stream, secured, server_side=True) as inside:
+            await inside.send_all(b"you said " + await inside.receive_some())
+
+    async with clustered() as it, server(speak) as kernel.destination:
+        async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
+            trusting = ssl.create_default_context(cafile=str(authority.path))
+            inside = trio.SSLStream(stream, trusting, server_hostname="kafka.example")
+            await inside.send_all(b"hello")
+            assert await inside.receive_some() == b"you said hello"
+        assert it.proxy.counts["passed_tls"] == 1
+        assert it.proxy.counts["connections"] == 0
+        assert len(it.told("passed")) == 1
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n" * 20_000, b"hi"])
+async def test_what_is_neither_tls_nor_kafka_passes_too_half_closed_or_not(kernel: Kernel, said: bytes) -> None:
+    async with clustered() as it, server(echo_at_the_end) as kernel.destination:
+        async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
+            await stream.send_all(said)
+            await stream.send_eof()
+            with trio.fail_after(ANSWER_S):
+                assert b"".join([chunk async for chunk in stream]) == said.upper()
+        assert it.proxy.counts["passed_other"] == 1
+
+
+async def test_what_passes_is_waited_for_when_we_stop(kernel: Kernel) -> None:
+    async with clustered() as it, server(echo_at_the_end) as kernel.destination:
+        async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
+            await stream.send_all(b"hello, who are you?")
+            with trio.fail_after(ANSWER_S):
+                while not it.told("passed"):
+                    await trio.sleep(0.01)
+            it.proxy.stop()
+            await trio.sleep(0.1)
+            assert not it.told("stopped")
+            await stream.send_eof()
+            assert await stream.receive_some() == b"HELLO, WHO ARE YOU?"
+        with trio.fail_after(ANSWER_S):
+            while not it.told("stopped"):
+                await trio.sleep(0.01)
+
+
+async def test_who_cannot_be_passed_on_is_hung_up_on(kernel: Kernel) -> None:
+    async with clustered() as it:
+        for destination in (Address("127.0.0.1", free_port_range(1)), None):
+            kernel.destination = destination
+            port = it.config.downstream.transparent[0].port
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                assert await hung_up_on(stream)
+        assert len(it.told("not-passed")) == it.proxy.counts["not_passed"] == 2
+
+
+async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
+    """As where the rules spare another user than the one that Sidefetch runs as."""
+    async with clustered() as it:
+        (kernel.destination,) = it.config.downstream.transparent
+        async with await trio.open_tcp_stream("127.0.0.1", kernel.destination.port) as stream:
+            await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert await hung_up_on(stream)
+        assert it.proxy.counts["loops_refused"] == 1
+        (line,) = it.told("looped")
+        assert "--uid" in line
+
+
+async def test_a_client_that_says_nothing_is_hung_up_on_in_time(kernel: Kernel) -> None:
+    async with clustered(limits=LimitsConfig(handshake_timeout_s=0.2)) as it:
+        kernel.destination = broker(it, 1)
+        async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
+            assert await hung_up_on(stream)
+        assert it.proxy.counts["limit_handshake_timeout"] == 1
+
+
+async def test_where_clients_speak_tls_with_us_they_do_so_here_too(kernel: Kernel, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    ours = authority.issue("127.0.0.1")
+    security = DownstreamSecurity(tls_cert=str(ours.cert), tls_key=str(ours.key))
+    async with clustered(downstream_security=security) as it:
+        kernel.destination = broker(it, 2)
+        stream = await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port)
+        trusting = ssl.create_default_context(cafile=str(authority.path))
+        async with trio.SSLStream(stream, trusting, server_hostname="127.0.0.1", https_compatible=True) as inside:
+            assert await errors(Connection(inside)) == led_by(2)
+        assert it.proxy.counts["passed_tls"] == 0
+
+
+# ------------------------------------------------------------------------------------------ where we listen
+
+
+async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.net.listeners._listening_socket", _without_ipv6)
+    async with embedded_cluster(brokers=1) as cluster:
+        port = free_port_range(1)
+        both = (Address("::1", port), Address("127.0.0.1", port))
+        async with running(cluster, configured(cluster.bootstrap, transparent=both)) as it:
+            assert len(it.told("not-listening")) == 1
+            async with connect(f"127.0.0.1:{port}") as connection:
+                assert len(await told(connection)) == 1
+        with pytest.raises(ExceptionGroup) as refused:
+            async with running(cluster, configured(cluster.bootstrap, transparent=both[:1])):
+                pass
+    assert refused.group_contains(ConfigError, match="transparent: this host has no IPv6")
+
+
+_listening_socket = Listeners._listen.__globals__["_listening_socket"]
+
+
+def _without_ipv6(host: str, port: int) -> socket.socket:
+    if ":" in host:
+        raise OSError(99, "Cannot assign requested address")
+    opened: socket.socket = _listening_socket(host, port)
+    return opened
+
+
+async def test_a_port_that_is_taken_is_told() -> None:
+    async with embedded_cluster(brokers=1) as cluster:
+        port = free_port_range(1)
+        taken = (Address("127.0.0.1", port),)
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(ExceptionGroup) as refused:
+            async with running(cluster, configured(cluster.bootstrap, transparent=taken)):
+                pass
+    assert refused.group_contains(ConfigError, match=f"transparent: 127.0.0.1:{port}")

@@ -1,0 +1,309 @@
+"""Transparent mode with the kernel's own packet filter: real brokers on one host, a sidecar and an old client on
+another, which is given the brokers' addresses and nothing else.
+"""
+
+import contextlib
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+
+from proxy.kube.redirect import LISTEN_PORT, SPARED_UIDS
+from tests.certificates import Authority
+from tests.clients.conversation import Client, ClientFailed
+from tests.kafka.admin import Admin, eventually, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.records import Record
+from tests.prerequisites import require
+from tests.processes import Process
+from tests.sidefetch import Sidefetch
+from tests.transparent.namespaces import Host, as_user, network
+
+pytestmark = [pytest.mark.kafka, pytest.mark.kubernetes]
+
+NEAR: Final = ("10.77.0.1", "fd77::1")
+FAR: Final = ("10.77.0.2", "fd77::2")
+OTHER_FAR: Final = "10.77.0.3"
+"""Of the same host."""
+SERVICE: Final = "10.96.0.10"
+"""Of no host: the cluster's host has connections to it answered by a broker, as Kubernetes does for a Service."""
+SERVICE_RULES: Final = f"""\
+table ip service {{{{
+    chain in {{{{
+        type nat hook prerouting priority -100; policy accept;
+        ip daddr {SERVICE} tcp dport 9092 dnat to {{broker}}
+    }}}}
+}}}}
+"""
+OLD: Final = "kafka-python-1.4.7-as-0.9"
+"""Kafka 4 turns it away."""
+RECORDS: Final = 60
+SILENCE_S: Final = 6.0
+"""Where it can read at all, a client has begun after a second."""
+SIDEFETCH_UID, MESH_UID, _ = SPARED_UIDS
+MESH_PORT: Final = 15001
+MESH_RULES: Final = f"""\
+table ip mesh {{
+    chain output {{
+        type nat hook output priority -100; policy accept;
+        meta skuid {MESH_UID} return
+        oifname "lo" return
+        meta l4proto tcp redirect to :{MESH_PORT}
+    }}
+}}
+"""
+"""As Istio's: all that leaves the pod, but for what its own proxy sends."""
+
+
+@attrs.frozen
+class Pod:
+    """A host with a client and room for a sidecar, and the cluster that is not on it."""
+
+    host: Host
+    far: Host
+    cluster: KafkaCluster
+    topic: str
+    """Three partitions, led by all three brokers."""
+
+    @property
+    def ports(self) -> str:
+        """Of the brokers, in both families, and of the Service."""
+        ports = [port for each in self.cluster.brokers.values() for port in (each.port, each.more_ports["SIX"])]
+        return ",".join(map(str, [9092, *ports]))
+
+    @property
+    def addresses(self) -> set[str]:
+        """Of the brokers, as they tell them."""
+        return {each.address for each in self.cluster.brokers.values()}
+
+    def redirect(self, action: str, *flags: str) -> None:
+        self.host.run(sys.executable, "-m", "proxy", "redirect", action, *flags)
+
+    @contextlib.contextmanager
+    def redirected(self, *flags: str) -> Iterator[None]:
+        """Rules for the brokers' ports, while in context."""
+        self.redirect("install", "--ports", self.ports, *flags)
+        try:
+            yield
+        finally:
+            self.redirect("remove")
+
+    @contextlib.contextmanager
+    def sidecar(
+        self, bootstrap: str = "", *, uid: int = SIDEFETCH_UID, options: Sequence[str] = ()
+    ) -> Iterator[Sidefetch]:
+        """Sidefetch on this host, as its image's user."""
+        where = ["--transparent", f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}", *options]
+        servers = bootstrap or self.cluster.bootstrap
+        with self.host.inside(), Sidefetch(servers, options=where, by=as_user(uid)) as sidecar:
+            yield sidecar
+
+    def read(self, bootstrap: str, topic: str = "", count: int = RECORDS, client: str = OLD) -> list[Record]:
+        with self.host.inside(), Client(client) as program:
+            return program.read(bootstrap, topic or self.topic, range(3), count)
+
+    def reads_nothing(self, bootstrap: str) -> bool:
+        with self.host.inside(), Client(OLD) as program:
+            task = program.begin("read", bootstrap, self.topic, partitions=[0, 1, 2], count=1)
+            try:
+                task.wait(SILENCE_S)
+            except ClientFailed:
+                return True
+            return not task.records
+
+
+@pytest.fixture(scope="module")
+def pod() -> Iterator[Pod]:
+    require("java", "maven", "nft", "namespaces")
+    near = (f"{NEAR[0]}/24", f"{NEAR[1]}/64")
+    far = (f"{FAR[0]}/24", f"{OTHER_FAR}/24", f"{FAR[1]}/64")
+    with contextlib.ExitStack() as stack:
+        host, far_host = stack.enter_context(network(near, far))
+        host.run("ip", "route", "add", "10.96.0.0/16", "via", FAR[0])
+        hosts = {"PLAINTEXT": FAR[0], "SIX": f"[{FAR[1]}]"}
+        listeners = ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER", "SIX")
+        protocols = {"listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners)}
+        with far_host.inside():
+            kafka = KafkaCluster("4.3.1", listeners=["SIX"], hosts=hosts, settings=protocols)
+            stack.enter_context(kafka)
+            admin = Admin(kafka)
+            topic = admin.create_topic(unique("transparent"), 3)
+            admin.produce_known(topic, RECORDS, 3)
+        far_host.run("nft", "-f", "-", told=SERVICE_RULES.format(broker=kafka.brokers[1].address))
+        yield Pod(host, far_host, kafka, topic)
+
+
+# ------------------------------------------------------------------------------------------------- Kafka
+
+
+@pytest.mark.parametrize("client", [OLD, "java-0.9.0.1"])
+def test_an_old_client_that_knows_the_brokers_addresses_only_reads_kafka_4(pod: Pod, client: str) -> None:
+    with pod.sidecar() as sidecar, pod.redirected():
+        assert len(pod.read(pod.cluster.bootstrap, client=client)) == RECORDS
+    assert "lane-closed" not in sidecar.log_text()
+
+
+def test_it_reads_over_ipv6(pod: Pod) -> None:
+    with pod.sidecar(pod.cluster.bootstrap_of("SIX")), pod.redirected():
+        assert len(pod.read(pod.cluster.bootstrap_of("SIX"))) == RECORDS
+
+
+def test_it_is_turned_away_before_the_rules_are_there_and_after(pod: Pod) -> None:
+    with pod.sidecar():
+        assert pod.reads_nothing(pod.cluster.bootstrap)
+        with pod.redirected():
+            assert not pod.reads_nothing(pod.cluster.bootstrap)
+        assert pod.reads_nothing(pod.cluster.bootstrap)
+
+
+def test_a_group_finds_its_coordinator_and_commits(pod: Pod) -> None:
+    group = unique("group")
+    with pod.sidecar(), pod.redirected(), pod.host.inside(), Client(OLD) as program:
+        assert len(program.read_in_group(pod.cluster.bootstrap, pod.topic, group, RECORDS)) == RECORDS
+        task = program.begin("group", pod.cluster.bootstrap, pod.topic, group=group, count=1)
+        with pytest.raises(ClientFailed):
+            task.wait(SILENCE_S)
+        assert not task.records
+
+
+def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
+    """It is no broker's: it leads to any, and all that is told there are the brokers' own addresses."""
+    service = f"{SERVICE}:9092"
+    with pod.sidecar(service, options=["--log-level", "debug"]) as sidecar, pod.redirected():
+        assert len(pod.read(service)) == RECORDS
+    went = set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text()))
+    assert service in went
+    assert went & pod.addresses == went - {service} != set()
+
+
+def test_a_broker_that_comes_later_is_covered(pod: Pod) -> None:
+    with pod.far.inside():
+        pod.cluster.stop(3)
+    with pod.sidecar(pod.cluster.brokers[1].address) as sidecar, pod.redirected():
+        assert f"port={sidecar.port_of(1)}" in sidecar.log_text()
+        with pod.far.inside():
+            pod.cluster.restart(3)
+            admin = Admin(pod.cluster)
+            topic = admin.create_topic(unique("later"), 3)
+            admin.produce_known(topic, RECORDS, 3)
+        assert len(pod.read(pod.cluster.bootstrap, topic)) == RECORDS
+
+
+def test_networks_that_are_not_named_are_left_alone(pod: Pod) -> None:
+    with pod.sidecar(), pod.redirected("--networks", "10.78.0.0/16"):
+        assert pod.reads_nothing(pod.cluster.bootstrap)
+    with pod.sidecar(), pod.redirected("--networks", "10.77.0.0/16,fd77::/16"):
+        assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
+
+
+# ------------------------------------------------------------------------------------------- other traffic
+
+
+def test_tls_reaches_whom_it_was_meant_for(pod: Pod, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    theirs = authority.issue(OTHER_FAR)
+    secured = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secured.load_cert_chain(theirs.cert, theirs.key)
+    with pod.far.inside():
+        listening = socket.create_server((OTHER_FAR, 9092))
+
+    def answer() -> None:
+        accepted, _ = listening.accept()
+        with secured.wrap_socket(accepted, server_side=True) as inside:
+            inside.sendall(inside.recv(100).upper())
+
+    with listening, pod.sidecar() as sidecar, pod.redirected():
+        server = threading.Thread(target=answer)
+        server.start()
+        trusting = ssl.create_default_context(cafile=str(authority.path))
+        with pod.host.inside():
+            stream = socket.create_connection((OTHER_FAR, 9092), timeout=10)
+        with trusting.wrap_socket(stream, server_hostname=OTHER_FAR) as inside:
+            inside.sendall(b"hello")
+            assert inside.recv(100) == b"HELLO"
+        server.join(10)
+    assert re.search(rf" passed .*destination={OTHER_FAR}:9092 speaks=tls", sidecar.log_text())
+    assert re.search(r" stopped .*\bpassed_tls=1\b", sidecar.log_text())
+
+
+def test_what_stays_on_the_host_is_not_redirected(pod: Pod) -> None:
+    """As other sidecars' ports, and those of Sidefetch that clients may be pointed at."""
+    with pod.redirected():
+        for host in (*NEAR, "127.0.0.1", "::1"):
+            with pod.host.inside():
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                listening = socket.create_server((host, 9092), family=family)
+                with listening, socket.create_connection((host, 9092), timeout=5):
+                    listening.settimeout(5)
+                    listening.accept()[0].close()
+
+
+def test_a_sidecar_whose_user_is_not_spared_says_so_and_does_not_talk_to_itself(pod: Pod) -> None:
+    with pod.sidecar(uid=4711) as sidecar, pod.redirected("--uid", "65532"):
+        assert pod.reads_nothing(pod.cluster.bootstrap)
+    log = sidecar.log_text()
+    assert " looped " in log
+    assert "--uid" in log
+    told = re.search(r" stopped .*\bloops_refused=(\d+)", log)
+    assert told is not None
+    assert int(told[1]) < 200
+
+
+# ------------------------------------------------------------------------------------------- other rules
+
+
+@pytest.mark.parametrize("comes_first", ["mesh", "sidefetch"])
+def test_beside_a_service_mesh_the_client_comes_to_us_and_we_to_the_mesh(
+    pod: Pod, tmp_path: Path, comes_first: str
+) -> None:
+    command = [*as_user(MESH_UID), sys.executable, "-m", "tests.transparent.mesh", str(MESH_PORT)]
+    root = Path(__file__).parents[2]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pod.host.inside())
+        mesh = stack.enter_context(Process(command, log=tmp_path / "mesh.log", cwd=root))
+        eventually(lambda: "listening" in mesh.log_text(), "the mesh listens")
+        if comes_first == "mesh":
+            pod.host.run("nft", "-f", "-", told=MESH_RULES)
+        stack.callback(pod.host.run, "nft", "-f", "-", told="table ip mesh\ndelete table ip mesh\n")
+        stack.enter_context(pod.redirected())
+        if comes_first == "sidefetch":
+            pod.host.run("nft", "-f", "-", told=MESH_RULES)
+        sidecar = stack.enter_context(pod.sidecar(options=["--log-level", "debug"]))
+
+        assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
+
+        went = set(re.findall(r"to (\S+)", mesh.log_text()))
+        assert went & pod.addresses == went != set()
+        assert " looped " not in sidecar.log_text()
+        # Each of the client's connections has come to us, and none of them to the mesh.
+        assert set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text())) == went
+
+
+def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:
+    pod.host.run("nft", "add", "table", "inet", "somebodys")
+    for _ in range(2):
+        pod.redirect("install", "--ports", "9092")
+        pod.redirect("install", "--ports", "9093")
+    rules = pod.host.run("nft", "list", "ruleset")
+    assert rules.count("redirect to") == 1
+    assert "9093" in rules
+    for _ in range(2):
+        pod.redirect("remove")
+    assert pod.host.run("nft", "list", "ruleset").split() == ["table", "inet", "somebodys", "{", "}"]
+    pod.host.run("nft", "delete", "table", "inet", "somebodys")
+
+
+def test_who_may_not_is_told_what_it_takes(pod: Pod) -> None:
+    with pod.host.inside():
+        command = [*as_user(4711), sys.executable, "-m", "proxy", "redirect", "install"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "NET_ADMIN" in done.stderr
