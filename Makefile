@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install spark demo test telemetry lint mutants bench bench-spark fuzz soak lock sbom audit clean
+.PHONY: install spark demo test telemetry kubernetes lint mutants bench bench-spark fuzz soak lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -42,13 +42,20 @@ test:
 	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory spark
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -m "not telemetry" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
 
 # What is told to Prometheus, a Collector and a browser, with real ones. The Collector is built: minutes, once.
 telemetry:
 	@.ci/prerequisites python go node chromium prometheus
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m telemetry $(PYTEST_ARGS)
+
+# The image, the chart and injection, by what builds, runs and admits them. As root, for chroots and containers; helm,
+# Kubernetes' programs and the image's base are built: half an hour, once.
+kubernetes:
+	@.ci/prerequisites python java maven go c root containers nftables librdkafka
+	@$(MAKE) --no-print-directory install
+	$(BIN)/pytest -m kubernetes $(PYTEST_ARGS)
 
 # Breaks the code on purpose, patch by patch; each must make the test fail that it names.
 mutants: install

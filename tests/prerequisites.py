@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-__all__ = ["require"]
+__all__ = ["Tool", "require"]
 
 _CHECK = Path(__file__).resolve().parents[1] / ".ci" / "prerequisites"
 
@@ -20,21 +20,26 @@ def _lacking(tool: str) -> str:
     return " ".join(done.stderr.split()) if done.returncode else ""
 
 
-def require(
-    *tools: Literal[
-        "java",
-        "maven",
-        "node",
-        "go",
-        "c",
-        "openssl",
-        "linux-x86-64",
-        "chromium",
-        "prometheus",
-        "nft",
-        "namespaces",
-    ],
-) -> None:
+Tool = Literal[
+    "java",
+    "maven",
+    "node",
+    "go",
+    "c",
+    "openssl",
+    "linux-x86-64",
+    "chromium",
+    "prometheus",
+    "root",
+    "containers",
+    "librdkafka",
+    "nftables",
+    "nft",
+    "namespaces",
+]
+
+
+def require(*tools: Tool) -> None:
     """Go on if the machine has all *tools*; the script that ``make test`` begins with decides."""
     missing = [lack for lack in map(_lacking, tools) if lack]
     if missing:

@@ -7,6 +7,8 @@ from proxy.cli.options import readme_table
 from proxy.config import RoutingConfig
 from proxy.config.rack import ZONE_LABEL
 from proxy.convert.versions import table as versions
+from proxy.kube.annotations import Defaults, asked_by, is_on
+from proxy.kube.annotations import readme_table as annotations_table
 from proxy.net.kubernetes import NODE_NAME
 from proxy.relay.traffic import Traffic
 from proxy.telemetry import instruments
@@ -40,6 +42,25 @@ def test_the_table_of_metrics_is_that_of_the_instruments() -> None:
     assert table == instruments.readme_table(), f"put this between the marks:\n{instruments.readme_table()}"
 
 
+def test_the_table_of_annotations_is_the_programs_own() -> None:
+    _, _, rest = README.partition("made from proxy/kube/annotations.py; a test keeps it equal -->\n")
+    table, end, _ = rest.partition("<!-- end -->")
+
+    assert end
+    assert table == annotations_table(), f"put this between the marks:\n{annotations_table()}"
+
+
+def test_the_annotations_that_it_shows_are_taken() -> None:
+    manifest = re.search(r"  annotations:\n((?:    \S+: .*\n)+)", section("Kubernetes"))
+    assert manifest is not None
+    lines = [line.strip().partition(": ") for line in manifest[1].splitlines()]
+    annotations = {name: text.strip('"') for name, _, text in lines}
+
+    assert is_on(annotations)
+    asked = asked_by(annotations, Defaults({"image": "i"}))
+    assert (asked.env, asked.address) == (("KAFKA_BOOTSTRAP_SERVERS",), "127.0.0.1:9092")
+
+
 def test_every_make_target_that_it_names_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -48,12 +69,13 @@ def test_every_make_target_that_it_names_exists() -> None:
 
 
 def test_every_flag_that_it_names_exists() -> None:
+    ours = re.sub(r"(?m)^    (docker|helm|kubectl) .*$|`(docker|helm|kubectl)\b[^`]*`", "", README)
     commands = [*(ROOT / "proxy" / "cli").glob("*.py"), ROOT / "proxy" / "analysis" / "jobs.py"]
     sources = "".join(path.read_text(encoding="utf-8") for path in commands)
     table = readme_table()
 
     told_elsewhere = {"--inputs", "--long", "--millions", "--quick", "--seconds", "--seed"}
-    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", README)) - told_elsewhere:
+    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", ours)) - told_elsewhere:
         assert f"`{flag}`" in table or f'"{flag}"' in sources, flag
 
 

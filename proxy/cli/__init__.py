@@ -11,13 +11,43 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.cli import check, demo, ledger, redirect, report, run, top, topology, trial, user, whatif
+from proxy.cli import (
+    check,
+    demo,
+    health,
+    inject,
+    ledger,
+    redirect,
+    report,
+    run,
+    top,
+    topology,
+    trial,
+    user,
+    webhook,
+    whatif,
+)
 from proxy.cli.spark import SparkFailedError
 from proxy.errors import ConfigError
 
 __all__ = ["main"]
 
-_COMMANDS: Sequence[Any] = (run, check, top, topology, ledger, whatif, report, trial, demo, user, redirect)
+_COMMANDS: Sequence[Any] = (
+    run,
+    check,
+    health,
+    top,
+    topology,
+    ledger,
+    whatif,
+    report,
+    trial,
+    demo,
+    user,
+    inject,
+    webhook,
+    redirect,
+)
 """Each has ``add_to``, which sets ``run`` in its parser's defaults."""
 
 

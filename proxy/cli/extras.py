@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from proxy.errors import ConfigError
 
-__all__ = ["needs_demo_extra", "needs_spark_extra", "needs_top_extra"]
+__all__ = ["needs_demo_extra", "needs_kube_extra", "needs_spark_extra", "needs_top_extra"]
 
 
 def needs_demo_extra() -> AbstractContextManager[None]:
@@ -14,6 +14,11 @@ def needs_demo_extra() -> AbstractContextManager[None]:
     Raises: ConfigError: in place of that ImportError; any other import error goes on as it is.
     """
     return _needs("demo and try need", "demo", "aiokafka")
+
+
+def needs_kube_extra() -> AbstractContextManager[None]:
+    """The same around an import of ``proxy.kube``."""
+    return _needs("inject and webhook need", "kube", "cryptography", "h11", "ruamel")
 
 
 def needs_spark_extra() -> AbstractContextManager[None]:
@@ -27,11 +32,12 @@ def needs_top_extra() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _needs(who: str, extra: str, package: str) -> Iterator[None]:
+def _needs(who: str, extra: str, *packages: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != package:
+        package = (error.name or "").partition(".")[0]
+        if package not in packages:
             raise
         raise ConfigError(
             f"{who} {package}, which is not installed: pip install 'sidefetch[{extra}]', or make install"

@@ -4,11 +4,11 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 import attrs
 
-from proxy.config import ENV_PREFIX, OPTIONS, SECTIONS, Config, Option, problems_between
+from proxy.config import ENV_PREFIX, OPTIONS, SECTIONS, Config, Option, config_of, problems_between
 from proxy.errors import ConfigError
 
 __all__ = ["FILE_ENV", "Layer", "Settings", "load"]
@@ -85,7 +85,7 @@ def load(
         if option.required and option.name not in named
     ]
     if not problems:
-        config = _build(values)
+        config = config_of(values)
         problems += problems_between(config)
     if problems:
         raise ConfigError(*problems)
@@ -148,11 +148,3 @@ def _unknown(what: str, name: str, value: object, known: list[str]) -> str:
     close = named or difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"accepted: {', '.join(known)}"
     return f"unknown {what} {name} = {value!r}; {hint}"
-
-
-def _build(values: Mapping[str, object]) -> Config:
-    def fields_of(section: str) -> dict[str, Any]:
-        return {o.field: values[o.name] for o in OPTIONS if o.section == section and o.name in values}
-
-    sections: dict[str, Any] = {name: model(**fields_of(name)) for name, model in SECTIONS.items()}
-    return Config(**sections, **fields_of(""))

@@ -1,14 +1,14 @@
 """Every setting by all of its names, made from the model."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
 from proxy.config.kinds import Kind
 from proxy.config.model import SECTIONS, Config
 
-__all__ = ["ENV_PREFIX", "OPTIONS", "Option"]
+__all__ = ["ENV_PREFIX", "OPTIONS", "Option", "config_of"]
 
 ENV_PREFIX: Final = "SIDEFETCH_"
 
@@ -64,3 +64,13 @@ def _options() -> Iterator[Option]:
 
 
 OPTIONS: Final = tuple(_options())
+
+
+def config_of(values: Mapping[str, object]) -> Config:
+    """The model with *values*, parsed, by the options' names; all that are required must be among them."""
+
+    def fields_of(section: str) -> dict[str, Any]:
+        return {o.field: values[o.name] for o in OPTIONS if o.section == section and o.name in values}
+
+    sections: dict[str, Any] = {name: model(**fields_of(name)) for name, model in SECTIONS.items()}
+    return Config(**sections, **fields_of(""))

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -44,6 +44,7 @@ from proxy.net.reception import Reception
 from proxy.net.redirected import Redirected
 from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket, address_text
+from proxy.net.stopping import stop_on
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
 from proxy.net.watch.probes import State
@@ -86,22 +87,10 @@ async def serve(
         trio.open_signal_receiver(signal.SIGHUP) as hang_ups,
     ):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on, signals, proxy, log)
+            nursery.start_soon(stop_on, signals, proxy.stop, log)
             nursery.start_soon(reread_on, hang_ups, reread, proxy.live)
             await proxy.run(task_status=task_status)
             nursery.cancel_scope.cancel()
-
-
-async def _stop_on(signals: AsyncIterator[int], proxy: "Proxy", log: Log) -> None:
-    first = True
-    async for number in signals:
-        name = signal.Signals(number).name
-        if not first:
-            log.warning("ended", signal=name)
-            raise SystemExit(1)
-        log.info("stopping", signal=name)
-        proxy.stop()
-        first = False
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:

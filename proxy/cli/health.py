@@ -1,0 +1,66 @@
+"""``sidefetch health``: asks a running Sidefetch how it is, where there is neither a shell nor curl."""
+
+import argparse
+import http.client
+import os
+from typing import Final
+
+from proxy.cli.options import Commands
+from proxy.config import OPTIONS, Address
+from proxy.errors import ConfigError
+from proxy.net.watch.probes import PROBES
+
+__all__ = ["add_to"]
+
+_LISTEN: Final = next(option for option in OPTIONS if option.name == "admin-listen")
+_USUAL_PORT: Final = 9080
+_TIMEOUT_S: Final = 5.0
+_MOST_BYTES: Final = 1000
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "health",
+        help="ask a running Sidefetch how it is",
+        description="Ask a running Sidefetch, by a probe, how it is. The exit code is 0 for yes and 1 for no, or"
+        f" for no answer within {_TIMEOUT_S:g} s. It must run with --admin-listen.",
+        usage="sidefetch health [HOST:PORT] [--probe PATH]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "address",
+        metavar="HOST:PORT",
+        nargs="?",
+        help=f"where it answers [default: this host at the port of {_LISTEN.env}, or {_USUAL_PORT}]",
+    )
+    parser.add_argument("--probe", choices=PROBES, default="/livez", help="what to ask [default: /livez]")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    address = _address(arguments.address)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", arguments.probe)
+        answer = connection.getresponse()
+        text = answer.read(_MOST_BYTES).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as wrong:
+        print(f"no: {address}: {wrong or type(wrong).__name__}")
+        return 1
+    finally:
+        connection.close()
+    print(text if text.isprintable() else repr(text))
+    return 0 if answer.status == http.client.OK else 1
+
+
+def _address(given: str | None) -> Address:
+    text = given or os.environ.get(_LISTEN.env) or f"127.0.0.1:{_USUAL_PORT}"
+    try:
+        address = Address.parse(text)
+    except ValueError as wrong:
+        whence = "HOST:PORT" if given else f"environment {_LISTEN.env}"
+        raise ConfigError(f"{whence}: {wrong}; accepted: such as 127.0.0.1:{_USUAL_PORT}") from None
+    if not address.is_wildcard:
+        return address
+    return Address("::1" if address.host == "::" else "127.0.0.1", address.port)

@@ -1,0 +1,88 @@
+"""``sidefetch inject``: manifests with the sidecars that their pods ask for."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from proxy.cli.extras import needs_kube_extra
+from proxy.cli.options import Commands
+from proxy.errors import ConfigError
+
+__all__ = ["add_to", "defaults_of"]
+
+
+def add_to(commands: Commands) -> None:
+    """Make the command known."""
+    parser = commands.add_parser(
+        "inject",
+        help="put the sidecar into the manifests of pods that ask for it",
+        description="Print manifests, with the sidecar in each pod that asks for it by the annotation"
+        ' sidefetch.io/inject: "true", and without it in each that no longer does. Everything else stays as it is,'
+        " comments too. The webhook does the same.",
+        usage="sidefetch inject -f FILE [-f FILE...] [--defaults FILE] [--diff]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-f", metavar="FILE", dest="files", action="append", required=True, help="YAML or JSON; - for what comes in"
+    )
+    parser.add_argument(
+        "--defaults", metavar="FILE", help="JSON: annotations and options of pods that do not have their own"
+    )
+    parser.add_argument("--diff", action="store_true", help="print what would change, and nothing else")
+    parser.set_defaults(run=_run)
+
+
+def defaults_of(path: str | None) -> str:
+    """The text of the file with defaults; without one, that of none. Raises: ConfigError."""
+    return _read(path) if path is not None else "{}"
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with needs_kube_extra():
+        from proxy.kube.annotations import Defaults
+        from proxy.kube.manifests import injected_text
+    defaults = Defaults.parse(defaults_of(arguments.defaults), arguments.defaults or "defaults")
+    texts = {_name(file): _read(file) for file in arguments.files}
+    problems: list[str] = []
+    done: dict[str, str] = {}
+    for name, text in texts.items():
+        try:
+            manifest = injected_text(text, name, defaults)
+        except ConfigError as wrong:
+            problems += wrong.args
+            continue
+        done[name] = manifest.text
+        for warning in manifest.warnings:
+            print(f"sidefetch: {warning}", file=sys.stderr)
+    if problems:
+        raise ConfigError(*problems)
+    if arguments.diff:
+        for name, text in done.items():
+            sys.stdout.writelines(_difference(texts[name], text, name))
+    else:
+        sys.stdout.write("---\n".join(map(_ended, done.values())))
+    return 0
+
+
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{_name(file)}: cannot be read: {error}") from None
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") or not text else text + "\n"
+
+
+def _difference(before: str, after: str, name: str) -> Iterator[str]:
+    for line in difflib.unified_diff(
+        before.splitlines(True), after.splitlines(True), name, f"{name} with Sidefetch"
+    ):
+        yield _ended(line)

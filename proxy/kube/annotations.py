@@ -1,0 +1,321 @@
+"""What a pod asks for by its annotations, and what is given to pods that do not say."""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, Literal, Self
+
+import attrs
+
+from proxy.config import OPTIONS, Config, config_of, problems_between
+from proxy.config.kinds import ADDRESSES, RACK, Kind, choice, show_bytes
+from proxy.errors import ConfigError
+from proxy.kube import redirect, sizes
+from proxy.kube.refused import Refused
+
+__all__ = [
+    "ANNOTATIONS",
+    "INJECT",
+    "OPTION_PREFIX",
+    "PREFIX",
+    "STATUS",
+    "Annotation",
+    "Asked",
+    "Defaults",
+    "asked_by",
+    "is_on",
+    "readme_table",
+]
+
+PREFIX: Final = "sidefetch.io/"
+OPTION_PREFIX: Final = "option.sidefetch.io/"
+INJECT: Final = PREFIX + "inject"
+STATUS: Final = PREFIX + "status"
+_ADMIN_LISTEN: Final = "0.0.0.0:9080"
+"""A kubelet asks from outside of the pod."""
+_REDIRECTED: Final = ",".join(f"{host}:{redirect.LISTEN_PORT}" for host in ("127.0.0.1", "[::1]"))
+
+_OURS: Final = {"bootstrap-servers": "bootstrap-servers", "rack": "rack", "transparent": "mode"}
+"""Options that have an annotation of their own."""
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_VARIABLE: Final = re.compile(r"[^=\x00-\x20\x7f,]+")
+_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+
+
+def _matching(pattern: re.Pattern[str], accepts: str) -> Kind:
+    def parse(text: str) -> str:
+        if pattern.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not {accepts}")
+        return text
+
+    return Kind(parse, accepts)
+
+
+def _each(parse: Callable[[str], object], accepts: str) -> Kind:
+    return Kind(lambda text: tuple(parse(part.strip()) for part in text.split(",")), accepts, lambda v: ",".join(v))
+
+
+def _ports(text: str) -> str:
+    redirect.parse_ports(text)
+    return text
+
+
+def _networks(text: str) -> str:
+    redirect.parse_networks(text)
+    return text
+
+
+_TRUTH: Final = Kind(lambda text: choice("true", "false").parse(text) == "true", '"true" or "false"')
+_VARIABLES: Final = _each(_matching(_VARIABLE, "a variable's name").parse, "names of variables, with commas")
+_NAMES: Final = _each(_matching(_NAME, "a name").parse, "names of containers, with commas")
+
+
+@attrs.frozen
+class Annotation:
+    """One, without the prefix."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    default: str = ""
+    is_the_pods: bool = False
+    """Whether it says something of this pod alone, so that there can be no default for all."""
+
+
+ANNOTATIONS: Final = (
+    Annotation("inject", _TRUTH, "Whether the pod gets Sidefetch.", "false", is_the_pods=True),
+    Annotation("bootstrap-servers", ADDRESSES, "The cluster's brokers, as in the option of that name."),
+    Annotation(
+        "env",
+        _VARIABLES,
+        "Variables of the application that hold the bootstrap servers: they are pointed at the sidecar.",
+        is_the_pods=True,
+    ),
+    Annotation("containers", _NAMES, "The containers whose variables those are. Not given: all.", is_the_pods=True),
+    Annotation(
+        "mode",
+        choice("address", "transparent"),
+        "How clients come to the sidecar: by its address, or because their connections to brokers are redirected.",
+        "address",
+    ),
+    Annotation("rack", RACK, "The rack, where neither the pod nor its node tells it as a label."),
+    Annotation(
+        "secret",
+        _matching(_NAME, "a Secret's name"),
+        "A Secret of the pod's namespace, mounted at /etc/sidefetch/secret: options name its files.",
+    ),
+    Annotation(
+        "native",
+        _TRUTH,
+        "Whether the sidecar is a native one (Kubernetes 1.29); else it is one container among the others.",
+        "true",
+    ),
+    Annotation("image", _matching(re.compile(r"\S+"), "an image"), "Sidefetch's image."),
+    Annotation(
+        "memory",
+        _matching(_QUANTITY, "a quantity, as 128Mi"),
+        "The container's memory limit and request. Not given: as the option memory needs it.",
+    ),
+    Annotation(
+        "cpu-request", _matching(_QUANTITY, "a quantity, as 50m"), "The container's CPU request.", sizes.CPU_REQUEST
+    ),
+    Annotation(
+        "redirect-ports",
+        Kind(_ports, "ports and FIRST-LAST, with commas"),
+        "With transparent: the brokers' ports.",
+        "9092-9094",
+    ),
+    Annotation(
+        "redirect-networks",
+        Kind(_networks, "networks as 10.0.0.0/8 or fd00::/8, with commas"),
+        "With transparent: the brokers' networks. Not given: all.",
+    ),
+)
+_BY_NAME: Final = {each.name: each for each in ANNOTATIONS}
+_OPTIONS: Final = {option.name: option for option in OPTIONS}
+
+
+@attrs.frozen
+class Defaults:
+    """For pods that do not say: texts by the names of annotations and of options, all of which can be parsed."""
+
+    annotations: Mapping[str, str] = attrs.field(factory=dict)
+    options: Mapping[str, str] = attrs.field(factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, file: str) -> Self:
+        """From JSON: ``{"image": "...", "native": true, "option": {"memory": "64MiB"}}``.
+
+        Raises: ConfigError: with one argument a problem, each of which names *file*.
+        """
+        try:
+            document: object = json.loads(text)
+        except (ValueError, RecursionError) as wrong:
+            raise ConfigError(f"{file}: not JSON: {wrong}") from None
+        given = document if isinstance(document, dict) else {}
+        option = given.get("option", {})
+        if not isinstance(document, dict) or not isinstance(option, dict):
+            raise ConfigError(
+                f'{file}: accepted: an object with the names of annotations, and "option" with options'
+            )
+        problems: list[str] = []
+        names = {name for name, each in _BY_NAME.items() if not each.is_the_pods}
+        texts = _texts({k: v for k, v in given.items() if k != "option"}, names, problems)
+        options = _texts(option, _OPTIONS.keys() - _OURS.keys(), problems)
+        _parsed(texts, {name: _BY_NAME[name].kind for name in texts}, "", problems)
+        _parsed(options, {name: _OPTIONS[name].kind for name in options}, "option: ", problems)
+        if problems:
+            raise ConfigError(*(f"{file}: {problem}" for problem in problems))
+        return cls(texts, options)
+
+
+@attrs.frozen
+class Asked:
+    """What a pod is to get; each part is right by itself."""
+
+    image: str
+    mode: Literal["address", "transparent"]
+    is_native: bool
+    env: tuple[str, ...]
+    containers: tuple[str, ...] | None
+    secret: str | None
+    memory: str | None
+    cpu_request: str
+    redirect_ports: str
+    redirect_networks: str | None
+    settings: Mapping[str, str]
+    """Texts of the sidecar's options, by name."""
+    config: Config
+    """What they come to."""
+
+    @property
+    def address(self) -> str:
+        """Where the application finds its cluster."""
+        first = self.config.downstream.listen[0]
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(first.host)  # noqa: S104
+        return f"{host}:{first.port}" if host else str(first)
+
+
+def is_on(annotations: Mapping[str, Any]) -> bool:
+    """Whether a pod is to have Sidefetch. Raises: Refused: it says neither."""
+    text = annotations.get(INJECT, "false")
+    if not isinstance(text, str):
+        raise Refused((f"{INJECT}: {json.dumps(text)} is no text; put it in quotes",))
+    try:
+        return bool(_TRUTH.parse(text))
+    except ValueError:
+        raise Refused((f"{INJECT}: {text!r}; accepted: {_TRUTH.accepts}",)) from None
+
+
+def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
+    """What a pod's *annotations* ask for; an empty one undoes its default.
+
+    Raises: Refused: with all that is wrong.
+    """
+    problems: list[str] = []
+    texts = _annotation_texts(annotations, defaults, problems)
+    values = _parsed(texts, {name: each.kind for name, each in _BY_NAME.items()}, PREFIX, problems)
+    settings: dict[str, str] = {name: texts[name] for name in _OURS if name in texts and name in values}
+    if values.get("mode") == "transparent":
+        settings["transparent"] = _REDIRECTED
+    settings |= _option_texts(annotations, defaults, problems)
+    parsed = _parsed(settings, {name: each.kind for name, each in _OPTIONS.items()}, OPTION_PREFIX, problems)
+    problems += _missing(texts)
+    if problems:
+        raise Refused(tuple(problems))
+    config = config_of(parsed)
+    if "request-memory" not in parsed:
+        request_memory_bytes = sizes.request_memory_bytes(config.upstream.memory_bytes)
+        settings["request-memory"] = show_bytes(request_memory_bytes)
+        config = config_of({**parsed, "request-memory": request_memory_bytes})
+    problems += problems_between(config)
+    if problems:
+        raise Refused(tuple(problems))
+    return Asked(
+        values["image"],
+        values["mode"],
+        values["native"],
+        values.get("env", ()),
+        values.get("containers"),
+        values.get("secret"),
+        values.get("memory"),
+        values["cpu-request"],
+        values["redirect-ports"],
+        values.get("redirect-networks"),
+        settings,
+        config,
+    )
+
+
+def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
+    """What is asked for, by annotations' names; none is empty."""
+    texts = {each.name: each.default for each in ANNOTATIONS if each.default}
+    own = {name: text for name, text in _below(PREFIX, annotations).items() if PREFIX + name != STATUS}
+    texts |= {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
+    """The same, by options' names."""
+    own = _below(OPTION_PREFIX, annotations)
+    problems += [
+        f"{OPTION_PREFIX}{name}: has an annotation of its own; give {PREFIX}{_OURS[name]}"
+        for name in own
+        if name in _OURS
+    ]
+    own = {name: text for name, text in own.items() if name not in _OURS}
+    texts = {"admin-listen": _ADMIN_LISTEN, **defaults.options}
+    texts |= _texts(own, _OPTIONS.keys() - _OURS.keys(), problems, OPTION_PREFIX)
+    return {name: text for name, text in texts.items() if text}
+
+
+def _below(prefix: str, annotations: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(prefix): text for key, text in annotations.items() if str(key).startswith(prefix)}
+
+
+def _missing(texts: Mapping[str, str]) -> Iterator[str]:
+    if not texts.get("bootstrap-servers"):
+        yield f"{PREFIX}bootstrap-servers: not given; accepted: {ADDRESSES.accepts}, the brokers to ask first"
+    if not texts.get("image"):
+        yield f"{PREFIX}image: not given; accepted: Sidefetch's image, here or by the defaults"
+
+
+def _texts(
+    given: Mapping[str, Any], names: Collection[str], problems: list[str], prefix: str = ""
+) -> dict[str, str]:
+    """What of *given* has a name among *names* and is a text; in defaults, numbers and truths stand for theirs."""
+    texts: dict[str, str] = {}
+    for name, value in given.items():
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {prefix}{close[0]}?" if close else f"accepted: {', '.join(sorted(names))}"
+            problems.append(f"{prefix}{name}: there is no such name; {hint}")
+        elif isinstance(value, str):
+            texts[name] = value
+        elif not prefix and isinstance(value, bool | int | float):
+            texts[name] = json.dumps(value)
+        else:
+            problems.append(f"{prefix}{name}: {json.dumps(value)} is no text; put it in quotes")
+    return texts
+
+
+def _parsed(
+    texts: Mapping[str, str], kinds: Mapping[str, Kind], prefix: str, problems: list[str]
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        try:
+            values[name] = kinds[name].parse(text)
+        except ValueError:
+            problems.append(f"{prefix}{name}: {text!r}; accepted: {kinds[name].accepts}")
+    return values
+
+
+def readme_table() -> str:
+    """Markdown; a test holds the README to it."""
+    rows = ["| annotation | default | what it is |", "|---|---|---|"]
+    for each in ANNOTATIONS:
+        default = f"`{each.default}`" if each.default else "none"
+        rows.append(f"| `{PREFIX}{each.name}` | {default} | {each.meaning} Accepted: {each.kind.accepts}. |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,106 @@
+"""The Kubernetes API, as a pod asks it: with the token and the CA of its service account."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.request import Request
+
+import attrs
+import trio
+
+from proxy.errors import ProxyError
+from proxy.net.https import answer_to
+from proxy.net.kubernetes import SERVICE_ACCOUNT
+
+__all__ = ["Api", "ApiFailed"]
+
+_STEP_S: Final = 5.0
+_MOST_BYTES: Final = 4 * 1024**2
+
+
+@attrs.frozen
+class ApiFailed(ProxyError):
+    """It did not do what it was asked; to be tried again."""
+
+    what: str
+    code: int = 0
+    """Of its answer; 0 where there is none."""
+
+    def __str__(self) -> str:
+        return self.what
+
+
+@attrs.frozen
+class Api:
+    """Asked in threads; each call raises ApiFailed."""
+
+    url: str
+    account: Path
+    """The folder with the token, which is read each time: it is renewed."""
+
+    @classmethod
+    def of_this_pod(cls, environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> "Api | None":
+        """None where this is no pod."""
+        host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+        if not host:
+            return None
+        return cls(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", account)
+
+    def namespace(self) -> str:
+        """That of this pod. Raises: ApiFailed."""
+        try:
+            return (self.account / "namespace").read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as wrong:
+            raise ApiFailed(f"no service account in {self.account}: {wrong}") from None
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """One thing."""
+        return await self._ask("GET", path)
+
+    async def merge(self, path: str, change: Mapping[str, Any]) -> None:
+        """Change one (RFC 7396): with a resourceVersion in it, only if nobody else has meanwhile."""
+        await self._ask("PATCH", path, change, "application/merge-patch+json")
+
+    async def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
+        """Change one (RFC 6902)."""
+        await self._ask("PATCH", path, operations, "application/json-patch+json")
+
+    async def _ask(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:
+        return await trio.to_thread.run_sync(self._asked, method, path, body, content_type, abandon_on_cancel=True)
+
+    def _asked(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
+        what = f"{method} {path}"
+        try:
+            token = (self.account / "token").read_text(encoding="ascii").strip()
+            tls = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
+            tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # clusters' own CAs leave out what Python 3.13 asks for
+        except (OSError, ValueError) as wrong:
+            raise ApiFailed(f"no service account in {self.account}: {wrong}") from None
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.url + path, data, {"Accept": "application/json"}, method=method)  # noqa: S310
+        if content_type:
+            request.add_header("Content-Type", content_type)
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+        try:
+            answer = answer_to(request, tls, _STEP_S, most_bytes=_MOST_BYTES, through_proxy=False)
+            thing: dict[str, Any] = json.loads(answer)
+        except HTTPError as refused:
+            with refused:
+                raise ApiFailed(f"{what}: {refused.code} {_message(refused)}", refused.code) from None
+        except URLError as unreached:
+            raise ApiFailed(f"{what}: not reached: {unreached.reason}") from None
+        except (OSError, ValueError, http.client.HTTPException) as broken:
+            raise ApiFailed(f"{what}: {type(broken).__name__}: {broken}") from None
+        return thing
+
+
+def _message(refused: HTTPError) -> str:
+    """What the API says about it, in its own words."""
+    try:
+        return str(json.loads(refused.read(_MOST_BYTES))["message"])
+    except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException):
+        return refused.reason

@@ -1,0 +1,128 @@
+"""The containers and volumes that a pod is given."""
+
+from typing import Any, Final
+
+from proxy.config import OPTIONS
+from proxy.config.rack import ZONE_LABEL
+from proxy.kube.annotations import Asked
+from proxy.kube.sizes import MEMORY_REQUEST, limit_bytes
+
+__all__ = ["REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
+
+SIDECAR: Final = "sidefetch"
+REDIRECT: Final = "sidefetch-redirect"
+UID: Final = 65532
+"""The image's user, by whom the redirection knows which connections to leave alone."""
+SECRET_FOLDER: Final = "/etc/sidefetch/secret"  # noqa: S105
+_SECRET_VOLUME: Final = "sidefetch-secret"  # noqa: S105
+_LEDGER_VOLUME: Final = "sidefetch-ledger"
+_CONFINED: Final = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+_PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def sidecar(asked: Asked) -> dict[str, Any]:
+    """The container that runs Sidefetch, as the README's probes have it and PodSecurity's *restricted* takes it."""
+    admin = asked.config.admin.listen
+    assert admin is not None
+    container: dict[str, Any] = {
+        "name": SIDECAR,
+        "image": asked.image,
+        "args": ["run"],
+        "env": _environment(asked),
+        "ports": [{"name": "sidefetch-admin", "containerPort": admin.port}],
+        "startupProbe": _probe("/startupz", admin.port, periodSeconds=1, failureThreshold=30),
+        "readinessProbe": _probe("/readyz", admin.port),
+        "livenessProbe": _probe("/livez", admin.port, timeoutSeconds=5),
+        "resources": _resources(asked),
+        "securityContext": {
+            **_CONFINED,
+            "runAsUser": UID,
+            "runAsGroup": UID,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            **_PROFILE,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    mounts = _mounts(asked)
+    if mounts:
+        container["volumeMounts"] = mounts
+    if asked.is_native:
+        container["restartPolicy"] = "Always"
+    return container
+
+
+def redirect(asked: Asked) -> dict[str, Any]:
+    """The step that has the pod's connections to brokers come to the sidecar; it alone has NET_ADMIN."""
+    networks = ["--networks", asked.redirect_networks] if asked.redirect_networks else []
+    return {
+        "name": REDIRECT,
+        "image": asked.image,
+        "args": ["redirect", "install", "--ports", asked.redirect_ports, *networks],
+        "resources": {
+            "limits": {"memory": MEMORY_REQUEST},
+            "requests": {"cpu": asked.cpu_request, "memory": MEMORY_REQUEST},
+        },
+        "securityContext": {
+            **_CONFINED,
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "runAsNonRoot": False,
+            "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
+            **_PROFILE,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def volumes(asked: Asked) -> list[dict[str, Any]]:
+    """What the sidecar reads and writes: its root file system is read-only."""
+    made: list[dict[str, Any]] = []
+    if asked.secret is not None:
+        made.append({"name": _SECRET_VOLUME, "secret": {"secretName": asked.secret}})
+    ledger = asked.config.ledger
+    if ledger.folder is not None:
+        # One file more than it holds, so that the kubelet, which looks once in a while, evicts nobody.
+        mib = -(-(ledger.max_bytes + ledger.file_bytes) // 1024**2)
+        made.append({"name": _LEDGER_VOLUME, "emptyDir": {"sizeLimit": f"{mib}Mi"}})
+    return made
+
+
+def _mounts(asked: Asked) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    if asked.secret is not None:
+        made.append({"name": _SECRET_VOLUME, "mountPath": SECRET_FOLDER, "readOnly": True})
+    if asked.config.ledger.folder is not None:
+        made.append({"name": _LEDGER_VOLUME, "mountPath": asked.config.ledger.folder})
+    return made
+
+
+def _environment(asked: Asked) -> list[dict[str, Any]]:
+    given: list[dict[str, Any]] = [
+        {"name": option.env, "value": asked.settings[option.name]}
+        for option in OPTIONS
+        if option.name in asked.settings
+    ]
+    if "rack" not in asked.settings:
+        # The zone is a label of pods from Kubernetes 1.35 on, and empty before; then the node is asked for it.
+        given.append(_from_field("TOPOLOGY_ZONE", f"metadata.labels['{ZONE_LABEL}']"))
+        given.append(_from_field("NODE_NAME", "spec.nodeName"))
+    return given
+
+
+def _from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _probe(path: str, port: int, **more: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": port}, **more}
+
+
+def _resources(asked: Asked) -> dict[str, Any]:
+    """A limit of memory, none of CPU: see ``sizes``."""
+    if asked.memory is not None:
+        limit = request = asked.memory
+    else:
+        mib = limit_bytes(asked.config.upstream.memory_bytes) // 1024**2
+        limit, request = f"{mib}Mi", MEMORY_REQUEST
+    return {"limits": {"memory": limit}, "requests": {"cpu": asked.cpu_request, "memory": request}}

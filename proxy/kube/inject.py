@@ -1,0 +1,141 @@
+"""Puts Sidefetch into a pod that asks for it, and takes it out again: pure, and the same for a webhook and a file.
+
+What is added is told in the pod's annotation ``sidefetch.io/status``, so that it can be taken out, and be put in
+anew where something else is asked for. A pod that has already what it asks for is left as it is: what others have
+changed about the sidecar since stays.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import attrs
+
+from proxy.kube import refusals, variables
+from proxy.kube.annotations import INJECT, PREFIX, STATUS, Asked, Defaults, asked_by, is_on
+from proxy.kube.containers import redirect, sidecar, volumes
+from proxy.kube.pods import LISTS, Pod, annotations_of, checked, named, without
+from proxy.kube.refused import Refused
+
+__all__ = ["Injected", "injected", "removed"]
+
+
+@attrs.frozen
+class Injected:
+    """A pod, and what whoever made it should know."""
+
+    pod: Pod
+    has_sidecar: bool
+    warnings: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class _Status:
+    """What was done to a pod."""
+
+    digest: str
+    """Of all that was added: another one asks for it to be done anew."""
+    address: str
+    env: variables.Was
+    names: Mapping[str, list[str]]
+    """Of what was added to each of the pod's lists."""
+
+    @classmethod
+    def read(cls, text: object) -> "_Status":
+        """Raises: Refused: it was written by somebody else."""
+        try:
+            told = json.loads(cast(str, text))
+            env = {str(c): {str(n): str(v) for n, v in held.items()} for c, held in told["env"].items()}
+            return cls(str(told["digest"]), str(told["address"]), env, {k: list(told[k]) for k in LISTS})
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            why = "cannot be read; take it out by hand, and with it what was injected"
+            raise Refused((f"{STATUS}: {why}",)) from None
+
+    def written(self) -> str:
+        told = {"digest": self.digest, "address": self.address, "env": self.env, **self.names}
+        return json.dumps(told, separators=(",", ":"), sort_keys=True)
+
+
+def injected(pod: Pod, defaults: Defaults) -> Injected:
+    """*pod* with the sidecar that it asks for; without one, where it asks for none.
+
+    Raises: Refused: it asks for what cannot be.
+    """
+    annotations = annotations_of(pod)
+    bare = removed(pod)
+    if not is_on(annotations):
+        return Injected(bare, has_sidecar=False, warnings=tuple(_left_alone(annotations)))
+    checked(bare)
+    reasons = [*refusals.of_any(bare["spec"])]
+    try:
+        asked = asked_by(annotations, defaults)
+    except Refused as refused:
+        raise Refused((*refused.reasons, *reasons)) from None
+    reasons += refusals.of_asked(bare["spec"], asked)
+    if reasons:
+        raise Refused(tuple(reasons))
+    fresh = _with(bare, asked)
+    is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
+    told = tuple(refusals.warnings(bare["spec"], asked))
+    return Injected(pod if is_current else fresh, has_sidecar=True, warnings=told)
+
+
+def removed(pod: Pod) -> Pod:
+    """*pod* as it was before; the same where nothing was injected.
+
+    Raises: Refused: it is no pod, or its status was written by somebody else.
+    """
+    annotations = annotations_of(pod)
+    if STATUS not in annotations:
+        return pod
+    status = _Status.read(annotations[STATUS])
+    spec = variables.restored(checked(pod)["spec"], status.env, status.address)
+    for part in (part for part in LISTS if status.names[part]):
+        left = [each for each in spec.get(part) or () if each["name"] not in status.names[part]]
+        spec = {**spec, part: left} if left else without(spec, part)
+    kept = without(annotations, STATUS)
+    metadata = {**pod["metadata"], "annotations": kept} if kept else without(pod["metadata"], "annotations")
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _with(pod: Pod, asked: Asked) -> Pod:
+    """*pod* with all that *asked* wants. A native sidecar runs while the init containers do, so it goes first."""
+    spec, was = variables.pointed(pod["spec"], asked)
+    step = [redirect(asked)] if asked.mode == "transparent" else []
+    before = [*step, sidecar(asked)] if asked.is_native else []
+    after = [] if asked.is_native else step
+    added: dict[str, list[dict[str, Any]]] = {
+        "initContainers": [*before, *after],
+        "containers": [] if asked.is_native else [sidecar(asked)],
+        "volumes": volumes(asked),
+    }
+    whole: dict[str, list[Any]] = {
+        "initContainers": [*before, *(spec.get("initContainers") or ()), *after],
+        "containers": [*added["containers"], *spec["containers"]],
+        "volumes": [*(spec.get("volumes") or ()), *added["volumes"]],
+    }
+    names: dict[str, list[str]] = {part: [each["name"] for each in added[part]] for part in LISTS}
+    status = _Status(_digest([added, was]), asked.address, was, names)
+    annotations = {**annotations_of(pod), STATUS: status.written()}
+    changed = {part: whole[part] for part in LISTS if added[part]}
+    return {
+        **pod,
+        "metadata": {**pod["metadata"], "annotations": annotations},
+        "spec": {**spec, **changed},
+    }
+
+
+def _is_whole(pod: Pod) -> bool:
+    """Whether all is there that was added."""
+    status = _Status.read(annotations_of(pod)[STATUS])
+    return all(set(status.names[part]) <= named(pod["spec"], part) for part in LISTS)
+
+
+def _left_alone(annotations: Mapping[str, Any]) -> Iterator[str]:
+    if INJECT not in annotations and any(str(each).startswith(PREFIX) for each in annotations):
+        yield f'{INJECT} is not there, so nothing is injected; give it as "true"'
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,98 @@
+"""What has changed between two documents, as a JSON Patch (RFC 6902), and doing the same to a third."""
+
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import attrs
+
+__all__ = ["Operation", "apply", "difference"]
+
+Path = tuple[str | int, ...]
+
+
+@attrs.frozen
+class Operation:
+    """``add``, ``remove`` or ``replace``, at a place."""
+
+    op: str
+    path: Path
+    """Keys, and indices of lists."""
+    value: Any = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As it goes over the wire."""
+        pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in self.path)
+        value = {} if self.op == "remove" else {"value": self.value}
+        return {"op": self.op, "path": pointer, **value}
+
+
+def difference(before: Any, after: Any, path: Path = ()) -> Iterator[Operation]:
+    """What makes *before* into *after*, in the order in which it is to be done.
+
+    Lists of things with names, each once, are compared by these, so that what is added in front of others leaves
+    them alone; other lists are replaced whole.
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        yield from (Operation("remove", (*path, key)) for key in before if key not in after)
+        for key, value in after.items():
+            if key in before:
+                yield from difference(before[key], value, (*path, key))
+            else:
+                yield Operation("add", (*path, key), value)
+    elif not _is_same(before, after):
+        old, new = _by_name(before), _by_name(after)
+        if old is None or new is None or [name for name in old if name in new] != [n for n in new if n in old]:
+            yield Operation("replace", path, after)
+        else:
+            yield from _of_lists(old, new, path)
+
+
+def _of_lists(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Iterator[Operation]:
+    gone = [index for index, name in enumerate(old) if name not in new]
+    yield from (Operation("remove", (*path, index)) for index in reversed(gone))
+    for index, (name, value) in enumerate(new.items()):
+        if name in old:
+            yield from difference(old[name], value, (*path, index))
+        else:
+            yield Operation("add", (*path, index), value)
+
+
+def _by_name(things: Any) -> dict[str, Any] | None:
+    """None where they are no list of things that each have a name of their own."""
+    if not isinstance(things, Sequence) or isinstance(things, str):
+        return None
+    named = {
+        each["name"]: each for each in things if isinstance(each, Mapping) and isinstance(each.get("name"), str)
+    }
+    return named if len(named) == len(things) else None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As documents: a truth is no number."""
+    if isinstance(one, bool) is not isinstance(other, bool):
+        return False
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return bool(one == other)
+
+
+def apply(document: Any, operations: Iterator[Operation]) -> Any:
+    """Do them to *document*, whose mappings and lists are changed in place; the document."""
+    for each in operations:
+        if not each.path:
+            document = each.value
+            continue
+        parent = document
+        for step in each.path[:-1]:
+            parent = parent[step]
+        last: Any = each.path[-1]
+        if each.op == "remove":
+            del parent[last]
+        elif each.op == "add" and isinstance(parent, MutableSequence):
+            parent.insert(last, each.value)
+        else:
+            assert isinstance(parent, MutableMapping | MutableSequence)
+            parent[last] = each.value
+    return document

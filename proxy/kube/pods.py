@@ -1,0 +1,65 @@
+"""Pods as the API has them: mappings as JSON makes them, of any shape until ``checked`` has seen them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from proxy.kube.refused import Refused
+
+__all__ = ["LISTS", "Part", "Pod", "annotations_of", "checked", "each_container", "named", "without"]
+
+Pod = Mapping[str, Any]
+"""A pod, or the template of pods: what matters here of both is ``metadata`` and ``spec``."""
+Part = Literal["initContainers", "containers", "volumes"]
+LISTS: Final[tuple[Part, ...]] = ("initContainers", "containers", "volumes")
+
+
+def annotations_of(pod: Pod) -> Mapping[str, Any]:
+    """Of any shape's; none where there is no place for them."""
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return annotations if isinstance(annotations, Mapping) else {}
+
+
+def checked(pod: Pod) -> Pod:
+    """*pod*, with the shape that all here rely on. Raises: Refused: it has another one."""
+    spec = pod.get("spec")
+    if not isinstance(spec, Mapping):
+        wrong = ["spec: no mapping"]
+    else:
+        wrong = [f"spec.{part}: no list of things with names" for part in LISTS if not _is_list(spec.get(part))]
+        if not spec.get("containers") and not wrong:
+            wrong.append("spec.containers: there is none")
+        wrong += [
+            f"spec.{part}: {each['name']}: env is no list of things with names"
+            for part in ("initContainers", "containers")
+            if not wrong
+            for each in spec.get(part) or ()
+            if not _is_list(each.get("env"))
+        ]
+    if wrong:
+        raise Refused(tuple(wrong))
+    return pod
+
+
+def _is_list(things: object) -> bool:
+    if things is None:
+        return True
+    return isinstance(things, Sequence) and all(
+        isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in things
+    )
+
+
+def each_container(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Init containers and all others."""
+    yield from spec.get("initContainers") or ()
+    yield from spec.get("containers") or ()
+
+
+def named(spec: Mapping[str, Any], part: Part) -> set[str]:
+    """The names in one of its lists."""
+    return {each["name"] for each in spec.get(part) or ()}
+
+
+def without(things: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The same but for *key*."""
+    return {name: value for name, value in things.items() if name != key}

@@ -1,0 +1,131 @@
+"""What about a pod is in the way of a sidecar, each with what to do about it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from proxy.config import FILE, OPTIONS
+from proxy.kube import variables
+from proxy.kube.annotations import OPTION_PREFIX, PREFIX, Asked
+from proxy.kube.containers import REDIRECT, SECRET_FOLDER, SIDECAR, UID, volumes
+from proxy.kube.pods import each_container, named
+
+__all__ = ["of_any", "of_asked", "warnings"]
+
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount/"
+_PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
+_USUAL_GRACE_S: Final = 30
+"""A pod's, where it does not say."""
+
+
+def of_any(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Whatever is asked for."""
+    if spec.get("hostNetwork"):
+        yield (
+            "spec.hostNetwork: true: the sidecar's ports would be the node's, for all on it to use; take it away,"
+            " or have the pod use a shared gateway"
+        )
+    if (spec.get("os") or {}).get("name") == "windows":
+        yield "spec.os.name: windows: Sidefetch's image is for Linux; have the pod use a shared gateway"
+    for name in sorted({SIDECAR, REDIRECT} & {each["name"] for each in each_container(spec)}):
+        yield f"container {name}: there is one already that was not injected; give it another name, or take it away"
+
+
+def of_asked(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+    """In the way of just this."""
+    yield from _volumes(spec, asked)
+    yield from _ports(spec, asked)
+    yield from _files(asked)
+    yield from variables.problems(spec, asked)
+    if asked.mode == "transparent":
+        yield from (
+            f"container {each['name']}: runs as user {UID}, as the sidecar does, so that its connections would pass"
+            f" the redirection by; let it run as another user, or give {PREFIX}mode: address"
+            for each in each_container(spec)
+            if _user(spec, each) == UID
+        )
+    if not asked.is_native and spec.get("restartPolicy", "Always") != "Always":
+        yield (
+            f"spec.restartPolicy: {spec['restartPolicy']}: the pod would never end, since a sidecar that is not"
+            f' native never does; give {PREFIX}native: "true"'
+        )
+
+
+def warnings(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+    """What may be meant so, or not."""
+    if asked.mode == "address" and not asked.env:
+        yield (
+            f"nothing in the pod is pointed at the sidecar; have the application use {asked.address}, or name"
+            f" variables by {PREFIX}env"
+        )
+    if asked.mode == "transparent":
+        yield from (
+            f"container {each['name']} does not say by runAsUser as whom it runs: should that be {UID}, its"
+            " connections pass the redirection by"
+            for each in each_container(spec)
+            if _user(spec, each) is None
+        )
+    grace_s = spec.get("terminationGracePeriodSeconds", _USUAL_GRACE_S)
+    if not asked.is_native and asked.config.grace_s >= grace_s:
+        yield (
+            f"the pod is ended {grace_s:g} s after SIGTERM, and the sidecar serves on for {asked.config.grace_s:g}"
+            f" s; give it less by {OPTION_PREFIX}grace"
+        )
+
+
+def _volumes(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+    for name in sorted(named(spec, "volumes") & {each["name"] for each in volumes(asked)}):
+        yield f"volume {name}: there is one already that was not injected; give it another name, or take it away"
+
+
+def _ports(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+    down, admin = asked.config.downstream, asked.config.admin.listen
+    if admin is None or not admin.is_wildcard:
+        yield (
+            f"{OPTION_PREFIX}admin-listen: {admin or 'empty'}: a kubelet's probes come from outside of the pod;"
+            " accepted: 0.0.0.0:PORT"
+        )
+    listen = [address.port for address in down.listen]
+    for each in each_container(spec):
+        for port in sorted(_ports_of(each)):
+            if port in down.broker_ports:
+                remedy = f"give {OPTION_PREFIX}broker-ports another range than {down.broker_ports}"
+            elif port in listen:
+                remedy = f"give {OPTION_PREFIX}listen an address with another port"
+            elif admin is not None and port == admin.port:
+                remedy = f"give {OPTION_PREFIX}admin-listen an address with another port"
+            elif port in [address.port for address in down.transparent]:
+                remedy = f"let the application use another, or give {PREFIX}mode: address"
+            else:
+                continue
+            yield f"container {each['name']}: port {port} is one that the sidecar listens on; {remedy}"
+
+
+def _ports_of(container: Mapping[str, Any]) -> set[int]:
+    """Those that it says it listens on, and those that it is asked at: all but UDP's."""
+    said = {
+        each.get("containerPort") for each in container.get("ports") or () if each.get("protocol", "TCP") == "TCP"
+    }
+    probes = [container.get(name) or {} for name in _PROBES]
+    asked = {(probe.get(kind) or {}).get("port") for probe in probes for kind in ("httpGet", "tcpSocket", "grpc")}
+    return {port for port in said | asked if isinstance(port, int)}
+
+
+def _files(asked: Asked) -> Iterator[str]:
+    for option in OPTIONS:
+        path = asked.settings.get(option.name)
+        if option.kind is not FILE or path is None or path.startswith(_ACCOUNT):
+            continue
+        if asked.secret is None or not path.startswith(f"{SECRET_FOLDER}/"):
+            yield (
+                f"{OPTION_PREFIX}{option.name}: {path} is not in the sidecar; put it into a Secret, name that by"
+                f" {PREFIX}secret, and the file as {SECRET_FOLDER}/KEY"
+            )
+    folder = asked.config.ledger.folder
+    if folder is not None and (not folder.startswith("/") or folder.strip("/") in ("", "etc", "tmp")):
+        yield f"{OPTION_PREFIX}ledger: {folder} cannot be a volume's; accepted: a folder as /var/lib/sidefetch"
+
+
+def _user(spec: Mapping[str, Any], container: Mapping[str, Any]) -> object:
+    """As which user a container runs, as far as the manifest tells."""
+    own = (container.get("securityContext") or {}).get("runAsUser")
+    return own if own is not None else (spec.get("securityContext") or {}).get("runAsUser")

@@ -1,0 +1,88 @@
+"""What the API server asks about a pod that is to be made, and what it is told: AdmissionReview v1."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from proxy.kube.annotations import Defaults
+from proxy.kube.inject import injected
+from proxy.kube.patch import difference
+from proxy.kube.refused import Refused
+
+__all__ = ["OUTCOMES", "Outcome", "Verdict", "verdict_on"]
+
+Outcome = Literal["injected", "removed", "left-alone", "refused"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("injected", "removed", "left-alone", "refused")
+
+_VERSION: Final = "admission.k8s.io/v1"
+_POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
+_UNPROCESSABLE: Final = 422
+_MOST_WARNING_CHARS: Final = 256
+"""The API server cuts off what is longer."""
+
+
+@attrs.frozen
+class Verdict:
+    """On one pod."""
+
+    outcome: Outcome
+    pod: str
+    """``namespace/name``, as far as it has one yet."""
+    reasons: tuple[str, ...]
+    is_dry_run: bool
+    review: Mapping[str, Any]
+    """The answer."""
+
+
+def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
+    """On what the API server asks. Nothing is done: a dry run is like any other.
+
+    Raises: ValueError: that is no AdmissionReview of v1.
+    """
+    try:
+        review: Any = json.loads(body)
+        request = review["request"]
+        uid, is_pod = request["uid"], request["kind"] == _POD
+        if (review["apiVersion"], review["kind"]) != (_VERSION, "AdmissionReview") or not isinstance(uid, str):
+            raise ValueError("another version")
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ValueError(f"no AdmissionReview of {_VERSION}") from None
+    is_new = is_pod and request.get("operation") == "CREATE" and not request.get("subResource")
+    pod = request.get("object")
+    if not is_new or not isinstance(pod, Mapping):
+        return _verdict("left-alone", request, {"allowed": True})
+    try:
+        answer = injected(pod, defaults)
+    except Refused as refused:
+        status = {"code": _UNPROCESSABLE, "reason": "Invalid", "message": f"Sidefetch: {refused}"}
+        return _verdict("refused", request, {"allowed": False, "status": status}, refused.reasons)
+    response: dict[str, Any] = {"allowed": True}
+    operations = [each.as_json() for each in difference(pod, answer.pod)]
+    if operations:
+        patch = base64.b64encode(json.dumps(operations).encode()).decode()
+        response |= {"patchType": "JSONPatch", "patch": patch}
+    if answer.warnings:
+        response["warnings"] = [f"Sidefetch: {each}"[:_MOST_WARNING_CHARS] for each in answer.warnings]
+    outcome: Outcome = "left-alone"  # what is asked about again, after others have changed it, has its sidecar
+    if operations:
+        outcome = "injected" if answer.has_sidecar else "removed"
+    return _verdict(outcome, request, response)
+
+
+def _verdict(
+    outcome: Outcome, request: Mapping[str, Any], response: Mapping[str, Any], reasons: tuple[str, ...] = ()
+) -> Verdict:
+    pod = request.get("object")
+    metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
+    named = metadata if isinstance(metadata, Mapping) else {}
+    name = request.get("name") or named.get("name") or named.get("generateName") or ""
+    review = {
+        "apiVersion": _VERSION,
+        "kind": "AdmissionReview",
+        "response": {"uid": request["uid"], **response},
+    }
+    where = f"{request.get('namespace', '')}/{name}"
+    return Verdict(outcome, where, reasons, bool(request.get("dryRun")), review)

@@ -1,0 +1,168 @@
+"""The webhook: the API server asks it about each pod that is to be made, over TLS.
+
+======================  ===========================================================================
+``POST /inject``        an AdmissionReview, answered by one
+``GET /healthz``        200; 503 once it has been told to stop, so that it is taken out of its service
+``GET /metrics``        how many pods came to what, for Prometheus
+======================  ===========================================================================
+
+It holds nothing but these counts, so that any number of it may run.
+"""
+
+import json
+import signal
+import ssl
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.config import Address
+from proxy.errors import ConfigError
+from proxy.kube.annotations import Defaults
+from proxy.kube.api import Api
+from proxy.kube.certificates import from_folder
+from proxy.kube.https import Answer, Request, Server
+from proxy.kube.review import OUTCOMES, Verdict, verdict_on
+from proxy.kube.rotation import Rotation
+from proxy.net.logs import Log
+from proxy.net.stopping import stop_on
+
+__all__ = ["SelfSigned", "Webhook", "WebhookConfig", "serve"]
+
+_FAILED: Final = "failed"
+
+
+@attrs.frozen
+class SelfSigned:
+    """Where a certificate that is made here is kept, and told of."""
+
+    api: Api
+    secret: str
+    configuration: str
+    life_s: float
+
+
+@attrs.frozen
+class WebhookConfig:
+    """What the command is told."""
+
+    listen: Address
+    defaults: Defaults
+    certificate: Path | SelfSigned
+    """The folder that it is in, or how to make it."""
+    grace_s: float
+
+
+@attrs.define(eq=False)
+class Webhook:
+    """Answers, and counts what it has answered."""
+
+    defaults: Defaults
+    log: Log
+    counts: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys([*OUTCOMES, _FAILED], 0)))
+    _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(
+        self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext], grace_s: float
+    ) -> None:
+        """Serve until ``stop``, and for *grace_s* more."""
+        await Server(tls, self.answer, self.log).run(listeners, self._stop, grace_s)
+        self.log.info("stopped", **{name.replace("-", "_"): count for name, count in self.counts.items()})
+
+    def stop(self) -> None:
+        """Finish what is under way, and what comes before everybody knows."""
+        self._stop.set()
+
+    def answer(self, request: Request) -> Answer:
+        """To one request."""
+        match request.path, request.method:
+            case "/inject", "POST":
+                return self._review(request.body)
+            case "/healthz", "GET":
+                return Answer(503, b"stopping\n") if self._stop.is_set() else Answer(200, b"ok\n")
+            case "/metrics", "GET":
+                return Answer(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+            case (("/inject" | "/healthz" | "/metrics"), _):
+                return Answer(405, b"POST /inject, GET /healthz, GET /metrics\n")
+            case _:
+                return Answer(404, b"POST /inject, GET /healthz, GET /metrics\n")
+
+    def _review(self, body: bytes) -> Answer:
+        try:
+            verdict = verdict_on(body, self.defaults)
+        except ValueError as wrong:
+            return Answer(400, f"{wrong}\n".encode())
+        except Exception:
+            # The API server does then as the configuration's failurePolicy says.
+            self.counts[_FAILED] += 1
+            self.log.error("bug", where="inject", traceback=traceback.format_exc())
+            return Answer(500, b"a bug: see the log\n")
+        if not verdict.is_dry_run:
+            self.counts[verdict.outcome] += 1
+        self._tell(verdict)
+        return Answer(200, json.dumps(verdict.review).encode(), "application/json")
+
+    def _tell(self, verdict: Verdict) -> None:
+        match verdict.outcome:
+            case "refused":
+                self.log.warning("refused", pod=verdict.pod, reason="; ".join(verdict.reasons))
+            case "left-alone":
+                self.log.debug("left-alone", pod=verdict.pod)
+            case changed:
+                self.log.info(changed, pod=verdict.pod, dry_run=verdict.is_dry_run)
+
+    def _metrics(self) -> bytes:
+        name = "sidefetch_webhook_pods_total"
+        lines = [f"# HELP {name} Pods that were asked about, by what came of it.", f"# TYPE {name} counter"]
+        lines += [f'{name}{{outcome="{outcome}"}} {count}' for outcome, count in self.counts.items()]
+        return "\n".join([*lines, ""]).encode()
+
+
+async def _listening(address: Address) -> list[trio.SocketListener]:
+    """Where the API server comes to. Raises: ConfigError."""
+    try:
+        return await trio.open_tcp_listeners(address.port, host=address.host)
+    except OSError as wrong:
+        raise ConfigError(f"listen: {address}: {wrong}; accepted: an address of this host") from None
+
+
+async def serve(
+    config: WebhookConfig, log: Log, *, task_status: trio.TaskStatus[Webhook] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer until SIGTERM or Ctrl-C; whoever starts it is given it once it listens.
+
+    Raises: ConfigError: a port cannot be listened on, or there is no certificate; SystemExit: a second signal came.
+    """
+    webhook = Webhook(config.defaults, log)
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop_on, signals, webhook.stop, log)
+            tls = await _certificate(config.certificate, nursery, log)
+            listeners = await _listening(config.listen)
+            log.info("listening", address=config.listen)
+            task_status.started(webhook)
+            await webhook.run(listeners, tls, config.grace_s)
+            nursery.cancel_scope.cancel()
+
+
+async def _certificate(given: Path | SelfSigned, nursery: trio.Nursery, log: Log) -> Callable[[], ssl.SSLContext]:
+    """What asks for the one to show now, which *nursery* keeps good."""
+    if isinstance(given, Path):
+        watched = from_folder(given, log)
+        nursery.start_soon(watched.run)
+        return lambda: watched.value
+    life = timedelta(seconds=given.life_s)
+    rotation = Rotation(given.api, given.secret, given.configuration, life, _now, log)
+    nursery.start_soon(rotation.run)
+    await rotation.ready()
+    return lambda: rotation.context
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)

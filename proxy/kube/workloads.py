@@ -1,0 +1,66 @@
+"""Where pods are in what is applied to a cluster: as themselves, or as the template of a workload's."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from proxy.kube.annotations import OPTION_PREFIX, PREFIX
+from proxy.kube.pods import annotations_of
+
+__all__ = ["Place", "places"]
+
+_TEMPLATE: Final = ("spec", "template")
+_PATHS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "Pod"): (),
+    ("", "ReplicationController"): _TEMPLATE,
+    ("apps", "DaemonSet"): _TEMPLATE,
+    ("apps", "Deployment"): _TEMPLATE,
+    ("apps", "ReplicaSet"): _TEMPLATE,
+    ("apps", "StatefulSet"): _TEMPLATE,
+    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
+    ("batch", "Job"): _TEMPLATE,
+}
+"""By group and kind."""
+
+
+@attrs.frozen
+class Place:
+    """Where a pod is in a document."""
+
+    path: tuple[str | int, ...]
+    item: tuple[str | int, ...]
+    """Where the thing is that has it: a list may have many."""
+    name: str
+    """For people: ``Deployment/orders``."""
+    warnings: tuple[str, ...]
+
+
+def places(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[Place]:
+    """All pods of *document*, in their order; none in what has none, or is something else."""
+    if not isinstance(document, Mapping):
+        return
+    kind = str(document.get("kind"))
+    if kind.endswith("List") and isinstance(document.get("items"), list):
+        for index, each in enumerate(document["items"]):
+            yield from places(each, (*item, "items", index))
+    path = _PATHS.get((str(document.get("apiVersion")).rpartition("/")[0], kind))
+    if path is not None and isinstance(_at(document, path), Mapping):
+        given = document.get("metadata")
+        metadata = given if isinstance(given, Mapping) else {}
+        name = metadata.get("name") or metadata.get("generateName") or ""
+        told = tuple(_misplaced(annotations_of(document), path)) if path else ()
+        yield Place((*item, *path), item, f"{kind}/{name}", told)
+
+
+def _misplaced(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    for key in annotations:
+        if str(key).startswith((PREFIX, OPTION_PREFIX)):
+            there = ".".join((*path, "metadata.annotations"))
+            yield f"metadata.annotations: {key} says nothing here; put it into {there}"
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document

@@ -1,0 +1,337 @@
+"""Injection by a real API server of Kubernetes, which asks the webhook over TLS."""
+
+import base64
+import io
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from cryptography import x509
+
+from proxy.config import Address
+from proxy.kube.inject import injected
+from proxy.kube.webhook import SelfSigned, WebhookConfig, serve
+from proxy.net.logs import Log
+from tests.certificates import Authority
+from tests.kube.api_server import ApiServer, Refusal, running
+from tests.kube.pods import DEFAULTS, pod
+from tests.ports import free_ports
+from tests.processes import Process
+
+pytestmark = pytest.mark.kubernetes
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with running(tmp_path_factory.mktemp("cluster")) as server:
+        yield server
+
+
+def configuration(name: str, url: str, authorities: bytes, policy: str, namespace: str) -> dict[str, Any]:
+    """As the chart has it, but for an address in place of a service, and for one namespace."""
+    return {
+        "metadata": {"name": name},
+        "webhooks": [
+            {
+                "name": "inject.sidefetch.io",
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authorities).decode()},
+                "rules": [
+                    {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+                ],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "failurePolicy": policy,
+                "reinvocationPolicy": "IfNeeded",
+                "sideEffects": "None",
+                "timeoutSeconds": 2,
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+@contextmanager
+def registered(api: ApiServer, webhook: dict[str, Any]) -> Iterator[None]:
+    api.ask("POST", HOOKS, webhook)
+    try:
+        yield
+    finally:
+        api.ask("DELETE", f"{HOOKS}/{webhook['metadata']['name']}")
+
+
+@contextmanager
+def served(folder: Path, port: int) -> Iterator[Process]:
+    """``sidefetch webhook`` with a certificate from *folder*."""
+    defaults = folder / "defaults.json"
+    defaults.write_text(json.dumps(dict(DEFAULTS.annotations)))
+    command = [
+        "-m",
+        "proxy",
+        "webhook",
+        "--certificate-dir",
+        str(folder),
+        "--defaults",
+        str(defaults),
+        "--grace",
+        "0s",
+    ]
+    with Process(
+        [sys.executable, *command, "--listen", f"127.0.0.1:{port}"], log=folder / "webhook.log"
+    ) as process:
+        deadline = time.monotonic() + 20
+        while "listening" not in process.log_text():
+            assert process.exit_code is None, process.log_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+        assert process.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def injecting(api: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A namespace for whose pods the webhook is asked."""
+    folder = tmp_path_factory.mktemp("webhook")
+    authority = Authority(folder)
+    authority.issue("127.0.0.1", file="tls")
+    (port,) = free_ports(1)
+    api.create_namespace("injecting")
+    url = f"https://127.0.0.1:{port}/inject"
+    hook = configuration("injecting", url, authority.path.read_bytes(), "Fail", "injecting")
+    with served(folder, port), registered(api, hook):
+        until(lambda: has_sidecar(api, "injecting"))
+        yield "injecting"
+
+
+def until(is_so: Any, timeout_s: float = 20) -> None:
+    """The API server looks for changes of its configurations by itself."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def named(name: str, **annotations: Any) -> dict[str, Any]:
+    made = pod(**annotations)
+    made["metadata"]["name"] = name
+    return made
+
+
+def has_sidecar(api: ApiServer, namespace: str) -> bool:
+    """Of a pod that is made for show only."""
+    made, _ = api.create_pod(named("for-show"), namespace, dry_run=True)
+    return bool(made["spec"]["initContainers"][0]["name"] == "sidefetch")
+
+
+def has_sidecar_or_reason(api: ApiServer, namespace: str) -> bool | str:
+    try:
+        return has_sidecar(api, namespace)
+    except Refusal as refused:
+        return str(refused)
+
+
+def includes(whole: Any, part: Any) -> bool:
+    """Whether *part* is in *whole*, which may have more: the API server fills in defaults, and adds a token."""
+    if isinstance(part, dict):
+        return all(key in whole and includes(whole[key], value) for key, value in part.items())
+    if isinstance(part, list):
+        names = [each.get("name") if isinstance(each, dict) else None for each in part]
+        ours = whole if None in names else [each for each in whole if each["name"] in names]
+        return len(ours) == len(part) and all(map(includes, ours, part))
+    return bool(whole == part)
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {},
+        {"native": "false"},
+        {"mode": "transparent"},
+        {"secret": "kafka", "rack": "a", "option_ledger": "/var/lib/sidefetch"},
+    ],
+    ids=["native", "other", "transparent", "volumes"],
+)
+def test_pods_come_back_injected(
+    api: ApiServer, injecting: str, annotations: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    before = named(request.node.callspec.id, **annotations)
+
+    made, _ = api.create_pod(before, injecting)
+
+    expected = injected(before, DEFAULTS).pod
+    assert includes(made["spec"], expected["spec"])
+    assert includes(made["metadata"]["annotations"], expected["metadata"]["annotations"])
+    assert api.ask("GET", f"/api/v1/namespaces/{injecting}/pods/{before['metadata']['name']}") == made
+
+
+def test_pods_that_do_not_ask_come_back_as_they_were(api: ApiServer, injecting: str) -> None:
+    made, warnings = api.create_pod(named("plain", inject="false"), injecting)
+
+    assert [each["name"] for each in made["spec"]["initContainers"]] == ["migrate"]
+    assert warnings == []
+
+
+def test_the_sidecar_is_given_the_token_that_it_asks_for_its_zone_with(api: ApiServer, injecting: str) -> None:
+    made, _ = api.create_pod(named("token"), injecting)
+
+    mounts = [each["mountPath"] for each in made["spec"]["initContainers"][0]["volumeMounts"]]
+    assert "/var/run/secrets/kubernetes.io/serviceaccount" in mounts
+
+
+def test_pods_that_are_injected_already_are_left_alone(api: ApiServer, injecting: str) -> None:
+    made, _ = api.create_pod(named("first"), injecting)
+    again = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "second", "annotations": made["metadata"]["annotations"]},
+        "spec": made["spec"],
+    }
+
+    second, _ = api.create_pod(again, injecting)
+
+    assert second["spec"] == made["spec"]
+
+
+def test_annotations_that_are_wrong_are_refused_with_the_reason(api: ApiServer, injecting: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        api.create_pod(named("wrong", mode="magic", option_memry="1MiB"), injecting)
+
+    said = str(refused.value)
+    assert said.startswith('admission webhook "inject.sidefetch.io" denied the request: Sidefetch: ')
+    assert "sidefetch.io/mode: 'magic'; accepted: address or transparent" in said
+    assert "did you mean option.sidefetch.io/memory?" in said
+    assert refused.value.code == 422
+
+
+def test_warnings_reach_whoever_makes_the_pod(api: ApiServer, injecting: str) -> None:
+    _, warnings = api.create_pod(named("warned", mode="transparent"), injecting, dry_run=True)
+
+    assert len(warnings) == 3
+    assert all("does not say by runAsUser" in each for each in warnings)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+def test_without_a_webhook_pods_are_made_as_the_failure_policy_says(api: ApiServer, policy: str) -> None:
+    (port,) = free_ports(1)
+    namespace = f"down-{policy.lower()}"
+    api.create_namespace(namespace)
+    hook = configuration(namespace, f"https://127.0.0.1:{port}/inject", b"", policy, namespace)
+
+    def is_known() -> bool:
+        has_sidecar_or_reason(api, namespace)
+        return f"127.0.0.1:{port}/inject" in (api.folder / "api-server.log").read_text()
+
+    with registered(api, hook):
+        until(is_known)
+        told = has_sidecar_or_reason(api, namespace)
+
+    if policy == "Fail":
+        assert isinstance(told, str)
+        assert "failed calling webhook" in told
+    else:
+        assert told is False
+
+
+def restricted(name: str) -> dict[str, Any]:
+    made = named(name)
+    for part in ("initContainers", "containers"):
+        for each in made["spec"][part]:
+            each["securityContext"] = RESTRICTED
+    return made
+
+
+def test_pod_security_takes_our_sidecar_for_restricted_and_no_broken_one(api: ApiServer) -> None:
+    api.create_namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
+    good: Any = injected(restricted("good"), DEFAULTS).pod
+
+    def is_enforced() -> bool:
+        try:
+            api.create_pod(named("for-show"), "restricted", dry_run=True)
+        except Refusal:
+            return True
+        return False
+
+    until(is_enforced)
+    api.create_pod(good, "restricted")
+    for broken in ({"runAsUser": 0}, {"capabilities": {"add": ["NET_ADMIN"]}}, {"allowPrivilegeEscalation": True}):
+        sidecar = good["spec"]["initContainers"][0]
+        context = {**sidecar["securityContext"], **broken}
+        containers = [{**sidecar, "securityContext": context}, *good["spec"]["initContainers"][1:]]
+        bad = {**good, "metadata": {"name": "bad"}, "spec": {**good["spec"], "initContainers": containers}}
+        with pytest.raises(Refusal, match="restricted"):
+            api.create_pod(bad, "restricted")
+
+
+def grant(api: ApiServer, namespace: str, account: str, hook: str, secret: str) -> None:
+    """What the chart grants: these things, by their names."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    group = "rbac.authorization.k8s.io"
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    verbs = {"verbs": ["get", "patch"]}
+    ours = [
+        {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["mutatingwebhookconfigurations"], **verbs,
+         "resourceNames": [hook]},
+    ]  # fmt: skip
+    own = [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], **verbs}]
+    api.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
+    for scope, kind, rules in (("", "ClusterRole", ours), (f"/namespaces/{namespace}", "Role", own)):
+        plural = kind.lower() + "s"
+        role = {"apiGroup": group, "kind": kind, "name": account}
+        api.ask("POST", f"{rbac}{scope}/{plural}", {"metadata": {"name": account}, "rules": rules})
+        binding = {"metadata": {"name": account}, "roleRef": role, "subjects": subjects}
+        api.ask("POST", f"{rbac}{scope}/{kind.lower()}bindings", binding)
+
+
+@asynccontextmanager
+async def self_signed(api: ApiServer, pods: int, hook: str, life_s: float) -> AsyncIterator[io.StringIO]:
+    """*pods* webhooks of one service account, the first of which the API server asks; what they log."""
+    told = io.StringIO()
+    ports = free_ports(pods)
+    url = f"https://127.0.0.1:{ports[0]}/inject"
+    account = await trio.to_thread.run_sync(api.as_pod, "rotating", "webhook")
+    with registered(api, configuration(hook, url, b"", "Fail", "rotating")):
+        async with trio.open_nursery() as nursery:
+            certificate = SelfSigned(account, "pair", hook, life_s)
+            for port in ports:
+                config = WebhookConfig(Address("127.0.0.1", port), DEFAULTS, certificate, 0)
+                nursery.start_soon(partial(serve, config, Log("text", "debug", told)))
+            yield told
+            nursery.cancel_scope.cancel()
+
+
+async def test_certificates_made_here_are_believed_and_renewed_unseen(api: ApiServer) -> None:
+    ask = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+    await ask(api.create_namespace, "rotating")
+    await ask(api.ask, "POST", "/api/v1/namespaces/rotating/secrets", {"metadata": {"name": "pair"}})
+    await ask(grant, api, "rotating", "webhook", "rotating", "pair")
+
+    def believed() -> list[x509.Certificate]:
+        (hook,) = api.ask("GET", f"{HOOKS}/rotating")["webhooks"]
+        return x509.load_pem_x509_certificates(base64.b64decode(hook["clientConfig"].get("caBundle", "")))
+
+    async with self_signed(api, 2, "rotating", life_s=3) as told:
+        with trio.fail_after(60):
+            while await ask(has_sidecar_or_reason, api, "rotating") is not True:
+                await trio.sleep(0.1)
+            while told.getvalue().count("certificate-made") < 3:
+                # For a new authority the API server makes new connections.
+                assert await ask(has_sidecar, api, "rotating")
+                await trio.sleep(0.02)
+            assert await ask(has_sidecar, api, "rotating")
+            assert len(await ask(believed)) >= 2
+
+    assert "warning" not in told.getvalue()

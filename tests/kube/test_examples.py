@@ -1,0 +1,85 @@
+"""The manifests of deploy/kubernetes, against what injection makes and what Kubernetes takes."""
+
+import json
+import shlex
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import kubernetes_validate
+import pytest
+
+from proxy.cli import main
+from proxy.kube.annotations import Defaults
+from proxy.kube.inject import injected
+from tests.kube.charts import CHART, documents_of, loaded, rendered
+from tests.test_readme import section
+
+EXAMPLES: Final = CHART.parent / "deploy" / "kubernetes"
+FILES: Final = sorted(EXAMPLES.glob("*.yaml"))
+
+
+def pod_of(document: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = document["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_sidecar_by_hand_is_the_one_that_is_injected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inject", "-f", str(EXAMPLES / "application.yaml")]) == 0
+    (injected,) = documents_of(capsys.readouterr().out)
+
+    assert pod_of(injected) == pod_of(loaded(EXAMPLES / "sidecar.yaml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_kubernetes_takes_the_examples(file: Path) -> None:
+    kubernetes_validate.validate(loaded(file), kubernetes_validate.latest_version(), strict=True)
+
+
+def commands() -> list[list[str]]:
+    """Those that the README begins with."""
+    _, _, rest = section("Kubernetes").partition("\n    ")
+    return [shlex.split(line) for line in rest.partition("\n\n")[0].splitlines()]
+
+
+def test_five_commands_lead_from_nothing_to_a_sidecar() -> None:
+    build, push, install, patch, ask = commands()
+
+    assert build[build.index("-t") + 1] == push[2]
+    assert install[:4] == ["helm", "install", "sidefetch", "./helm"]
+    assert push[2].startswith(
+        next(part.partition("=")[2] for part in install if part.startswith("image.repository="))
+    )
+    assert push[2].endswith(f":{loaded(CHART / 'Chart.yaml')['appVersion']}")
+    assert patch[3] == ask[2].removeprefix("deployment/") == "orders"
+    assert ask[-2:] == ["sidefetch", "health"]
+
+
+@pytest.mark.kubernetes
+def test_these_commands_put_into_the_pod_what_they_say() -> None:
+    _, _, install, patch, ask = commands()
+    values = [part for flag, value in pairwise(install) if flag == "--set" for part in (flag, value)]
+    (config,) = (each for each in rendered(*values) if each["kind"] == "ConfigMap")
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": json.loads(patch[-1])["spec"]["template"]["metadata"],
+        "spec": {
+            "containers": [
+                {
+                    "name": "app",
+                    "image": "app",
+                    "env": [{"name": "KAFKA_BOOTSTRAP_SERVERS", "value": "kafka-1:9092"}],
+                }
+            ]
+        },
+    }
+
+    done = injected(pod, Defaults.parse(config["data"]["defaults.json"], "defaults.json"))
+
+    (sidecar,) = done.pod["spec"]["initContainers"]
+    (container,) = done.pod["spec"]["containers"]
+    assert sidecar["name"] == ask[ask.index("--container") + 1]
+    assert sidecar["image"] == "registry.example/sidefetch:0.1.0"
+    assert {"name": "SIDEFETCH_BOOTSTRAP_SERVERS", "value": "kafka-1:9092"} in sidecar["env"]
+    assert container["env"][0]["value"] == "127.0.0.1:9092"

@@ -1,0 +1,115 @@
+"""The image, built and run by what builds and runs images."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from proxy.kube.sizes import limit_bytes, request_memory_bytes
+from tests.bench.reader import Job
+from tests.bench.stage import fill, read
+from tests.kafka.admin import Admin, eventually, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.kube.images import Container, Image, built, removed
+from tests.ports import free_port_range
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.kafka]
+
+MOST_BYTES = 110_000_000
+MIB = 1024**2
+
+
+@pytest.fixture(scope="module")
+def build() -> Iterator[tuple[Image, str]]:
+    image, told = built()
+    yield image, told
+    removed(image)
+
+
+@pytest.fixture(scope="module")
+def image(build: tuple[Image, str]) -> Image:
+    return build[0]
+
+
+def settings(cluster: KafkaCluster) -> tuple[int, dict[str, str]]:
+    """The port that it listens on, those of the brokers being behind it, and the variables that say so."""
+    port = free_port_range(12)
+    return port, {
+        "SIDEFETCH_BOOTSTRAP_SERVERS": cluster.bootstrap,
+        "SIDEFETCH_LISTEN": f"127.0.0.1:{port}",
+        "SIDEFETCH_BROKER_PORTS": f"{port + 1}-{port + 10}",
+        "SIDEFETCH_ADMIN_LISTEN": f"127.0.0.1:{port + 11}",
+        "SIDEFETCH_GRACE": "1s",
+    }
+
+
+def wait_until_it_serves(container: Container) -> float:
+    """How long that took, in seconds."""
+    began = time.monotonic()
+    eventually(lambda: "listening" in container.log_text(), "a listener")
+    return time.monotonic() - began
+
+
+def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all(
+    image: Image, kafka4: KafkaCluster
+) -> None:
+    topic, produced = Admin(kafka4).filled_topic("from-a-container", 3)
+    port, variables = settings(kafka4)
+
+    with Container.running(image, "run", env=variables) as container:
+        print(f"serves after {wait_until_it_serves(container):.2f} s, with the container's start")
+        consumer = KafkaConsumer(bootstrap_servers=f"127.0.0.1:{port}", auto_offset_reset="earliest")
+        consumer.assign([TopicPartition(topic, partition) for partition in range(3)])
+        read_back = [next(consumer) for _ in produced]
+        consumer.close()
+        status, health = container.status, container.executed("sidefetch", "health")
+        exit_code = container.stopped()
+
+    assert Counter((each.partition, each.value) for each in read_back) == Counter(
+        (each.partition, each.value) for each in produced
+    )
+    assert status["Uid"].split() == status["Gid"].split() == ["65532"] * 4
+    assert (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
+    assert (health.returncode, health.stdout) == (0, "yes\n")
+    assert exit_code == 0
+
+
+def test_greedy_readers_do_not_take_more_than_its_limit(image: Image, kafka4: KafkaCluster) -> None:
+    """Eight clients, each of which asks for all that there is in one answer."""
+    operator, memory = Admin(kafka4), 16 * MIB
+    topics = [operator.create_topic(unique("greedy"), assignment=[[1]]) for _ in range(8)]
+    for topic in topics:
+        fill(kafka4, topic, 1, megabytes=40)
+    port, variables = settings(kafka4)
+    sizes = {"SIDEFETCH_MEMORY": memory, "SIDEFETCH_REQUEST_MEMORY": request_memory_bytes(memory)}
+    variables |= {name: str(size) for name, size in sizes.items()}
+
+    with Container.running(image, "run", env=variables, memory_bytes=limit_bytes(memory)) as container:
+        wait_until_it_serves(container)
+        leader = f"127.0.0.1:{port + 1 + 1}"
+        jobs = [Job(leader, {topic: 1}, max_bytes=250_000_000, partition_bytes=250_000_000) for topic in topics]
+        with ThreadPoolExecutor(len(jobs)) as at_once:
+            counts = list(at_once.map(read, jobs))
+        peak_bytes = int(re.findall(r"\d+", container.status["VmHWM"])[0]) * 1024
+        assert container.is_running
+
+    print(f"peak {peak_bytes / MIB:.0f} MiB of {limit_bytes(memory) / MIB:.0f}")
+    assert all(count.record_bytes for count in counts)
+    assert peak_bytes < limit_bytes(memory)
+
+
+def test_there_is_no_shell_and_nothing_to_install_with(image: Image) -> None:
+    programs = {path.name for path in image.files() if path.parent.name in ("bin", "sbin")}
+
+    assert {re.sub(r"[\d.]+$", "", name) for name in programs} == {"sidefetch", "python", "nft"}
+
+
+def test_it_is_small(build: tuple[Image, str]) -> None:
+    image, told = build
+    print(*re.findall(r"^ +[\d.]+ MB  .*", told, re.MULTILINE), sep="\n")
+
+    assert image.size_bytes < MOST_BYTES

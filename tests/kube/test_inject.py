@@ -1,0 +1,279 @@
+"""What a pod is given, and that it can be taken from it again."""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.cli import main
+from proxy.kube.annotations import STATUS, Defaults
+from proxy.kube.inject import injected, removed
+from proxy.kube.redirect import LISTEN_PORT
+from proxy.kube.sizes import limit_bytes
+from tests.kube.pods import DEFAULTS, pod
+
+WITH_ALL: dict[str, str] = {
+    "mode": "transparent",
+    "rack": "eu-1a",
+    "secret": "kafka",
+    "redirect_networks": "10.0.0.0/8,fd00::/8",
+    "option_upstream_tls": "on",
+    "option_upstream_tls_ca": "/etc/sidefetch/secret/ca.crt",
+    "option_ledger": "/var/lib/sidefetch",
+}
+
+
+def done(before: dict[str, Any], defaults: Defaults = DEFAULTS) -> Any:
+    untouched = deepcopy(before)
+    after = injected(before, defaults).pod
+    assert before == untouched
+    return after
+
+
+def environ(container: dict[str, Any]) -> dict[str, str | None]:
+    return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def names(things: list[dict[str, Any]]) -> list[str]:
+    return [each["name"] for each in things]
+
+
+def test_a_native_sidecar_comes_before_all_init_containers() -> None:
+    after = done(pod())
+
+    first, second = after["spec"]["initContainers"]
+    assert (first["name"], first["restartPolicy"], second["name"]) == ("sidefetch", "Always", "migrate")
+    assert first["args"] == ["run"]
+    assert environ(first)["SIDEFETCH_BOOTSTRAP_SERVERS"] == "kafka-1:9092,kafka-2:9092"
+
+
+def test_one_that_is_not_native_comes_first_among_the_containers() -> None:
+    after = done(pod(native="false"))
+
+    assert names(after["spec"]["containers"]) == ["sidefetch", "app", "logs"]
+    assert names(after["spec"]["initContainers"]) == ["migrate"]
+    assert "restartPolicy" not in after["spec"]["containers"][0]
+
+
+def test_variables_that_hold_brokers_hold_the_sidecar_wherever_it_runs_already() -> None:
+    native, other = done(pod()), done(pod(native="false"))
+
+    def brokers(after: dict[str, Any], part: str) -> list[str | None]:
+        return [environ(each)["BROKERS"] for each in after["spec"][part] if "BROKERS" in names(each.get("env", []))]
+
+    assert brokers(native, "initContainers") == brokers(native, "containers") == ["127.0.0.1:9092"]
+    assert brokers(other, "initContainers") == ["kafka-1:9092"]
+    assert brokers(other, "containers") == ["127.0.0.1:9092"]
+
+
+def test_only_the_containers_that_are_named_are_pointed_at_the_sidecar() -> None:
+    after = done(pod(containers="app"))
+
+    assert environ(after["spec"]["initContainers"][1])["BROKERS"] == "kafka-1:9092"
+    assert environ(after["spec"]["containers"][0]) == {"MODE": "fast", "BROKERS": "127.0.0.1:9092"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("127.0.0.1:19092", "127.0.0.1:19092"),
+        ("[::1]:9092,127.0.0.1:9092", "[::1]:9092"),
+        ("localhost:7", "localhost:7"),
+    ],
+)
+def test_the_address_is_the_first_that_the_sidecar_listens_on(listen: str, address: str) -> None:
+    after = done(pod(option_listen=listen))
+
+    assert environ(after["spec"]["containers"][0])["BROKERS"] == address
+    assert environ(after["spec"]["initContainers"][0])["SIDEFETCH_LISTEN"] == listen
+
+
+def test_a_pod_that_does_not_ask_is_left_as_it_is() -> None:
+    for before in (pod(inject="false"), {**pod(), "metadata": {"name": "orders"}}, {"spec": pod()["spec"]}):
+        answer = injected(before, DEFAULTS)
+
+        assert answer.pod is before
+        assert (answer.has_sidecar, answer.warnings) == (False, ())
+
+
+def test_a_pod_that_forgets_to_ask_is_told() -> None:
+    before = pod()
+    del before["metadata"]["annotations"]["sidefetch.io/inject"]
+
+    answer = injected(before, DEFAULTS)
+
+    assert answer.pod is before
+    assert answer.warnings == ('sidefetch.io/inject is not there, so nothing is injected; give it as "true"',)
+
+
+@pytest.mark.parametrize("annotations", [{}, {"native": "false"}, WITH_ALL, {**WITH_ALL, "native": "false"}])
+def test_it_is_idempotent_and_can_be_taken_out_again(annotations: dict[str, str]) -> None:
+    before = pod(**annotations)
+
+    after = done(before)
+
+    assert done(after) is after
+    assert removed(after) == before
+
+
+def test_what_has_changed_about_what_is_asked_for_is_injected_anew() -> None:
+    after = done(pod())
+    later = deepcopy(after)
+    later["metadata"]["annotations"]["option.sidefetch.io/memory"] = "64MiB"
+
+    assert done(later) == done(pod(option_memory="64MiB"))
+
+
+def test_what_others_have_changed_about_the_sidecar_stays() -> None:
+    after = deepcopy(done(pod()))
+    after["spec"]["initContainers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
+    after["spec"]["initContainers"][0]["terminationMessagePath"] = "/dev/termination-log"
+
+    assert done(after) is after
+
+
+def test_a_sidecar_that_somebody_has_taken_out_is_put_in_again() -> None:
+    after = deepcopy(done(pod()))
+    del after["spec"]["initContainers"][0]
+
+    assert done(after) == done(pod())
+
+
+def test_with_the_annotation_off_the_pod_is_as_it_was() -> None:
+    after = deepcopy(done(pod(**WITH_ALL)))
+    after["metadata"]["annotations"]["sidefetch.io/inject"] = "false"
+
+    assert done(after) == pod(**{**WITH_ALL, "inject": "false"})
+
+
+def test_a_variable_that_was_changed_since_is_not_put_back() -> None:
+    after = deepcopy(done(pod()))
+    after["spec"]["containers"][0]["env"][1]["value"] = "kafka-9:9092"
+
+    assert environ(removed(after)["spec"]["containers"][0])["BROKERS"] == "kafka-9:9092"
+
+
+def test_with_transparent_the_redirection_is_made_before_the_sidecar_runs() -> None:
+    after = done(pod(mode="transparent", redirect_ports="9092,9095-9099", redirect_networks="10.0.0.0/8"))
+
+    redirect, sidecar, migrate = after["spec"]["initContainers"]
+    assert names([redirect, sidecar, migrate]) == ["sidefetch-redirect", "sidefetch", "migrate"]
+    assert redirect["args"] == ["redirect", "install", "--ports", "9092,9095-9099", "--networks", "10.0.0.0/8"]
+    assert redirect["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+    assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert environ(sidecar)["SIDEFETCH_TRANSPARENT"] == f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}"
+
+
+def test_the_redirection_leaves_the_sidecars_connections_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    redirect, sidecar, _ = done(pod(mode="transparent"))["spec"]["initContainers"]
+
+    assert main([*redirect["args"], "--dry-run"]) == 0
+
+    spared = capsys.readouterr().out.partition("meta skuid { ")[2].partition(" } return")[0]
+    assert str(sidecar["securityContext"]["runAsUser"]) in spared.split(", ")
+
+
+def test_without_native_sidecars_init_containers_are_not_redirected_to_one_that_does_not_run_yet() -> None:
+    after = done(pod(mode="transparent", native="false"))
+
+    assert names(after["spec"]["initContainers"]) == ["migrate", "sidefetch-redirect"]
+
+
+def test_its_memory_limit_comes_from_the_option_unless_it_is_given() -> None:
+    def memory(**annotations: str) -> tuple[str, str]:
+        resources = done(pod(**annotations))["spec"]["initContainers"][0]["resources"]
+        assert "cpu" not in resources["limits"]
+        return resources["requests"]["memory"], resources["limits"]["memory"]
+
+    assert memory(option_memory="64MiB") == ("96Mi", f"{limit_bytes(64 * 1024**2) // 1024**2}Mi")
+    assert memory(memory="300Mi") == ("300Mi", "300Mi")
+
+
+def test_its_probes_ask_where_it_answers() -> None:
+    sidecar = done(pod(option_admin_listen="0.0.0.0:19080"))["spec"]["initContainers"][0]
+
+    probes = [sidecar[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert [(each["path"], each["port"]) for each in probes] == [
+        ("/startupz", 19080),
+        ("/readyz", 19080),
+        ("/livez", 19080),
+    ]
+    assert sidecar["ports"] == [{"name": "sidefetch-admin", "containerPort": 19080}]
+    assert environ(sidecar)["SIDEFETCH_ADMIN_LISTEN"] == "0.0.0.0:19080"
+
+
+def test_the_zone_is_asked_for_where_no_rack_is_given() -> None:
+    told = environ(done(pod(rack="eu-1a"))["spec"]["initContainers"][0])
+    asked = environ(done(pod())["spec"]["initContainers"][0])
+
+    assert told["SIDEFETCH_RACK"] == "eu-1a"
+    assert {"TOPOLOGY_ZONE", "NODE_NAME"} & set(told) == set()
+    assert {"TOPOLOGY_ZONE", "NODE_NAME"} <= set(asked)
+
+
+def test_files_come_from_a_secret_and_the_ledger_has_a_volume_that_is_large_enough() -> None:
+    after = done(pod(**WITH_ALL, option_ledger_max_size="512MiB"))
+
+    secret, ledger = after["spec"]["volumes"][1:]
+    assert secret["secret"] == {"secretName": "kafka"}
+    assert ledger["emptyDir"] == {"sizeLimit": f"{512 + 64}Mi"}
+    mounts = after["spec"]["initContainers"][1]["volumeMounts"]
+    assert [(each["mountPath"], each.get("readOnly", False)) for each in mounts] == [
+        ("/etc/sidefetch/secret", True),
+        ("/var/lib/sidefetch", False),
+    ]
+
+
+def test_annotations_win_over_defaults_and_empty_ones_undo_them() -> None:
+    defaults = Defaults.parse(
+        '{"image": "i:1", "bootstrap-servers": "a:1", "rack": "r", "native": false, "option": {"verify": 0.5}}', "f"
+    )
+
+    def settings(**annotations: str) -> dict[str, str | None]:
+        spec = done(pod(**annotations), defaults)["spec"]
+        return environ(spec["containers"][0])
+
+    assert settings()["SIDEFETCH_RACK"] == "r"
+    assert settings(rack="s", bootstrap_servers="b:2")["SIDEFETCH_BOOTSTRAP_SERVERS"] == "b:2"
+    assert "SIDEFETCH_RACK" not in settings(rack="")
+    assert "SIDEFETCH_VERIFY" not in settings(option_verify="")
+
+
+@pytest.mark.parametrize("annotations", [{}, {"native": "false"}, WITH_ALL])
+def test_the_real_schema_takes_what_comes_out(annotations: dict[str, str]) -> None:
+    kubernetes_validate.validate(done(pod(**annotations)), "1.36", strict=True)
+
+
+def test_the_status_holds_what_is_needed_to_undo_it_and_no_more() -> None:
+    status = json.loads(done(pod())["metadata"]["annotations"][STATUS])
+
+    assert status["env"] == {
+        "app": {"BROKERS": "kafka-1:9092,kafka-2:9092"},
+        "migrate": {"BROKERS": "kafka-1:9092"},
+    }
+    assert status["initContainers"] == ["sidefetch"]
+    assert status["containers"] == status["volumes"] == []
+
+
+@given(
+    extra=st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3),
+    volumes=st.none() | st.lists(st.fixed_dictionaries({"name": st.sampled_from("abc")}), max_size=2),
+    init=st.booleans(),
+    native=st.sampled_from(["true", "false"]),
+)
+def test_whatever_else_a_pod_holds_stays_and_comes_back(
+    extra: dict[str, Any], volumes: list[dict[str, Any]] | None, init: bool, native: str
+) -> None:
+    before = pod(spec={**{f"x{k}": v for k, v in extra.items()}, "volumes": volumes}, native=native)
+    if not init:
+        del before["spec"]["initContainers"]
+
+    after = done(before)
+
+    assert removed(after) == before
+    kept = {key: value for key, value in after["spec"].items() if key.startswith("x")}
+    assert kept == {key: value for key, value in before["spec"].items() if key.startswith("x")}

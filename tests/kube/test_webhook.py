@@ -1,0 +1,285 @@
+"""The webhook over real TLS, asked as an API server asks it."""
+
+import io
+import json
+import signal
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from proxy.config import Address
+from proxy.kube import https
+from proxy.kube.inject import injected
+from proxy.kube.webhook import Webhook, WebhookConfig, serve
+from proxy.net.logs import Log
+from tests.certificates import Authority
+from tests.commands import started
+from tests.kube.pods import DEFAULTS, pod
+from tests.kube.reviews import Asking, asking, patched, review
+from tests.ports import free_ports
+
+
+@attrs.frozen
+class Served:
+    """A webhook that runs."""
+
+    webhook: Webhook
+    port: int
+    authority: Authority
+    told: io.StringIO
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Asking]:
+        async with asking(self.port, self.authority.path.read_text()) as asked:
+            yield asked
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> tuple[Path, Authority]:
+    authority = Authority(tmp_path)
+    issue(authority, tmp_path)
+    return tmp_path, authority
+
+
+def issue(authority: Authority, folder: Path, organization: str = "first") -> None:
+    files = authority.issue("localhost", common_name=organization, file="tls")
+    assert files.cert == folder / "tls.crt"
+
+
+@asynccontextmanager
+async def serving(folder: tuple[Path, Authority], grace_s: float = 0) -> AsyncIterator[Served]:
+    (port,) = free_ports(1)
+    told = io.StringIO()
+    config = WebhookConfig(Address("127.0.0.1", port), DEFAULTS, folder[0], grace_s)
+    async with trio.open_nursery() as nursery:
+        webhook: Webhook = await nursery.start(serve, config, Log("text", "debug", told))
+        yield Served(webhook, port, folder[1], told)
+        with trio.fail_after(15):
+            webhook.stop()
+
+
+Folder = tuple[Path, Authority]
+
+
+async def test_pods_that_ask_are_patched_over_a_connection_that_stays(folder: Folder) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        for before in (pod(), pod(native="false"), pod(mode="transparent")):
+            response = await asked.about(before)
+
+            assert response["allowed"]
+            assert patched(before, response) == injected(before, DEFAULTS).pod
+
+        assert served.webhook.counts["injected"] == 3
+
+
+async def test_pods_that_do_not_ask_and_other_things_are_left_alone(folder: Folder) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        for response in (
+            await asked.about(pod(inject="false")),
+            await asked.about(pod(), operation="UPDATE"),
+            await asked.about(pod(), subResource="ephemeralcontainers"),
+            await asked.about(pod(), kind={"group": "apps", "version": "v1", "kind": "Deployment"}),
+            await asked.about(injected(pod(), DEFAULTS).pod, object=injected(pod(), DEFAULTS).pod),
+        ):
+            assert response["allowed"]
+            assert "patch" not in response
+
+        assert served.webhook.counts["left-alone"] == served.webhook.counts.total() == 5
+
+
+async def test_what_cannot_be_is_refused_with_all_reasons(folder: Folder) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        response = await asked.about(pod(spec={"hostNetwork": True}, mode="magic"))
+
+    assert not response["allowed"]
+    assert response["status"]["code"] == 422
+    assert response["status"]["message"].startswith("Sidefetch: sidefetch.io/mode: 'magic'; accepted: address or ")
+    assert "; spec.hostNetwork: true: " in response["status"]["message"]
+    assert "warning refused pod=shop/orders reason=" in served.told.getvalue()
+
+
+async def test_warnings_go_to_whoever_made_the_pod_no_longer_than_they_are_shown(folder: Folder) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        response = await asked.about(pod(mode="transparent"))
+
+    assert len(response["warnings"]) == 3
+    assert all(each.startswith("Sidefetch: container ") and len(each) <= 256 for each in response["warnings"])
+
+
+async def test_a_dry_run_is_answered_alike_and_not_counted(folder: Folder) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        response = await asked.about(pod(), dryRun=True)
+
+        assert patched(pod(), response) == injected(pod(), DEFAULTS).pod
+        assert served.webhook.counts["injected"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"request": {}}',
+        b"[" * 100_000,
+        json.dumps({**review({}), "apiVersion": "admission.k8s.io/v1beta1"}).encode(),
+        json.dumps({**review({}), "request": None}).encode(),
+    ],
+)
+async def test_what_is_no_review_is_an_error_and_the_connection_goes_on(folder: Folder, body: bytes) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        assert await asked("/inject", body) == (400, b"no AdmissionReview of admission.k8s.io/v1\n")
+        assert (await asked.about(pod()))["allowed"]
+
+
+@pytest.mark.parametrize(
+    "broken", [None, [], 7, {"spec": []}, {"metadata": {"annotations": {"sidefetch.io/inject": 1}}}]
+)
+async def test_pods_of_any_shape_do_no_harm(folder: Folder, broken: Any) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        await asked.about(broken)
+
+        assert served.webhook.counts["failed"] == 0
+
+
+async def test_a_bug_is_an_error_for_the_failure_policy_and_is_told(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.kube.review.injected", lambda *_: 1 / 0)
+    async with serving(folder) as served, served.asking() as asked:
+        status, _ = await asked("/inject", json.dumps(review(pod())).encode())
+
+    assert status == 500
+    assert "ZeroDivisionError" in served.told.getvalue()
+    assert served.webhook.counts["failed"] == 1
+
+
+async def test_too_much_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "_MOST_BYTES", 10_000)
+    async with serving(folder) as served, served.asking() as asked:
+        status, _ = await asked("/inject", b"x" * 10_001)
+
+    assert status == 413
+
+
+async def test_health_and_counts_are_told_and_nothing_else(folder: Folder) -> None:
+    async with serving(folder) as served, served.asking() as asked:
+        await asked.about(pod())
+
+        assert await asked("/healthz") == (200, b"ok\n")
+        status, metrics = await asked("/metrics")
+        assert (status, b'sidefetch_webhook_pods_total{outcome="injected"} 1\n' in metrics) == (200, True)
+        assert [(await asked(path))[0] for path in ("/inject", "/", "/healthz/..")] == [405, 404, 404]
+
+
+async def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_next(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.net.files.POLL_S", 0.02)
+
+    async def shown(served: Served) -> str:
+        async with served.asking() as asked:
+            return str(asked.certificate["subject"])
+
+    async with serving(folder) as served:
+        assert "first" in await shown(served)
+        issue(folder[1], folder[0], "second")
+        with trio.fail_after(5):
+            while "second" not in await shown(served):
+                await trio.sleep(0.02)
+
+
+async def test_who_says_nothing_or_half_a_request_is_closed(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "_HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(https, "_IDLE_S", 0.1)
+    monkeypatch.setattr(https, "_REQUEST_S", 0.1)
+    async with serving(folder) as served:
+        with trio.fail_after(5):
+            async with await trio.open_tcp_stream("127.0.0.1", served.port) as silent:
+                assert await silent.receive_some() == b""
+            async with served.asking() as idle:
+                assert await idle.stream.receive_some() == b""
+            async with served.asking() as slow:
+                await slow.stream.send_all(b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 9\r\n\r\n{")
+                assert await slow.stream.receive_some() == b""
+
+
+async def test_of_too_many_connections_the_one_used_longest_ago_goes(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "_MOST_AT_ONCE", 2)
+    async with serving(folder) as served, served.asking() as used, served.asking() as unused:
+        await used("/healthz")
+        async with served.asking() as third:
+            assert (await third("/healthz"))[0] == (await used("/healthz"))[0] == 200
+            with trio.fail_after(5):
+                assert await unused.stream.receive_some() == b""
+
+
+async def test_once_told_to_stop_it_answers_for_a_while_and_keeps_nobody(folder: Folder) -> None:
+    async with serving(folder, grace_s=0.5) as served, served.asking() as idle:
+        assert (await idle("/healthz"))[0] == 200
+        served.webhook.stop()
+        with trio.fail_after(5):
+            assert await idle.stream.receive_some() == b""
+        async with served.asking() as late:
+            assert (await late("/healthz")) == (503, b"stopping\n")
+            with trio.fail_after(5):
+                assert await late.stream.receive_some() == b""
+        async with served.asking() as later:
+            assert (await later.about(pod()))["allowed"]
+
+
+async def test_who_speaks_no_tls_or_does_not_trust_it_does_no_harm(folder: Folder, tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger").path.read_text()
+    async with serving(folder) as served:
+        async with await trio.open_tcp_stream("127.0.0.1", served.port) as plain:
+            await plain.send_all(b"GET /healthz HTTP/1.1\r\n\r\n")
+            with trio.fail_after(5):
+                while await plain.receive_some():
+                    pass
+        with pytest.raises(trio.BrokenResourceError):
+            async with asking(served.port, stranger):
+                pass
+        async with served.asking() as asked:
+            assert (await asked("/healthz"))[0] == 200
+
+
+async def test_the_command_serves_until_sigterm(folder: Folder, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    defaults = tmp_path / "defaults.json"
+    defaults.write_text(json.dumps(dict(DEFAULTS.annotations)))
+    arguments = ["--listen", f"127.0.0.1:{port}", "--certificate-dir", str(folder[0]), "--defaults", str(defaults)]
+    async with started("webhook", *arguments, "--grace", "0s") as command:
+        await command.until("listening address=")
+        async with asking(port, folder[1].path.read_text()) as asked:
+            assert patched(pod(), await asked.about(pod())) == injected(pod(), DEFAULTS).pod
+        command.signal(signal.SIGTERM)
+        assert await command.end() == 0
+
+    assert "injected pod=shop/orders" in command.output
+    assert "stopped injected=1 removed=0 left_alone=0 refused=0 failed=0" in command.output
+
+
+async def test_a_certificate_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").write_text("nothing")
+    async with started("webhook", "--certificate-dir", str(tmp_path), "--listen", "127.0.0.1:1") as command:
+        assert await command.end() == 2
+
+    assert command.output.startswith("sidefetch: certificate-dir: ")
+
+
+def test_it_shows_its_certificate_by_tls_1_2_or_newer(folder: Folder) -> None:
+    from proxy.kube.certificates import from_folder
+
+    context = from_folder(folder[0], Log("text", "error", io.StringIO())).value
+
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
