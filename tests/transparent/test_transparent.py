@@ -122,7 +122,7 @@ class Pod:
 
 @pytest.fixture(scope="module")
 def pod() -> Iterator[Pod]:
-    require("java", "maven", "nft", "namespaces")
+    require("java", "maven", "nftables", "namespaces")
     near = (f"{NEAR[0]}/24", f"{NEAR[1]}/64")
     far = (f"{FAR[0]}/24", f"{OTHER_FAR}/24", f"{FAR[1]}/64")
     with contextlib.ExitStack() as stack:
