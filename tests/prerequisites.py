@@ -32,8 +32,8 @@ Tool = Literal[
     "prometheus",
     "root",
     "containers",
+    "librdkafka",
     "nftables",
-    "nft",
     "namespaces",
 ]
 

@@ -14,6 +14,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from proxy.analysis.days import ALL, Days, day_of
 from proxy.analysis.frames import Ledger
 from proxy.analysis.lines import BAD, BAD_ROWS, KEY, WIDE, parsed
 from proxy.analysis.places import Format, places
@@ -33,18 +34,19 @@ class Read:
     """Rows that are none, as ``lines.BAD_ROWS``."""
 
 
-def read(spark: SparkSession, paths: str | Sequence[str], *, kept: bool = False) -> Read:
+def read(spark: SparkSession, paths: str | Sequence[str], days: Days = ALL, *, kept: bool = False) -> Read:
     """Read *paths*: files, folders and globs of them, in any file system that Spark reads.
 
     A folder is one of Parquet if ``record=…`` folders are in it; of others all ``*.jsonl`` are read (also ``.gz``,
     ``.bz2``), however deep. A file is of Parquet if it ends with ``.parquet``, else of lines, whatever its name.
 
-    Args:   kept: have the rows stay in memory or on disk, as long as the session: for who asks for several records.
+    Args:   days: of what has happened on these. Bad rows are all told: none has a day.
+            kept: have the rows stay in memory or on disk, as long as the session: for who asks for several records.
     Cost:   each record that is asked for reads all lines once more, unless they are kept; of Parquet it reads its
-            own rows only.
+            own rows only, and of a folder of Parquet nothing of other days.
     Raises: ConfigError: nothing is at one of *paths*.
     """
-    rows = read_wide(spark, paths)
+    rows = read_wide(spark, paths, days)
     if kept:
         rows = rows.persist()
     frames = {record: _of_record(rows, record) for record in SCHEMAS}
@@ -52,14 +54,15 @@ def read(spark: SparkSession, paths: str | Sequence[str], *, kept: bool = False)
     return Read(Ledger(**frames), bad.dropDuplicates(["file", "row"]))
 
 
-def read_wide(spark: SparkSession, paths: str | Sequence[str]) -> DataFrame:
+def read_wide(spark: SparkSession, paths: str | Sequence[str], days: Days = ALL) -> DataFrame:
     """The same, as ``lines.WIDE``; rows that came twice are in it twice."""
     found = places(spark, [paths] if isinstance(paths, str) else paths)
-    frames = [_parquet(spark, place.path) for place in found if place.format == Format.PARQUET]
+    frames = [_parquet(spark, place.path, days) for place in found if place.format == Format.PARQUET]
     for is_folder in (True, False):
         texts = [place.path for place in found if place.format == Format.LINES and place.is_folder == is_folder]
         if texts:
-            frames.append(parsed(_lines(spark, texts, _LINES if is_folder else None)))
+            rows = parsed(_lines(spark, texts, _LINES if is_folder else None))
+            frames.append(rows.where(days.hold(day_of("at_us"))))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -76,6 +79,9 @@ def _lines(spark: SparkSession, paths: Sequence[str], names: str | None) -> Data
     return reader.text(list(paths)).select("value", F.col("_metadata.file_path").alias("file"))
 
 
-def _parquet(spark: SparkSession, path: str) -> DataFrame:
+def _parquet(spark: SparkSession, path: str, days: Days) -> DataFrame:
     # One at a time: what a stream has committed is known of the folder as a whole only.
-    return spark.read.schema(WIDE).parquet(path).select(*WIDE.names)
+    rows = spark.read.schema(WIDE).parquet(path)
+    # That of the folders is known before a file is opened; a file by itself has none.
+    day = F.col("day") if "day" in rows.columns else day_of("at_us")
+    return rows.where(days.hold(day)).select(*WIDE.names)

@@ -6,6 +6,7 @@ A job reads its arguments, reads, and writes; whatever it decides is decided els
 
 import argparse
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql.types import ArrayType, StructType
 
 from proxy.analysis import ingest, layout, streaming
 from proxy.analysis.answers import ANSWERS
+from proxy.analysis.days import ALL, Days, days_between
 from proxy.errors import ConfigError
 
 __all__ = ["main", "parser"]
@@ -35,13 +37,13 @@ def parser() -> argparse.ArgumentParser:
     jobs = told.add_subparsers(required=True, metavar="JOB")
 
     job = jobs.add_parser("ingest", help="write ledgers as Parquet, or Parquet of many files as Parquet of few")
-    job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs, of JSON lines or Parquet")
+    _add_paths(job)
     _add_out(job)
     job.add_argument(
         "--mode",
         choices=("error", "append", "overwrite"),
         default="error",
-        help="if it is there (default: %(default)s)",
+        help="if it is there; of days, overwrite replaces those (default: %(default)s)",
     )
     job.set_defaults(run=_ingest)
 
@@ -62,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     job.set_defaults(run=_stream)
 
     job = jobs.add_parser("answers", help="write what ledgers answer, a folder for each answer")
-    job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs, of JSON lines or Parquet")
+    _add_paths(job)
     _add_out(job)
     job.add_argument(
         "--format", choices=("parquet", "json", "csv"), default="parquet", help="(default: %(default)s)"
@@ -70,6 +72,14 @@ def parser() -> argparse.ArgumentParser:
     job.add_argument("--only", action="append", choices=tuple(ANSWERS), help="this answer, as often as needed")
     job.set_defaults(run=_answers)
     return told
+
+
+def _add_paths(job: argparse.ArgumentParser) -> None:
+    job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs, of JSON lines or Parquet")
+    job.add_argument(
+        "--since", metavar="DAY", help="from this day on, in UTC: a date, yesterday, 7d for a week ago"
+    )
+    job.add_argument("--until", metavar="DAY", help="up to this day, which is read as well")
 
 
 def _add_out(job: argparse.ArgumentParser) -> None:
@@ -94,8 +104,13 @@ def _session() -> SparkSession:
 
 
 def _ingest(asked: argparse.Namespace) -> None:
-    rows = ingest.read_wide(_session(), asked.paths)
-    layout.write(rows, asked.out, asked.mode)
+    days = _days(asked)
+    rows = ingest.read_wide(_session(), asked.paths, days)
+    layout.write(rows, asked.out, asked.mode, all_days=days == ALL)
+
+
+def _days(asked: argparse.Namespace) -> Days:
+    return days_between(asked.since, asked.until, datetime.now(UTC).date())
 
 
 def _stream(asked: argparse.Namespace) -> None:
@@ -110,11 +125,13 @@ def _stream(asked: argparse.Namespace) -> None:
 
 
 def _answers(asked: argparse.Namespace) -> None:
-    ledger = ingest.read(_session(), asked.paths).ledger
+    days = _days(asked)
+    ledger = ingest.read(_session(), asked.paths, days).ledger
     for name in asked.only or ANSWERS:
         found = ANSWERS[name](ledger)
         frame = _flat(found) if asked.format == "csv" else found
-        writer = frame.coalesce(1).write.mode("error").option("header", True)
+        # As few files as the size asks for.
+        writer = frame.hint("rebalance").write.mode("error").option("header", True)
         writer.format(asked.format).save(f"{asked.out.rstrip('/')}/{name}")
 
 

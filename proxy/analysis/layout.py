@@ -35,16 +35,18 @@ def _check_folder(spark: SparkSession, path: str, mode: Mode) -> None:
         raise ConfigError(f"{path}: a stream's, whose readers would not see the rows; accepted: another folder")
 
 
-def write(rows: DataFrame, path: str, mode: Mode = "error") -> None:
+def write(rows: DataFrame, path: str, mode: Mode = "error", *, all_days: bool = True) -> None:
     """Write *rows* (``lines.WIDE``) to the folder *path*, each once.
 
     Files are made for a partition by as many tasks as its size asks for (``spark.sql.adaptive.*``): a cluster with
     most of the rows is not one task's, and one with few has one file.
 
+    Args:   all_days: ``overwrite`` replaces all that is there; else only the folders of which *rows* has some.
     Cost:   two shuffles of all rows.
     Raises: ConfigError: the folder is there already, and *mode* is ``error``; or a stream writes to it.
     """
     _check_folder(rows.sparkSession, path, mode)
     once = dated(rows.dropDuplicates(list(KEY)))
     balanced = once.hint("rebalance", *(F.col(name) for name in PARTITIONS))
-    balanced.write.partitionBy(*PARTITIONS).mode(mode).parquet(path)
+    writer = balanced.write.option("partitionOverwriteMode", "static" if all_days else "dynamic")
+    writer.partitionBy(*PARTITIONS).mode(mode).parquet(path)

@@ -6,6 +6,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,10 @@ def add_to(commands: Commands) -> None:
         default=_PRICE,
         help="of a GB that leaves a zone, and again of one that comes into one [default: %(default)s]",
     )
+    parser.add_argument(
+        "--since", metavar="DAY", help="from this day on, in UTC: a date, yesterday, 7d for a week ago"
+    )
+    parser.add_argument("--until", metavar="DAY", help="up to this day, which is read as well")
     add_flags(parser)
     parser.set_defaults(run=_run)
 
@@ -62,10 +67,13 @@ def _run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments.conf)
     with needs_spark_extra():
         from proxy.analysis.answers.zones import Prices
+        from proxy.analysis.days import days_between
         from proxy.analysis.ingest import read
         from proxy.analysis.report.made import report_of
+    days = days_between(arguments.since, arguments.until, datetime.now(UTC).date())
     with spark_at(arguments.master, settings) as spark:
-        report = report_of(read(spark, arguments.ledgers, kept=True), Prices(arguments.price, arguments.price))
+        rows = read(spark, arguments.ledgers, days, kept=True)
+        report = report_of(rows, Prices(arguments.price, arguments.price))
     if not report.about.row_count:
         print(f"There is no row of a ledger in {', '.join(arguments.ledgers)}", file=sys.stderr)
         return 1

@@ -117,7 +117,11 @@ def _errors_into(log: IO[bytes]) -> Iterator[None]:
 
 
 def _why(wrong: Exception, log: IO[bytes]) -> Iterator[str]:
-    yield str(wrong).partition("\n")[0]
+    said = str(wrong)
+    causes = re.findall(r"^(?:: |Caused by: )(.+)", said, re.MULTILINE)
+    yield from dict.fromkeys(causes or [said.partition("\n")[0]])
+    if "FAILED_READ_FILE" in said:
+        yield "Mend or remove the file; or have what is whole of it: --conf spark.sql.files.ignoreCorruptFiles=true"
     log.seek(0)
     lines = [
         line for line in log.read().decode(errors="replace").splitlines() if " ERROR " in line or "Error:" in line

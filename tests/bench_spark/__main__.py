@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,10 +28,14 @@ from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
 from proxy.cli.spark import spark_at
 from tests.bench.frame import Expectation, Table, Way, as_json, measure, render
+from tests.bench_spark import whole
 from tests.bench_spark.queries import QUERIES, by_duckdb, by_spark
 
 _MILLIONS: Final = (1.0, 10.0, 50.0)
 _QUICK_MILLIONS: Final = (0.1, 0.4)
+_WHOLE_MILLIONS: Final = (0.5, 2.0)
+"""Of ledgers that go through the jobs: of their size as lines, some 850 bytes a row."""
+_QUICK_WHOLE_MILLIONS: Final = (0.05, 0.2)
 _SIDECARS, _HOURS, _SEED = 24, 6, 1
 _MOST_FALL: Final = 0.5
 """Rows a second of the most rows, of those of the fewest: less is not near linear."""
@@ -51,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="sidefetch-bench-") as folder,
         spark_at(f"local[{cores}]", {"spark.driver.memory": "4g", "spark.local.dir": folder}) as spark,
     ):
-        tables = _measured(spark, Path(folder), millions, 2 if arguments.quick else 3, cores, sizes)
+        rounds = 2 if arguments.quick else 3
+        tables = _measured(spark, Path(folder), millions, rounds, cores, sizes)
+        whole_millions = _QUICK_WHOLE_MILLIONS if arguments.quick else _WHOLE_MILLIONS
+        tables += _measured_whole(spark, Path(folder), whole_millions, rounds)
     print(f"\n{render(tables)}")
     path = _ROOT / f"bench-spark-{started:%Y%m%d-%H%M%S}.json"
     about = {"at": started.isoformat(timespec="seconds"), "machine": _machine(), "bytes_a_row": _bytes_a_row()}
@@ -89,7 +97,33 @@ def _measured(
             tables.append(measure(f"{rows:,} rows: {query.name}", "rows/s", ways, rounds=rounds, tell=_tell))
         for each in path.glob("*"):
             each.unlink()
-    return _grown(tables)
+    return _grown(tables, len(QUERIES))
+
+
+def _measured_whole(spark: SparkSession, folder: Path, millions: Sequence[float], rounds: int) -> list[Table]:
+    base = _as_parquet(generate(spark, Mix(), _SEED, _SIDECARS, _HOURS), folder / "all")
+    base_rows = sum(getattr(base, record).count() for record in SCHEMAS)
+    tables: list[Table] = []
+    for size in millions:
+        copies = max(1, round(size * 1e6 / base_rows))
+        lines = whole.written_lines(tiled(base, copies, days=7), folder / f"lines-{size:g}")
+        size_bytes = sum(each.stat().st_size for each in lines.glob("*/*.jsonl"))
+        _tell(f"{base_rows * copies:,} rows of all records, {size_bytes / 1e6:,.0f} MB as JSON")
+        for job, run in whole.by_spark(spark, lines).items():
+            ways = [Way("Spark", _rate(run, base_rows * copies))]
+            tables.append(measure(f"{base_rows * copies:,} rows: {job}", "rows/s", ways, rounds=rounds, tell=_tell))
+        shutil.rmtree(lines)
+    return _grown(tables, len(whole.JOBS))
+
+
+def _as_parquet(ledger: Ledger, folder: Path) -> Ledger:
+    """Written once, since what is generated is made anew for whoever asks."""
+
+    def kept(frame: DataFrame, path: str) -> DataFrame:
+        frame.write.parquet(path)
+        return frame.sparkSession.read.schema(frame.schema).parquet(path)
+
+    return Ledger(**{record: kept(getattr(ledger, record), str(folder / record)) for record in SCHEMAS})
 
 
 def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
@@ -117,9 +151,8 @@ def _rate(run: Callable[[], int], rows: int) -> Callable[[], float]:
     return measured
 
 
-def _grown(tables: list[Table]) -> list[Table]:
-    """Hold the rate with the most rows against that with the fewest, for each query of Spark's."""
-    each = len(QUERIES)
+def _grown(tables: list[Table], each: int) -> list[Table]:
+    """Hold the rate with the most rows against that with the fewest, for *each* question of a size."""
     if len(tables) == each:
         return tables
     for place in range(each):

@@ -1,11 +1,19 @@
 """report, as its users run it; that it tells the truth is in ``tests/analysis/report/test_truth.py``."""
 
+import csv
+import gzip
+import io
+import json
 import os
+import random
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.analysis.rows import row
 
 LEDGER, EMPTY = "here", "empty"
 
@@ -29,6 +37,7 @@ def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProc
         ((LEDGER, "--out", "x.pdf"), "out: x.pdf may be anything"),
         ((LEDGER, "--out", "no/such/x.html"), "out: no/such is no folder"),
         ((LEDGER, "--out", "x.html", "--price", "-1"), "price: -1"),
+        ((LEDGER, "--out", "x.html", "--since", "last week"), "since: 'last week' is no day"),
         ((LEDGER, "--out", "x.html", "--conf", "spark.driver.memory"), "conf: 'spark.driver.memory'"),
     ],
 )
@@ -71,3 +80,51 @@ def test_a_spark_that_is_not_there_is_told_in_a_few_lines(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Spark failed:\n")
     assert len(done.stderr.splitlines()) < 15
+
+
+DAY_US = 86_400_000_000
+
+
+def fetches(count: int) -> str:
+    rows = (row("fetch", seq=seq, at_us=seq % 3 * DAY_US + random.randrange(DAY_US)) for seq in range(count))
+    return "".join(f"{json.dumps(each)}\n" for each in rows)
+
+
+@pytest.mark.long
+def test_a_file_that_is_torn_is_named_and_the_rest_can_be_had(tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    whole = gzip.compress(fetches(3000).encode())
+    (torn / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+
+    done = report(tmp_path, "torn", "--out", "x.json")
+    again = report(tmp_path, "torn", "--out", "x.json", "--conf", "spark.sql.files.ignoreCorruptFiles=true")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Spark failed:\n")
+    assert "torn/a.jsonl.gz" in done.stderr
+    assert "Unexpected end" in done.stderr
+    assert "--conf spark.sql.files.ignoreCorruptFiles=true" in done.stderr
+    assert (again.returncode, again.stderr) == (0, "")
+    assert 100 < json.loads((tmp_path / "x.json").read_text())["about"]["row_count"] < 3000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("out", ["x.html", "x.zip"])
+def test_a_page_or_tables_of_some_days_are_written(tmp_path: Path, out: str) -> None:
+    (tmp_path / "led").mkdir()
+    (tmp_path / "led" / "a.jsonl").write_text(fetches(30))
+
+    done = report(tmp_path, "led", "--out", out, "--since", "1970-01-02", "--until", "1970-01-02")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("10 rows of 1 sidecar in ")
+    if out == "x.html":
+        assert (tmp_path / out).read_text().startswith("<!doctype html>")
+    else:
+        with zipfile.ZipFile(tmp_path / out) as tables:
+            tables_of = {
+                name: list(csv.reader(io.StringIO(tables.read(name).decode()))) for name in tables.namelist()
+            }
+        assert all(len(table) >= 1 for table in tables_of.values())
+        assert any("10" in line for table in tables_of.values() for line in table)

@@ -42,6 +42,8 @@ class ApiServer:
     folder: Path
     authority: Path
     """The file that vouches for it."""
+    token: str = _TOKEN
+    """Its master's."""
 
     def ask(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
@@ -54,7 +56,7 @@ class ApiServer:
     ) -> tuple[dict[str, Any], list[str]]:
         """The answer, and what the API server warns of."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": content_type}
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
         request = Request(f"https://127.0.0.1:{self.port}{path}", data, headers, method=method)
         context = ssl.create_default_context(cafile=str(self.authority))
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -9,17 +9,24 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.metadata.v12.request import MetadataRequest
+from kio.static.primitive import i8
 
 from proxy.kube.redirect import LISTEN_PORT, SPARED_UIDS
 from tests.certificates import Authority
 from tests.clients.conversation import Client, ClientFailed
 from tests.kafka.admin import Admin, eventually, unique
+from tests.kafka.ask import ask
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record
 from tests.prerequisites import require
@@ -43,6 +50,7 @@ table ip service {{{{
     }}}}
 }}}}
 """
+PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OLD: Final = "kafka-python-1.4.7-as-0.9"
 """Kafka 4 turns it away."""
 RECORDS: Final = 60
@@ -75,8 +83,9 @@ class Pod:
 
     @property
     def ports(self) -> str:
-        """Of the brokers, in both families, and of the Service."""
-        ports = [port for each in self.cluster.brokers.values() for port in (each.port, each.more_ports["SIX"])]
+        """Of the brokers' listeners, and of the Service."""
+        brokers = self.cluster.brokers.values()
+        ports = [port for each in brokers for port in (each.port, *each.more_ports.values())]
         return ",".join(map(str, [9092, *ports]))
 
     @property
@@ -122,17 +131,21 @@ class Pod:
 
 @pytest.fixture(scope="module")
 def pod() -> Iterator[Pod]:
-    require("java", "maven", "nft", "namespaces")
+    require("java", "maven", "nftables", "namespaces")
     near = (f"{NEAR[0]}/24", f"{NEAR[1]}/64")
     far = (f"{FAR[0]}/24", f"{OTHER_FAR}/24", f"{FAR[1]}/64")
     with contextlib.ExitStack() as stack:
         host, far_host = stack.enter_context(network(near, far))
         host.run("ip", "route", "add", "10.96.0.0/16", "via", FAR[0])
-        hosts = {"PLAINTEXT": FAR[0], "SIX": f"[{FAR[1]}]"}
-        listeners = ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER", "SIX")
-        protocols = {"listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners)}
+        hosts = {"PLAINTEXT": FAR[0], "SIX": f"[{FAR[1]}]", "LOGIN": FAR[0]}
+        plain = [f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER", "SIX")]
+        settings = {
+            "listener.security.protocol.map": ",".join([*plain, "LOGIN:SASL_PLAINTEXT"]),
+            "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": f"{PLAIN} required user_alice=secret;",
+        }
         with far_host.inside():
-            kafka = KafkaCluster("4.3.1", listeners=["SIX"], hosts=hosts, settings=protocols)
+            kafka = KafkaCluster("4.3.1", listeners=["SIX", "LOGIN"], hosts=hosts, settings=settings)
             stack.enter_context(kafka)
             admin = Admin(kafka)
             topic = admin.create_topic(unique("transparent"), 3)
@@ -182,6 +195,62 @@ def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
     went = set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text()))
     assert service in went
     assert went & pod.addresses == went - {service} != set()
+
+
+def test_answers_with_addresses_are_the_brokers_own(pod: Pod) -> None:
+    def told() -> list[object]:
+        """All but the controller, for which each answer names any broker."""
+        metadata = ask(address, MetadataRequest(topics=(), include_topic_authorized_operations=False))
+        found = ask(address, FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("a group",)))
+        described = ask(address, DescribeClusterRequest(include_cluster_authorized_operations=False))
+        return [metadata.brokers, found.coordinators, described.brokers]
+
+    address = pod.cluster.brokers[1].address
+    with pod.far.inside():
+        assert Admin(pod.cluster).coordinator("a group") in pod.cluster.brokers
+        theirs = told()
+    with pod.sidecar(), pod.redirected(), pod.host.inside():
+        assert told() == theirs
+
+
+def test_where_clients_log_in_themselves_they_find_their_brokers_also_when_we_know_none_yet(pod: Pod) -> None:
+    """Brokers are known from what clients are told: after a restart they come back before anybody has been told."""
+    bootstrap = pod.cluster.bootstrap_of("LOGIN")
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "secret",
+        "group.id": "unused",
+        "auto.offset.reset": "earliest",
+        "topic.metadata.refresh.interval.ms": 600_000,
+    }
+    login = ["--upstream-sasl", "client"]
+    with pod.far.inside():
+        topic = Admin(pod.cluster).create_topic(unique("login"), 3)
+        Admin(pod.cluster).produce_known(topic, RECORDS, 3)
+    with pod.sidecar(bootstrap, options=login) as sidecar, pod.redirected():
+        with pod.host.inside():
+            consumer = Consumer(settings)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
+        assert read_by(consumer, RECORDS) == RECORDS
+        sidecar.kill()
+        with pod.host.inside():
+            sidecar.start()
+        with pod.far.inside():
+            Admin(pod.cluster).produce_known(topic, RECORDS, 3, first=RECORDS)
+        assert read_by(consumer, RECORDS) == RECORDS
+        consumer.close()
+
+
+def read_by(consumer: Consumer, count: int) -> int:
+    """How many records it is given, of *count* that are there."""
+    got = 0
+    deadline = time.monotonic() + 60
+    while got < count and time.monotonic() < deadline:
+        got += sum(not each.error() for each in consumer.consume(count - got, 1))
+    return got
 
 
 def test_a_broker_that_comes_later_is_covered(pod: Pod) -> None:
@@ -285,6 +354,15 @@ def test_beside_a_service_mesh_the_client_comes_to_us_and_we_to_the_mesh(
         assert " looped " not in sidecar.log_text()
         # Each of the client's connections has come to us, and none of them to the mesh.
         assert set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text())) == went
+
+
+def test_a_host_without_ipv6_is_served_without_it(pod: Pod) -> None:
+    with network(("10.79.0.1/24",), ()) as (host, _), host.inside():
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
+        where = f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}"
+        host.run(sys.executable, "-m", "proxy", "redirect", "install")
+        with Sidefetch(pod.cluster.bootstrap, options=["--transparent", where]) as sidecar:
+            assert f"not-listening address=[::1]:{LISTEN_PORT}" in sidecar.log_text()
 
 
 def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:

@@ -40,6 +40,9 @@ def found_in(rows: Read, prices: Prices) -> Found:
         "anomalies": partial(anomalies.asked, ledger),
     }
     try:
+        # Spark locks itself up where threads fill frames that are kept of one another, and one of them fails.
+        for frame in kept.values():
+            frame.count()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = {name: pool.submit(ask) for name, ask in asks.items()}
             return Found(**{name: answer.result() for name, answer in answers.items()})

@@ -34,23 +34,20 @@ class Read:
 def asked(ledger: Ledger, bad: DataFrame) -> Read:
     """Args: bad: rows that could not be read: ``row``, ``reason``, ``file``."""
     frames = attrs.asdict(ledger, recurse=False).values()
-    common = stacked(frame.select(*_COMMON) for frame in frames).persist()
-    try:
-        rows = rows_of(common.groupBy("record").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")))
-        of_fetches = F.col("record").isin("exchange", "fetch")
-        (whole,) = rows_of(
-            common.agg(
-                F.count_distinct(F.when(F.col("record") != "topology", F.col("proxy_id"))).alias("proxies"),
-                F.count_distinct("cluster_id").alias("clusters"),
-                F.min(F.when(of_fetches, F.col("first_at_us"))).alias("from_us"),
-                F.max(F.when(of_fetches, F.col("at_us"))).alias("until_us"),
-                F.max("weight").alias("weight"),
-            )
+    common = stacked(frame.select(*_COMMON) for frame in frames)
+    rows = rows_of(common.groupBy("record").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")))
+    of_fetches = F.col("record").isin("exchange", "fetch")
+    (whole,) = rows_of(
+        common.agg(
+            F.count_distinct(F.when(F.col("record") != "topology", F.col("proxy_id"))).alias("proxies"),
+            F.count_distinct("cluster_id").alias("clusters"),
+            F.min(F.when(of_fetches, F.col("first_at_us"))).alias("from_us"),
+            F.max(F.when(of_fetches, F.col("at_us"))).alias("until_us"),
+            F.max("weight").alias("weight"),
         )
-        by_cluster = common.where("cluster_id is not null").groupBy("cluster_id").agg(F.count("*").alias("rows"))
-        clusters = rows_of(by_cluster.orderBy(F.desc("rows")), _MOST_CLUSTERS)
-    finally:
-        common.unpersist()
+    )
+    by_cluster = common.where("cluster_id is not null").groupBy("cluster_id").agg(F.count("*").alias("rows"))
+    clusters = rows_of(by_cluster.orderBy(F.desc("rows")), _MOST_CLUSTERS)
     reasons = bad.groupBy("reason").agg(F.count("*").alias("rows"), F.max("file").alias("file"))
     found = the_first(reasons, "rows", ("rows",))
     lost = rows_of(ledger.lost.groupBy("reason").agg(F.sum("count").alias("rows")).orderBy(F.desc("rows")), MOST)
