@@ -201,7 +201,7 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
     """Whether a pod is to have Sidefetch. Raises: Refused: it says neither."""
     text = annotations.get(INJECT, "false")
     if not isinstance(text, str):
-        raise Refused((f"{INJECT}: {json.dumps(text)} is no text; put it in quotes",))
+        raise Refused((f"{INJECT}: {_shown(text)} is no text; put it in quotes",))
     try:
         return bool(_TRUTH.parse(text))
     except ValueError:
@@ -209,7 +209,7 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
 
 
 def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
-    """What a pod's *annotations* ask for; an empty one undoes its default.
+    """What a pod's *annotations* ask for; an empty one undoes what *defaults* say.
 
     Raises: Refused: with all that is wrong.
     """
@@ -251,10 +251,10 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
 
 def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
     """What is asked for, by annotations' names; none is empty."""
-    texts = {each.name: each.default for each in ANNOTATIONS if each.default}
     own = {name: text for name, text in _below(PREFIX, annotations).items() if PREFIX + name != STATUS}
-    texts |= {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
-    return {name: text for name, text in texts.items() if text}
+    given = {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
+    builtin = {each.name: each.default for each in ANNOTATIONS if each.default}
+    return {**builtin, **{name: text for name, text in given.items() if text}}
 
 
 def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
@@ -266,9 +266,8 @@ def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: 
         if name in _OURS
     ]
     own = {name: text for name, text in own.items() if name not in _OURS}
-    texts = {"admin-listen": _ADMIN_LISTEN, **defaults.options}
-    texts |= _texts(own, _OPTIONS.keys() - _OURS.keys(), problems, OPTION_PREFIX)
-    return {name: text for name, text in texts.items() if text}
+    given = {**defaults.options, **_texts(own, _OPTIONS.keys() - _OURS.keys(), problems, OPTION_PREFIX)}
+    return {"admin-listen": _ADMIN_LISTEN, **{name: text for name, text in given.items() if text}}
 
 
 def _below(prefix: str, annotations: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,8 +306,13 @@ def _texts(
         elif not prefix and isinstance(value, bool | int | float):
             texts[name] = json.dumps(value)
         else:
-            problems.append(f"{prefix}{name}: {json.dumps(value)} is no text; put it in quotes")
+            problems.append(f"{prefix}{name}: {_shown(value)} is no text; put it in quotes")
     return texts
+
+
+def _shown(value: object) -> str:
+    """As it is written in a manifest, more or less: a date is no JSON."""
+    return json.dumps(value, default=str)
 
 
 def _parsed(
