@@ -298,9 +298,6 @@ def test_the_sidecar_is_told_what_was_asked_for(annotations: dict[str, str]) -> 
 
 @pytest.mark.parametrize("option", [each for each in OPTIONS if each.default_text], ids=lambda each: each.name)
 def test_every_option_can_be_given_by_an_annotation(option: Option) -> None:
-    own = {"rack": "rack"}
-    if option.name in own or option.name == "admin-listen":
-        return
     annotation = {f"option_{option.name.replace('-', '_')}": option.default_text}
 
     sidecar = done(pod(**annotation))["spec"]["initContainers"][0]
