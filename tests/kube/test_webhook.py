@@ -5,7 +5,7 @@ import json
 import signal
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +254,34 @@ async def test_who_speaks_no_tls_or_does_not_trust_it_does_no_harm(folder: Folde
                 pass
         async with served.asking() as asked:
             assert (await asked("/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HEAD /healthz HTTP/1.1\r\nHost: w\r\n\r\n",
+        b"CONNECT w:1 HTTP/1.1\r\nHost: w\r\n\r\n",
+        b"GET /healthz HTTP/1.0\r\n\r\n",
+        b"POST /inject HTTP/1.1\r\nHost: w\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+        b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: -1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: w\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: w\r\n\r\n" * 3,
+        b"\x00" * 100,
+        b"GET /" + b"a" * 100_000,
+    ],
+    ids=lambda said: said[:12].decode(),
+)
+async def test_whatever_is_said_ends_its_own_connection_at_the_most(folder: Folder, said: bytes) -> None:
+    async with serving(folder) as served:
+        async with served.asking() as odd:
+            with suppress(trio.BrokenResourceError):
+                await odd.stream.send_all(said)
+                with trio.move_on_after(0.1):
+                    await odd.stream.receive_some()
+        async with served.asking() as asked:
+            assert (await asked("/healthz"))[0] == 200
+
+    assert " error " not in served.told.getvalue()
 
 
 async def test_while_there_is_no_certificate_nobody_is_served_and_it_can_be_stopped(folder: Folder) -> None:
