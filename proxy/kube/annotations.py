@@ -18,6 +18,7 @@ __all__ = [
     "ANNOTATIONS",
     "INJECT",
     "OPTION_PREFIX",
+    "OTEL_PREFIX",
     "PREFIX",
     "STATUS",
     "Annotation",
@@ -30,6 +31,8 @@ __all__ = [
 
 PREFIX: Final = "sidefetch.io/"
 OPTION_PREFIX: Final = "option.sidefetch.io/"
+OTEL_PREFIX: Final = "otel.sidefetch.io/"
+"""Of OpenTelemetry's variables, by their own names."""
 INJECT: Final = PREFIX + "inject"
 STATUS: Final = PREFIX + "status"
 _ADMIN_LISTEN: Final = "0.0.0.0:9080"
@@ -40,6 +43,7 @@ _OURS: Final = {"bootstrap-servers": "bootstrap-servers", "rack": "rack", "trans
 """Options that have an annotation of their own."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[^=\x00-\x20\x7f,]+")
+_OTEL: Final = re.compile(r"OTEL_[A-Z0-9_]+")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
@@ -138,10 +142,11 @@ _OPTIONS: Final = {option.name: option for option in OPTIONS}
 
 @attrs.frozen
 class Defaults:
-    """For pods that do not say: texts by the names of annotations and of options, all of which can be parsed."""
+    """For pods that do not say: texts by the names of annotations, of options and of OpenTelemetry's variables."""
 
     annotations: Mapping[str, str] = attrs.field(factory=dict)
     options: Mapping[str, str] = attrs.field(factory=dict)
+    otel: Mapping[str, str] = attrs.field(factory=dict)
 
     @classmethod
     def parse(cls, text: str, file: str) -> Self:
@@ -154,20 +159,19 @@ class Defaults:
         except (ValueError, RecursionError) as wrong:
             raise ConfigError(f"{file}: not JSON: {wrong}") from None
         given = document if isinstance(document, dict) else {}
-        option = given.get("option", {})
-        if not isinstance(document, dict) or not isinstance(option, dict):
-            raise ConfigError(
-                f'{file}: accepted: an object with the names of annotations, and "option" with options'
-            )
+        option, otel = given.get("option", {}), given.get("otel", {})
+        if not (isinstance(document, dict) and isinstance(option, dict) and isinstance(otel, dict)):
+            raise ConfigError(f'{file}: accepted: an object of annotations, in it "option" and "otel" with theirs')
         problems: list[str] = []
         names = {name for name, each in _BY_NAME.items() if not each.is_the_pods}
-        texts = _texts({k: v for k, v in given.items() if k != "option"}, names, problems)
+        texts = _texts({k: v for k, v in given.items() if k not in ("option", "otel")}, names, problems)
         options = _texts(option, _OPTIONS.keys() - _OURS.keys(), problems)
         _parsed(texts, {name: _BY_NAME[name].kind for name in texts}, "", problems)
         _parsed(options, {name: _OPTIONS[name].kind for name in options}, "option: ", problems)
+        variables = _variables(otel, problems, "")
         if problems:
             raise ConfigError(*(f"{file}: {problem}" for problem in problems))
-        return cls(texts, options)
+        return cls(texts, options, variables)
 
 
 @attrs.frozen
@@ -186,6 +190,8 @@ class Asked:
     redirect_networks: str | None
     settings: Mapping[str, str]
     """Texts of the sidecar's options, by name."""
+    otel: Mapping[str, str]
+    """Variables of OpenTelemetry."""
     config: Config
     """What they come to."""
 
@@ -221,6 +227,7 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
         settings["transparent"] = _REDIRECTED
     settings |= _option_texts(annotations, defaults, problems)
     parsed = _parsed(settings, {name: each.kind for name, each in _OPTIONS.items()}, OPTION_PREFIX, problems)
+    otel = {**defaults.otel, **_variables(_below(OTEL_PREFIX, annotations), problems, OTEL_PREFIX)}
     problems += _missing(texts)
     problems += _useless(annotations, texts)
     if problems:
@@ -245,6 +252,7 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
         values["redirect-ports"],
         values.get("redirect-networks"),
         settings,
+        {name: text for name, text in otel.items() if text},
         config,
     )
 
@@ -308,6 +316,16 @@ def _texts(
         else:
             problems.append(f"{prefix}{name}: {_shown(value)} is no text; put it in quotes")
     return texts
+
+
+def _variables(given: Mapping[str, Any], problems: list[str], prefix: str) -> dict[str, str]:
+    """Those of OpenTelemetry."""
+    problems += [
+        f"{prefix}{name}: no variable of OpenTelemetry; accepted: OTEL_..., as OTEL_EXPORTER_OTLP_ENDPOINT"
+        for name in given
+        if _OTEL.fullmatch(name) is None
+    ]
+    return _texts(given, given, problems, prefix)
 
 
 def _shown(value: object) -> str:

@@ -1,6 +1,7 @@
 """What a pod is given, and that it can be taken from it again."""
 
 import json
+import re
 from contextlib import suppress
 from copy import deepcopy
 from datetime import date
@@ -29,6 +30,7 @@ WITH_ALL: dict[str, str] = {
     "option_upstream_tls": "on",
     "option_upstream_tls_ca": "/etc/sidefetch/secret/ca.crt",
     "option_ledger": "/var/lib/sidefetch",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://$(HOST_IP):4318",
 }
 
 
@@ -218,6 +220,25 @@ def test_the_zone_is_asked_for_where_no_rack_is_given() -> None:
     assert told["SIDEFETCH_RACK"] == "eu-1a"
     assert {"TOPOLOGY_ZONE", "NODE_NAME"} & set(told) == set()
     assert {"TOPOLOGY_ZONE", "NODE_NAME"} <= set(asked)
+
+
+def test_variables_of_opentelemetry_may_name_what_is_known_of_the_pod() -> None:
+    defaults = Defaults.parse('{"image": "i", "otel": {"OTEL_TRACES_SAMPLER": "always_on"}}', "f")
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://$(HOST_IP):4318"}
+    for rack in ("", "eu-1a"):
+        before = pod(bootstrap_servers="kafka-1:9092", rack=rack, **endpoint)
+
+        env = done(before, defaults)["spec"]["initContainers"][0]["env"]
+
+        known: set[str] = set()
+        for each in env:  # Kubernetes puts in what stands before
+            assert set(re.findall(r"\$\((\w+)\)", each.get("value", ""))) <= known
+            known.add(each["name"])
+        assert len(known) == len(env)
+        values = {each["name"]: each.get("value") for each in env}
+        assert values["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://$(HOST_IP):4318"
+        assert values["OTEL_TRACES_SAMPLER"] == "always_on"
+        assert "k8s.pod.name=$(POD_NAME)" in str(values["OTEL_RESOURCE_ATTRIBUTES"])
 
 
 def test_files_come_from_a_secret_and_the_ledger_has_a_volume_that_is_large_enough() -> None:

@@ -150,6 +150,10 @@ def test_a_user_that_cannot_be_known_is_told() -> None:
             "option.sidefetch.io/upstream-tls-ca: /ca is",
         ),
         ({"option_ledger": "rows"}, "option.sidefetch.io/ledger: rows cannot be a volume's"),
+        (
+            {"OTEL_exporter": "x"},
+            "otel.sidefetch.io/OTEL_exporter: no variable of OpenTelemetry; accepted: OTEL_...",
+        ),
         ({"containers": "ap"}, "sidefetch.io/containers: ap: there is no such container; there is app"),
         ({"containers": "migrate", "native": "false"}, "sidefetch.io/containers: migrate: an init container"),
         ({"env": "SERVERS"}, "sidefetch.io/env: SERVERS: no container has such a variable"),
@@ -253,6 +257,7 @@ def test_an_annotation_that_is_no_text_is_refused() -> None:
     [
         ("{", ["f: not JSON: "]),
         ("[]", ["f: accepted: an object"]),
+        ('{"otel": {"LD_PRELOAD": "x", "OTEL_A": []}}', ["f: LD_PRELOAD: no variable", "f: OTEL_A: [] is no text"]),
         ('{"option": 7}', ["f: accepted: an object"]),
         (
             '{"imag": "i", "env": "X", "native": "maybe", "option": {"rack": "r", "grace": "soon"}}',
