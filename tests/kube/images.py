@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
@@ -18,7 +18,7 @@ import attrs
 from tests.kept import kept
 from tests.prerequisites import require
 
-__all__ = ["Container", "Image", "built", "removed"]
+__all__ = ["ROOT", "Container", "Image", "built", "ran", "removed"]
 
 ROOT: Final = Path(__file__).parents[2]
 _LOCKS: Final = (ROOT / "deploy" / "requirements.lock", ROOT / "deploy" / "runtime.lock")
@@ -102,6 +102,17 @@ class Container:
         """Tell it to end; its exit code."""
         _said("podman", *_RUN, "stop", "--time", "20", self.name)
         return int(_said("podman", *_RUN, "inspect", self.name, "--format", "{{.State.ExitCode}}"))
+
+
+def ran(image: Image, *arguments: str, options: Sequence[str] = (), said: str = "") -> str:
+    """What it answers to what is *said* to it, without a network, and without rights but by podman's *options*."""
+    hardened = ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL"]
+    command = ["podman", *_RUN, "run", "--rm", "--interactive", *hardened, *_LIMITS, *options, "--pull", "never"]
+    done = subprocess.run(
+        [*command, image.name, *arguments], input=said, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def built() -> tuple[Image, str]:

@@ -3,24 +3,29 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from proxy.kube.sizes import limit_bytes, request_memory_bytes
+from tests.bench.conversion import old_read
+from tests.bench.old_reader import OldJob
 from tests.bench.reader import Job
 from tests.bench.stage import fill, read
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
-from tests.kube.images import Container, Image, built, removed
+from tests.kube.charts import documents_of
+from tests.kube.images import ROOT, Container, Image, built, ran, removed
 from tests.ports import free_port_range
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.kafka]
 
 MOST_BYTES = 110_000_000
 MIB = 1024**2
+PARTITIONS, EVERYTHING = 4, 250_000_000
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +83,30 @@ def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all
     assert exit_code == 0
 
 
-def test_greedy_readers_do_not_take_more_than_its_limit(image: Image, kafka4: KafkaCluster) -> None:
-    """Eight clients, each of which asks for all that there is in one answer."""
-    operator, memory = Admin(kafka4), 16 * MIB
-    topics = [operator.create_topic(unique("greedy"), assignment=[[1]]) for _ in range(8)]
-    for topic in topics:
-        fill(kafka4, topic, 1, megabytes=40)
+def of_today(leader: str, topic: str) -> int:
+    count = read(Job(leader, {topic: PARTITIONS}, max_bytes=EVERYTHING, partition_bytes=EVERYTHING))
+    return count.record_bytes
+
+
+def of_2015(leader: str, topic: str) -> int:
+    """It is converted for."""
+    return old_read(OldJob(leader, topic, PARTITIONS, version=1, partition_bytes=EVERYTHING)).entry_bytes
+
+
+@pytest.fixture(scope="module")
+def topics(kafka4: KafkaCluster) -> list[str]:
+    """One for each of eight clients; all are led by one broker."""
+    operator = Admin(kafka4)
+    names = [operator.create_topic(unique("greedy"), assignment=[[1]] * PARTITIONS) for _ in range(8)]
+    for name in names:
+        fill(kafka4, name, PARTITIONS, megabytes=40)
+    return names
+
+
+@pytest.mark.parametrize(("client", "memory"), [(of_today, 16 * MIB), (of_today, 64 * MIB), (of_2015, 64 * MIB)])
+def test_readers_that_ask_for_everything_at_once_do_not_take_it_over_its_limit(
+    client: Callable[[str, str], int], memory: int, image: Image, kafka4: KafkaCluster, topics: list[str]
+) -> None:
     port, variables = settings(kafka4)
     sizes = {"SIDEFETCH_MEMORY": memory, "SIDEFETCH_REQUEST_MEMORY": request_memory_bytes(memory)}
     variables |= {name: str(size) for name, size in sizes.items()}
@@ -91,15 +114,29 @@ def test_greedy_readers_do_not_take_more_than_its_limit(image: Image, kafka4: Ka
     with Container.running(image, "run", env=variables, memory_bytes=limit_bytes(memory)) as container:
         wait_until_it_serves(container)
         leader = f"127.0.0.1:{port + 1 + 1}"
-        jobs = [Job(leader, {topic: 1}, max_bytes=250_000_000, partition_bytes=250_000_000) for topic in topics]
-        with ThreadPoolExecutor(len(jobs)) as at_once:
-            counts = list(at_once.map(read, jobs))
+        with ThreadPoolExecutor(len(topics)) as at_once:
+            record_bytes = list(at_once.map(partial(client, leader), topics))
         peak_bytes = int(re.findall(r"\d+", container.status["VmHWM"])[0]) * 1024
-        assert container.is_running
 
     print(f"peak {peak_bytes / MIB:.0f} MiB of {limit_bytes(memory) / MIB:.0f}")
-    assert all(count.record_bytes for count in counts)
+    assert all(each >= 40_000_000 for each in record_bytes)
     assert peak_bytes < limit_bytes(memory)
+
+
+def test_it_has_what_transparent_mode_takes(image: Image) -> None:
+    """In a network of its own, with the one right that the init step has."""
+    rights = ["--user", "0", "--cap-add", "NET_ADMIN"]
+
+    ran(image, "redirect", "install", options=rights)
+
+
+def test_it_has_what_injection_takes(image: Image) -> None:
+    manifest = (ROOT / "deploy" / "kubernetes" / "application.yaml").read_text(encoding="utf-8")
+
+    (injected,) = documents_of(ran(image, "inject", "-f", "-", said=manifest))
+
+    assert injected["spec"]["template"]["spec"]["initContainers"][0]["name"] == "sidefetch"
+    assert "--self-signed" in ran(image, "webhook", "--help")
 
 
 def test_there_is_no_shell_and_nothing_to_install_with(image: Image) -> None:
