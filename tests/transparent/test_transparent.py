@@ -10,11 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import attrs
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
@@ -22,41 +21,33 @@ from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.metadata.v12.request import MetadataRequest
 from kio.static.primitive import i8
 
+from proxy.kube.inject import injected
 from proxy.kube.redirect import LISTEN_PORT, SPARED_UIDS
 from tests.certificates import Authority
 from tests.clients.conversation import Client, ClientFailed
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.ask import ask
-from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import Record
+from tests.kube.pods import DEFAULTS
+from tests.kube.pods import pod as manifest
 from tests.prerequisites import require
 from tests.processes import Process
 from tests.sidefetch import Sidefetch
-from tests.transparent.namespaces import Host, as_user, network
+from tests.transparent.namespaces import as_user, network
+from tests.transparent.pod import (
+    NEAR,
+    OLD,
+    OTHER_FAR,
+    RECORDS,
+    SERVICE,
+    SIDEFETCH,
+    SILENCE_S,
+    Pod,
+    pod_and_cluster,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.kubernetes]
 
-NEAR: Final = ("10.77.0.1", "fd77::1")
-FAR: Final = ("10.77.0.2", "fd77::2")
-OTHER_FAR: Final = "10.77.0.3"
-"""Of the same host."""
-SERVICE: Final = "10.96.0.10"
-"""Of no host: the cluster's host has connections to it answered by a broker, as Kubernetes does for a Service."""
-SERVICE_RULES: Final = f"""\
-table ip service {{{{
-    chain in {{{{
-        type nat hook prerouting priority -100; policy accept;
-        ip daddr {SERVICE} tcp dport 9092 dnat to {{broker}}
-    }}}}
-}}}}
-"""
-PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
-OLD: Final = "kafka-python-1.4.7-as-0.9"
-"""Kafka 4 turns it away."""
-RECORDS: Final = 60
-SILENCE_S: Final = 6.0
-"""Where it can read at all, a client has begun after a second."""
-SIDEFETCH_UID, MESH_UID, _ = SPARED_UIDS
+MESH_UID: Final = SPARED_UIDS[1]
 MESH_PORT: Final = 15001
 MESH_RULES: Final = f"""\
 table ip mesh {{
@@ -71,87 +62,11 @@ table ip mesh {{
 """As Istio's: all that leaves the pod, but for what its own proxy sends."""
 
 
-@attrs.frozen
-class Pod:
-    """A host with a client and room for a sidecar, and the cluster that is not on it."""
-
-    host: Host
-    far: Host
-    cluster: KafkaCluster
-    topic: str
-    """Three partitions, led by all three brokers."""
-
-    @property
-    def ports(self) -> str:
-        """Of the brokers' listeners, and of the Service."""
-        brokers = self.cluster.brokers.values()
-        ports = [port for each in brokers for port in (each.port, *each.more_ports.values())]
-        return ",".join(map(str, [9092, *ports]))
-
-    @property
-    def addresses(self) -> set[str]:
-        """Of the brokers, as they tell them."""
-        return {each.address for each in self.cluster.brokers.values()}
-
-    def redirect(self, action: str, *flags: str) -> None:
-        self.host.run(sys.executable, "-m", "proxy", "redirect", action, *flags)
-
-    @contextlib.contextmanager
-    def redirected(self, *flags: str) -> Iterator[None]:
-        """Rules for the brokers' ports, while in context."""
-        self.redirect("install", "--ports", self.ports, *flags)
-        try:
-            yield
-        finally:
-            self.redirect("remove")
-
-    @contextlib.contextmanager
-    def sidecar(
-        self, bootstrap: str = "", *, uid: int = SIDEFETCH_UID, options: Sequence[str] = ()
-    ) -> Iterator[Sidefetch]:
-        """Sidefetch on this host, as its image's user."""
-        where = ["--transparent", f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}", *options]
-        servers = bootstrap or self.cluster.bootstrap
-        with self.host.inside(), Sidefetch(servers, options=where, by=as_user(uid)) as sidecar:
-            yield sidecar
-
-    def read(self, bootstrap: str, topic: str = "", count: int = RECORDS, client: str = OLD) -> list[Record]:
-        with self.host.inside(), Client(client) as program:
-            return program.read(bootstrap, topic or self.topic, range(3), count)
-
-    def reads_nothing(self, bootstrap: str) -> bool:
-        with self.host.inside(), Client(OLD) as program:
-            task = program.begin("read", bootstrap, self.topic, partitions=[0, 1, 2], count=1)
-            try:
-                task.wait(SILENCE_S)
-            except ClientFailed:
-                return True
-            return not task.records
-
-
 @pytest.fixture(scope="module")
 def pod() -> Iterator[Pod]:
     require("java", "maven", "nftables", "namespaces")
-    near = (f"{NEAR[0]}/24", f"{NEAR[1]}/64")
-    far = (f"{FAR[0]}/24", f"{OTHER_FAR}/24", f"{FAR[1]}/64")
-    with contextlib.ExitStack() as stack:
-        host, far_host = stack.enter_context(network(near, far))
-        host.run("ip", "route", "add", "10.96.0.0/16", "via", FAR[0])
-        hosts = {"PLAINTEXT": FAR[0], "SIX": f"[{FAR[1]}]", "LOGIN": FAR[0]}
-        plain = [f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER", "SIX")]
-        settings = {
-            "listener.security.protocol.map": ",".join([*plain, "LOGIN:SASL_PLAINTEXT"]),
-            "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.login.plain.sasl.jaas.config": f"{PLAIN} required user_alice=secret;",
-        }
-        with far_host.inside():
-            kafka = KafkaCluster("4.3.1", listeners=["SIX", "LOGIN"], hosts=hosts, settings=settings)
-            stack.enter_context(kafka)
-            admin = Admin(kafka)
-            topic = admin.create_topic(unique("transparent"), 3)
-            admin.produce_known(topic, RECORDS, 3)
-        far_host.run("nft", "-f", "-", told=SERVICE_RULES.format(broker=kafka.brokers[1].address))
-        yield Pod(host, far_host, kafka, topic)
+    with pod_and_cluster() as pod:
+        yield pod
 
 
 # ------------------------------------------------------------------------------------------------- Kafka
@@ -273,6 +188,24 @@ def test_networks_that_are_not_named_are_left_alone(pod: Pod) -> None:
         assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
 
 
+def test_what_injection_puts_into_a_pod_serves_its_client(pod: Pod, tmp_path: Path) -> None:
+    """With the rights that it gives to each, and no more."""
+    asked = {"mode": "transparent", "redirect_ports": pod.ports, "bootstrap_servers": pod.cluster.bootstrap}
+    step, sidecar, *_ = injected(manifest(**asked), DEFAULTS).pod["spec"]["initContainers"]
+    settings = {each["name"]: each["value"] for each in sidecar["env"] if "value" in each}
+    with_net_admin_alone = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs", "--"]
+    start = [*as_user(sidecar["securityContext"]["runAsUser"]), *SIDEFETCH, *sidecar["args"]]
+    assert step["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+
+    try:
+        pod.host.run(*with_net_admin_alone, *SIDEFETCH, *step["args"])
+        with pod.host.inside(), Process(start, log=tmp_path / "sidecar.log", env=settings) as process:
+            eventually(lambda: "cluster-found" in process.log_text(), "it serves")
+            assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
+    finally:
+        pod.redirect("remove")
+
+
 # ------------------------------------------------------------------------------------------- other traffic
 
 
@@ -360,7 +293,7 @@ def test_a_host_without_ipv6_is_served_without_it(pod: Pod) -> None:
     with network(("10.79.0.1/24",), ()) as (host, _), host.inside():
         Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
         where = f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}"
-        host.run(sys.executable, "-m", "proxy", "redirect", "install")
+        host.run(*SIDEFETCH, "redirect", "install")
         with Sidefetch(pod.cluster.bootstrap, options=["--transparent", where]) as sidecar:
             assert f"not-listening address=[::1]:{LISTEN_PORT}" in sidecar.log_text()
 
@@ -381,7 +314,7 @@ def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:
 
 def test_who_may_not_is_told_what_it_takes(pod: Pod) -> None:
     with pod.host.inside():
-        command = [*as_user(4711), sys.executable, "-m", "proxy", "redirect", "install"]
+        command = [*as_user(4711), *SIDEFETCH, "redirect", "install"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "NET_ADMIN" in done.stderr
