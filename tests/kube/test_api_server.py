@@ -297,7 +297,9 @@ def installed(api: ApiServer) -> dict[str, Any]:
     (port,) = free_ports(1)
     api.create_namespace("place")
     made: dict[str, Any] = {"port": port}
-    for each in rendered("--set=bootstrapServers=kafka-1:9092"):
+    for each in rendered(
+        "--set=bootstrapServers=kafka-1:9092", "--set=injection.env.OTEL_TRACES_SAMPLER=always_on"
+    ):
         if each["kind"] in CHART and "helm.sh/hook" not in each["metadata"].get("annotations", {}):
             for webhook in each.get("webhooks", ()):
                 webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}/inject"}
@@ -364,6 +366,7 @@ async def test_the_chart_asks_about_those_who_ask_and_others_do_not_depend_on_it
 
     assert sidecar["image"].startswith("sidefetch:")
     assert {"name": "SIDEFETCH_MEMORY", "value": "64MiB"} in sidecar["env"]
+    assert {"name": "OTEL_TRACES_SAMPLER", "value": "always_on"} in sidecar["env"]
     assert len((await ask(partial(made, "not-asking", inject="false")))["spec"]["initContainers"]) == 1
     with pytest.raises(Refusal, match="failed calling webhook"):
         await ask(partial(made, "asking"))
