@@ -1,8 +1,8 @@
 """Keeps a certificate made here good: in a Secret that all replicas share, and believed by the API server.
 
 A certificate is written into the Secret first, then its authority into the webhook's configuration, beside that of
-the one before; only then it is shown. Replicas that are at it at once find by the resourceVersion that another was
-first, and take what that one has made.
+the one before; it is shown at the next look after that, when all API servers have heard of it. Replicas that are at
+it at once find by the resourceVersion that another was first, and take what that one has made.
 """
 
 import base64
@@ -45,6 +45,8 @@ class Rotation:
     """What is shown."""
     context: ssl.SSLContext | None = attrs.field(default=None, init=False)
     """How to show it; None until there is one that the API server believes."""
+    _told: Pair | None = attrs.field(default=None, init=False)
+    """What the API server was told of at the last look."""
 
     async def run(self) -> None:
         """Look for ever."""
@@ -68,9 +70,15 @@ class Rotation:
             version = {"op": "test", "path": "/metadata/resourceVersion", "value": _version(webhooks)}
             await self.api.patch(where, [version, *operations])
             self.log.info("authority-told", configuration=self.configuration)
-        if pair != self.pair:
+        if pair != self.pair and self._is_known(pair):
             self.context, self.pair = pair.context(), pair
             self.log.info("certificate-shown", until=pair.until().isoformat())
+
+    def _is_known(self, pair: Pair) -> bool:
+        """Whether all API servers have had the time to hear of *pair*'s authority, or none could know less."""
+        is_known = self.pair is None or pair == self._told or self.now() >= self.pair.until()
+        self._told = pair
+        return is_known
 
     async def _kept(self, names: Sequence[str]) -> Pair:
         """What the Secret holds; made where it holds none that is good for long enough."""

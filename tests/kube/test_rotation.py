@@ -224,8 +224,41 @@ async def test_one_that_is_not_told_of_is_not_shown(api: Memory, clock: Clock, f
 
     api.fails.clear()
     await ours.look()
+    await ours.look()
     assert ours.pair not in (None, first)
     assert first.authorities in api.believed
+
+
+async def test_a_new_one_is_shown_a_look_after_it_was_told_of_by_those_who_have_one(
+    api: Memory, clock: Clock
+) -> None:
+    makes_it, finds_it = (rotation(api, clock) for _ in range(2))
+    for each in (makes_it, finds_it):
+        await each.look()
+    first = makes_it.pair
+    clock.now += LIFE * 0.7
+
+    for each in (makes_it, finds_it):
+        await each.look()
+    late = rotation(api, clock)
+    await late.look()
+
+    assert makes_it.pair == finds_it.pair == first
+    assert late.pair not in (None, first)
+    for each in (makes_it, finds_it):
+        await each.look()
+    assert makes_it.pair == finds_it.pair == late.pair
+
+
+async def test_one_that_has_ended_is_shown_no_longer_than_there_is_another(api: Memory, clock: Clock) -> None:
+    ours = rotation(api, clock)
+    await ours.look()
+    first = ours.pair
+    clock.now += LIFE
+
+    await ours.look()
+
+    assert ours.pair != first
 
 
 async def test_of_two_that_begin_at_once_one_takes_what_the_other_has_made(api: Memory, clock: Clock) -> None:
