@@ -28,10 +28,11 @@ LINUX: Final = {
     "platform_python_implementation": "CPython",
     "python_version": "3.11",
     "python_full_version": "3.11.0",
-    "extra": "",
 }
 """Where it is deployed, as the markers of requirements put it; older Pythons need more than newer ones."""
 OURS: Final = "sidefetch"
+EXTRAS: Final = ("kube",)
+"""Of ours, those that the lock has."""
 
 Component = dict[str, Any]
 
@@ -44,8 +45,8 @@ def pinned(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
             yield requirement, re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
 
 
-def is_needed(requirement: Requirement) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate(LINUX)
+def is_needed(requirement: Requirement, extra: str = "") -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({**LINUX, "extra": extra})
 
 
 def component(requirement: Requirement, hashes: list[str]) -> Component:
@@ -80,7 +81,9 @@ def licences(found: Distribution) -> list[dict[str, Any]]:
 
 
 def depends_on(found: Distribution) -> list[str]:
-    needed = {each.name for each in map(Requirement, found.requires or ()) if is_needed(each)}
+    extras = ("", *EXTRAS) if found.name == OURS else ("",)
+    required = [Requirement(each) for each in found.requires or ()]
+    needed = {each.name for each in required if any(is_needed(each, extra) for extra in extras)}
     return sorted(purl(distribution(name)) for name in needed)
 
 
