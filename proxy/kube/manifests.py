@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import TaggedScalar
+from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -24,7 +25,8 @@ from proxy.kube.workloads import places
 __all__ = ["Manifest", "injected_text"]
 
 _SEPARATOR: Final = re.compile(r"^---[ \t]*(?:#.*)?(?:\r?\n|\Z)", re.MULTILINE)
-_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ", re.MULTILINE)
+_USUAL: Final = 2
+"""How far people indent what is within a mapping."""
 _PLAIN: Final = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)
 """Text that needs no quotes, whichever version of YAML it is read as."""
 _WIDEST: Final = 2**16
@@ -86,7 +88,9 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 def _injected(piece: str, defaults: Defaults, told: _Told) -> str:
     if not piece.strip() or _SEPARATOR.fullmatch(piece):
         return piece
-    yaml = _yaml(piece)
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = _WIDEST
     document = yaml.load(piece)
     before = _bare(document)
     after = before
@@ -112,6 +116,7 @@ def _as_json(document: Any) -> str:
 
 
 def _written(yaml: YAML, document: Any, operations: Sequence[Operation], after: Any) -> str:
+    _indent_as(document, yaml)
     changed = apply(document, iter(operations))
     if _bare(changed) != after:  # by its anchors, something else has changed, too
         changed = after
@@ -120,15 +125,25 @@ def _written(yaml: YAML, document: Any, operations: Sequence[Operation], after: 
     return text.getvalue()
 
 
-def _yaml(text: str) -> YAML:
-    """Set to write lists as *text* has them: below their keys, or indented."""
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = _WIDEST
-    found = _LIST.search(text)
-    offset = max(len(found[2]) - len(found[1]), 0) if found else 0
-    yaml.indent(mapping=2, sequence=offset + 2, offset=offset)
-    return yaml
+def _indent_as(document: Any, yaml: YAML) -> None:
+    """Have *yaml* write mappings and lists as *document* has most of them."""
+    mappings, lists = Counter[int](), Counter[int]()
+    for inner, offset in _offsets(document):
+        (mappings if isinstance(inner, Mapping) else lists)[offset] += 1
+    mapping, sequence = (
+        each.most_common(1)[0][0] if each else usual for each, usual in ((mappings, _USUAL), (lists, 0))
+    )
+    yaml.indent(mapping=mapping, sequence=sequence + len("- "), offset=sequence)
+
+
+def _offsets(node: Any) -> Iterator[tuple[Any, int]]:
+    """The mappings and lists within mappings, and how far they are to the right of these; none in one line."""
+    if isinstance(node, CommentedMap | CommentedSeq) and not node.fa.flow_style():
+        for inner in node.values() if isinstance(node, CommentedMap) else node:
+            is_block = isinstance(inner, CommentedMap | CommentedSeq) and not inner.fa.flow_style()
+            if is_block and isinstance(node, CommentedMap):
+                yield inner, inner.lc.col - node.lc.col
+            yield from _offsets(inner)
 
 
 def _bare(node: Any) -> Any:

@@ -92,15 +92,31 @@ def test_documents_in_which_nothing_changes_stay_byte_for_byte() -> None:
     assert done(OTHER + "---\n" + OFF) == OTHER + "---\n" + OFF
 
 
+@pytest.mark.parametrize("step", ["  ", "    "])
 @pytest.mark.parametrize("indent", ["", "  "])
-def test_lists_are_indented_as_they_were(indent: str) -> None:
-    text = (
-        "kind: Pod\napiVersion: v1\nmetadata:\n  annotations: {sidefetch.io/inject: 'true'}\nspec:\n  containers:\n"
-    )
-    after = done(f"{text}  {indent}- name: app\n  {indent}  args:\n  {indent}  {indent}- x\n")
+def test_what_is_within_is_indented_as_it_was(step: str, indent: str) -> None:
+    text = f"""\
+apiVersion: v1
+kind: Pod
+metadata:
+{step}annotations:
+{step}{step}sidefetch.io/inject: "true"
+{step}{step}note: |
+{step}{step}{step}text:
+{step}{step}{step}   - is no list
+spec:
+{step}securityContext:
+{step}{step}runAsUser: 1000
+{step}containers:
+{step}{indent}- name: app
+{step}{indent}  args:
+{step}{indent}  {indent}- x
+"""
+    after = done(text)
 
-    assert f"\n  {indent}- name: sidefetch\n" in after
-    assert f"\n  {indent}- name: app\n  {indent}  args:\n  {indent}  {indent}- x\n" in after
+    assert [line for line in text.splitlines() if line not in after.splitlines()] == []
+    assert f"\n{step}{indent}- name: sidefetch\n" in after
+    assert f"\n{step}{indent}  securityContext:\n{step}{indent}  {step}allowPrivilegeEscalation" in after
 
 
 def test_again_changes_nothing_and_switched_off_it_is_out_again() -> None:
