@@ -34,7 +34,6 @@ Tool = Literal[
     "containers",
     "librdkafka",
     "nftables",
-    "nft",
     "namespaces",
 ]
 

@@ -119,11 +119,7 @@ class Reception:
         timeout_s = self._config.upstream.connect_timeout_s
         if self._config.upstream_security.sasl == "client":
             return await self._first_reached(self._unnamed_brokers())
-        with trio.move_on_after(timeout_s):
-            await self._topology.known.wait()
-        if not self._topology.known.is_set():
-            # Nobody reads this client meanwhile, to notice that it has given up and come again.
-            raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
+        await self._topology.first_answer(timeout_s)
         return await self._first_reached(self._topology.topology.brokers)
 
     def _unnamed_brokers(self) -> list[BrokerId]:

@@ -65,7 +65,7 @@ class Redirected:
         while True:
             await trio.sleep(_EVERY_S)
             if self._guests:
-                await self._destinations.keep_up()
+                await self._destinations.keep_up(any_unknown=any(each.node_id is None for each in self._guests))
 
     async def take(self, stream: trio.SocketStream, serve: Serve) -> None:
         """Have one connection served, passed on or closed; returns when that is over.
@@ -74,6 +74,10 @@ class Redirected:
         """
         try:
             destination = original_destination(stream.socket)
+        except OSError as wrong:
+            self._not_passed(None, f"the kernel does not tell where it was going: {wrong}")
+            return
+        try:
             beginning = await self._beginning(stream.socket)
             client = Address(*stream.socket.getpeername()[:2])
         except OSError:
@@ -126,12 +130,14 @@ class Redirected:
             self._guests.discard(guest)
 
     async def _meant(self, destination: Address | None) -> BrokerId | None:
-        """The broker that a client was going to; None if that was none of those that are known."""
+        """The broker that a client was going to; None if that was none of those that are known.
+
+        Raises: BrokerUnavailable: none has answered yet.
+        """
         if destination is None:
             return None
         if self._asks:
-            with trio.move_on_after(self._timeout_s):
-                await self._topology.known.wait()
+            await self._topology.first_answer(self._timeout_s)
         return await self._destinations.node_at(destination)
 
     def _see_off(self) -> None:

@@ -88,6 +88,16 @@ class TopologyService:
         self._waiting.append(_Waiting(topics, told))
         self._wake.set()
 
+    async def first_answer(self, timeout_s: float) -> None:
+        """Wait until the cluster has answered once. Raises: BrokerUnavailable: it has not within *timeout_s*.
+
+        Nobody reads the client that waits meanwhile, to notice that it has given up and come again.
+        """
+        with trio.move_on_after(timeout_s):
+            await self.known.wait()
+        if not self.known.is_set():
+            raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
+
     async def ask_anew(self) -> None:
         """Have a broker asked which brokers there are; returns once it has answered, so never where none does."""
         answered = trio.Event()

@@ -164,11 +164,14 @@ class Reading:
             task.wait_for(len(self.produced))
 
     def read_more(self, count: int = MORE) -> dict[int, int]:
-        """Have more records read; return how many bytes of them each running broker has sent."""
-        before = record_bytes_out(self._way.cluster, self.topic)
+        """Have more records read; return how many bytes of them each running broker has sent.
+
+        As they count for all topics, of which no other is read: see ``record_bytes_out``.
+        """
+        before = record_bytes_out(self._way.cluster)
         self.produce(count)
         self.wait()
-        after = record_bytes_out(self._way.cluster, self.topic)
+        after = record_bytes_out(self._way.cluster)
         return {node: after[node] - before[node] for node in after}
 
     def wait_until_read_at(self, *, home: bool) -> None:

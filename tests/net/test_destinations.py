@@ -106,6 +106,53 @@ async def test_a_broker_that_has_moved_is_found_where_it_is(
     assert await it.node_at(Address(V4, 9092)) == ONE
 
 
+async def test_names_that_cannot_be_resolved_any_more_stand_for_what_they_stood_for(
+    cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert autojump_clock.rate == 0
+    cluster.is_of({ONE: Address("one", 9092)})
+    names.of = {"one": [V4]}
+    it = await asked_of(cluster, names)
+    assert await it.node_at(Address(V4, 9092)) == ONE
+    names.of = {}
+    for _ in range(2):
+        await trio.sleep(6)
+        assert await it.node_at(Address(V4, 9092)) == ONE
+
+
+async def test_many_that_go_to_new_addresses_at_once_share_a_look_that_takes_long(
+    cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where no broker answers: they must not wait for each other in turn."""
+    assert autojump_clock.rate == 0
+    monkeypatch.setattr(Cluster, "ask_anew", lambda _: trio.sleep_forever())
+    cluster.is_of({ONE: Address("one", 9092)})
+    it = await asked_of(cluster, names)
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for last in range(50):
+            nursery.start_soon(it.node_at, Address(f"10.96.0.{last}", 9092))
+
+    assert trio.current_time() - began_s <= 2
+
+
+async def test_where_somebody_goes_nowhere_that_is_known_names_are_resolved_now_and_then(
+    cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert autojump_clock.rate == 0
+    cluster.is_of({ONE: Address("one", 9092)})
+    it = await asked_of(cluster, names)
+    assert await it.node_at(Address(V4, 9092)) is None
+    names.of = {"one": [V4]}
+    await it.keep_up(any_unknown=True)
+    assert it.known(Address(V4, 9092)) is None
+    await trio.sleep(31)
+    await it.keep_up(any_unknown=False)
+    assert it.known(Address(V4, 9092)) is None
+    await it.keep_up(any_unknown=True)
+    assert it.known(Address(V4, 9092)) == ONE
+
+
 async def test_what_is_no_brokers_is_asked_about_once_in_a_while(
     cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -3,6 +3,7 @@
 Where they were going is told by a double of the kernel; with a real one: tests/transparent.
 """
 
+import io
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +21,9 @@ from proxy.demo.client import Connection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
 from proxy.net import redirected
+from proxy.net.app import Proxy
 from proxy.net.listeners import Listeners
+from proxy.net.logs import Log
 from tests.certificates import Authority
 from tests.net.proxied import Proxied, ask, configured, running
 from tests.ports import free_port_range
@@ -195,6 +198,23 @@ async def test_an_address_of_two_brokers_is_none_of_either(kernel: Kernel) -> No
 
 
 # ------------------------------------------------------------------------------------------- what passes
+
+
+async def test_nobody_is_kept_waiting_for_ever_for_a_first_broker(kernel: Kernel) -> None:
+    """Nor taken for a client of any broker: which one it means is not known before."""
+    async with embedded_cluster(brokers=1) as cluster, trio.open_nursery() as nursery:
+        cluster.stop(1)
+        plain = configured(cluster.bootstrap, transparent=(Address("127.0.0.1", free_port_range(1)),))
+        config = attrs.evolve(plain, upstream=attrs.evolve(plain.upstream, connect_timeout_s=0.2))
+        proxy = Proxy(config, Log("text", "info", io.StringIO()))
+        await nursery.start(proxy.run)
+        kernel.destination = broker(cluster, 1)
+        async with connect(str(config.downstream.transparent[0])) as connection:
+            await connection.send("metadata", 5, {})
+            with trio.fail_after(ANSWER_S):
+                assert await connection.receive_frame() is None
+        assert proxy.counts["brokers_unavailable"] == 1
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

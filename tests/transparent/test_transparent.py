@@ -9,46 +9,45 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import attrs
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.metadata.v12.request import MetadataRequest
+from kio.static.primitive import i8
 
+from proxy.kube.inject import injected
 from proxy.kube.redirect import LISTEN_PORT, SPARED_UIDS
 from tests.certificates import Authority
 from tests.clients.conversation import Client, ClientFailed
 from tests.kafka.admin import Admin, eventually, unique
-from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import Record
+from tests.kafka.ask import ask
+from tests.kube.pods import DEFAULTS
+from tests.kube.pods import pod as manifest
 from tests.prerequisites import require
 from tests.processes import Process
 from tests.sidefetch import Sidefetch
-from tests.transparent.namespaces import Host, as_user, network
+from tests.transparent.namespaces import as_user, network
+from tests.transparent.pod import (
+    NEAR,
+    OLD,
+    OTHER_FAR,
+    RECORDS,
+    SERVICE,
+    SIDEFETCH,
+    SILENCE_S,
+    Pod,
+    pod_and_cluster,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.kubernetes]
 
-NEAR: Final = ("10.77.0.1", "fd77::1")
-FAR: Final = ("10.77.0.2", "fd77::2")
-OTHER_FAR: Final = "10.77.0.3"
-"""Of the same host."""
-SERVICE: Final = "10.96.0.10"
-"""Of no host: the cluster's host has connections to it answered by a broker, as Kubernetes does for a Service."""
-SERVICE_RULES: Final = f"""\
-table ip service {{{{
-    chain in {{{{
-        type nat hook prerouting priority -100; policy accept;
-        ip daddr {SERVICE} tcp dport 9092 dnat to {{broker}}
-    }}}}
-}}}}
-"""
-OLD: Final = "kafka-python-1.4.7-as-0.9"
-"""Kafka 4 turns it away."""
-RECORDS: Final = 60
-SILENCE_S: Final = 6.0
-"""Where it can read at all, a client has begun after a second."""
-SIDEFETCH_UID, MESH_UID, _ = SPARED_UIDS
+MESH_UID: Final = SPARED_UIDS[1]
 MESH_PORT: Final = 15001
 MESH_RULES: Final = f"""\
 table ip mesh {{
@@ -63,82 +62,11 @@ table ip mesh {{
 """As Istio's: all that leaves the pod, but for what its own proxy sends."""
 
 
-@attrs.frozen
-class Pod:
-    """A host with a client and room for a sidecar, and the cluster that is not on it."""
-
-    host: Host
-    far: Host
-    cluster: KafkaCluster
-    topic: str
-    """Three partitions, led by all three brokers."""
-
-    @property
-    def ports(self) -> str:
-        """Of the brokers, in both families, and of the Service."""
-        ports = [port for each in self.cluster.brokers.values() for port in (each.port, each.more_ports["SIX"])]
-        return ",".join(map(str, [9092, *ports]))
-
-    @property
-    def addresses(self) -> set[str]:
-        """Of the brokers, as they tell them."""
-        return {each.address for each in self.cluster.brokers.values()}
-
-    def redirect(self, action: str, *flags: str) -> None:
-        self.host.run(sys.executable, "-m", "proxy", "redirect", action, *flags)
-
-    @contextlib.contextmanager
-    def redirected(self, *flags: str) -> Iterator[None]:
-        """Rules for the brokers' ports, while in context."""
-        self.redirect("install", "--ports", self.ports, *flags)
-        try:
-            yield
-        finally:
-            self.redirect("remove")
-
-    @contextlib.contextmanager
-    def sidecar(
-        self, bootstrap: str = "", *, uid: int = SIDEFETCH_UID, options: Sequence[str] = ()
-    ) -> Iterator[Sidefetch]:
-        """Sidefetch on this host, as its image's user."""
-        where = ["--transparent", f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}", *options]
-        servers = bootstrap or self.cluster.bootstrap
-        with self.host.inside(), Sidefetch(servers, options=where, by=as_user(uid)) as sidecar:
-            yield sidecar
-
-    def read(self, bootstrap: str, topic: str = "", count: int = RECORDS, client: str = OLD) -> list[Record]:
-        with self.host.inside(), Client(client) as program:
-            return program.read(bootstrap, topic or self.topic, range(3), count)
-
-    def reads_nothing(self, bootstrap: str) -> bool:
-        with self.host.inside(), Client(OLD) as program:
-            task = program.begin("read", bootstrap, self.topic, partitions=[0, 1, 2], count=1)
-            try:
-                task.wait(SILENCE_S)
-            except ClientFailed:
-                return True
-            return not task.records
-
-
 @pytest.fixture(scope="module")
 def pod() -> Iterator[Pod]:
-    require("java", "maven", "nft", "namespaces")
-    near = (f"{NEAR[0]}/24", f"{NEAR[1]}/64")
-    far = (f"{FAR[0]}/24", f"{OTHER_FAR}/24", f"{FAR[1]}/64")
-    with contextlib.ExitStack() as stack:
-        host, far_host = stack.enter_context(network(near, far))
-        host.run("ip", "route", "add", "10.96.0.0/16", "via", FAR[0])
-        hosts = {"PLAINTEXT": FAR[0], "SIX": f"[{FAR[1]}]"}
-        listeners = ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER", "SIX")
-        protocols = {"listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners)}
-        with far_host.inside():
-            kafka = KafkaCluster("4.3.1", listeners=["SIX"], hosts=hosts, settings=protocols)
-            stack.enter_context(kafka)
-            admin = Admin(kafka)
-            topic = admin.create_topic(unique("transparent"), 3)
-            admin.produce_known(topic, RECORDS, 3)
-        far_host.run("nft", "-f", "-", told=SERVICE_RULES.format(broker=kafka.brokers[1].address))
-        yield Pod(host, far_host, kafka, topic)
+    require("java", "maven", "nftables", "namespaces")
+    with pod_and_cluster() as pod:
+        yield pod
 
 
 # ------------------------------------------------------------------------------------------------- Kafka
@@ -184,6 +112,62 @@ def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
     assert went & pod.addresses == went - {service} != set()
 
 
+def test_answers_with_addresses_are_the_brokers_own(pod: Pod) -> None:
+    def told() -> list[object]:
+        """All but the controller, for which each answer names any broker."""
+        metadata = ask(address, MetadataRequest(topics=(), include_topic_authorized_operations=False))
+        found = ask(address, FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("a group",)))
+        described = ask(address, DescribeClusterRequest(include_cluster_authorized_operations=False))
+        return [metadata.brokers, found.coordinators, described.brokers]
+
+    address = pod.cluster.brokers[1].address
+    with pod.far.inside():
+        assert Admin(pod.cluster).coordinator("a group") in pod.cluster.brokers
+        theirs = told()
+    with pod.sidecar(), pod.redirected(), pod.host.inside():
+        assert told() == theirs
+
+
+def test_where_clients_log_in_themselves_they_find_their_brokers_also_when_we_know_none_yet(pod: Pod) -> None:
+    """Brokers are known from what clients are told: after a restart they come back before anybody has been told."""
+    bootstrap = pod.cluster.bootstrap_of("LOGIN")
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "secret",
+        "group.id": "unused",
+        "auto.offset.reset": "earliest",
+        "topic.metadata.refresh.interval.ms": 600_000,
+    }
+    login = ["--upstream-sasl", "client"]
+    with pod.far.inside():
+        topic = Admin(pod.cluster).create_topic(unique("login"), 3)
+        Admin(pod.cluster).produce_known(topic, RECORDS, 3)
+    with pod.sidecar(bootstrap, options=login) as sidecar, pod.redirected():
+        with pod.host.inside():
+            consumer = Consumer(settings)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
+        assert read_by(consumer, RECORDS) == RECORDS
+        sidecar.kill()
+        with pod.host.inside():
+            sidecar.start()
+        with pod.far.inside():
+            Admin(pod.cluster).produce_known(topic, RECORDS, 3, first=RECORDS)
+        assert read_by(consumer, RECORDS) == RECORDS
+        consumer.close()
+
+
+def read_by(consumer: Consumer, count: int) -> int:
+    """How many records it is given, of *count* that are there."""
+    got = 0
+    deadline = time.monotonic() + 60
+    while got < count and time.monotonic() < deadline:
+        got += sum(not each.error() for each in consumer.consume(count - got, 1))
+    return got
+
+
 def test_a_broker_that_comes_later_is_covered(pod: Pod) -> None:
     with pod.far.inside():
         pod.cluster.stop(3)
@@ -202,6 +186,24 @@ def test_networks_that_are_not_named_are_left_alone(pod: Pod) -> None:
         assert pod.reads_nothing(pod.cluster.bootstrap)
     with pod.sidecar(), pod.redirected("--networks", "10.77.0.0/16,fd77::/16"):
         assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
+
+
+def test_what_injection_puts_into_a_pod_serves_its_client(pod: Pod, tmp_path: Path) -> None:
+    """With the rights that it gives to each, and no more."""
+    asked = {"mode": "transparent", "redirect_ports": pod.ports, "bootstrap_servers": pod.cluster.bootstrap}
+    step, sidecar, *_ = injected(manifest(**asked), DEFAULTS).pod["spec"]["initContainers"]
+    settings = {each["name"]: each["value"] for each in sidecar["env"] if "value" in each}
+    with_net_admin_alone = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs", "--"]
+    start = [*as_user(sidecar["securityContext"]["runAsUser"]), *SIDEFETCH, *sidecar["args"]]
+    assert step["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+
+    try:
+        pod.host.run(*with_net_admin_alone, *SIDEFETCH, *step["args"])
+        with pod.host.inside(), Process(start, log=tmp_path / "sidecar.log", env=settings) as process:
+            eventually(lambda: "cluster-found" in process.log_text(), "it serves")
+            assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
+    finally:
+        pod.redirect("remove")
 
 
 # ------------------------------------------------------------------------------------------- other traffic
@@ -287,6 +289,15 @@ def test_beside_a_service_mesh_the_client_comes_to_us_and_we_to_the_mesh(
         assert set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text())) == went
 
 
+def test_a_host_without_ipv6_is_served_without_it(pod: Pod) -> None:
+    with network(("10.79.0.1/24",), ()) as (host, _), host.inside():
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
+        where = f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}"
+        host.run(*SIDEFETCH, "redirect", "install")
+        with Sidefetch(pod.cluster.bootstrap, options=["--transparent", where]) as sidecar:
+            assert f"not-listening address=[::1]:{LISTEN_PORT}" in sidecar.log_text()
+
+
 def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:
     pod.host.run("nft", "add", "table", "inet", "somebodys")
     for _ in range(2):
@@ -303,7 +314,7 @@ def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:
 
 def test_who_may_not_is_told_what_it_takes(pod: Pod) -> None:
     with pod.host.inside():
-        command = [*as_user(4711), sys.executable, "-m", "proxy", "redirect", "install"]
+        command = [*as_user(4711), *SIDEFETCH, "redirect", "install"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "NET_ADMIN" in done.stderr

@@ -29,6 +29,11 @@ def test_every_request_that_clients_send_is_one(key: int, version: int, correlat
     assert beginning_of(bytes(frame)[:NEEDED_BYTES]) == "kafka"
 
 
+@given(st.binary(max_size=NEEDED_BYTES))
+def test_whatever_comes_is_one_of_three(first: bytes) -> None:
+    assert beginning_of(first) in ("kafka", "tls", "other")
+
+
 @pytest.mark.parametrize("minimum", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_tls_is_told_from_a_request(minimum: ssl.TLSVersion) -> None:
     assert beginning_of(client_hello(minimum)[:NEEDED_BYTES]) == "tls"
