@@ -103,7 +103,7 @@ def topics(kafka4: KafkaCluster) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize(("client", "memory"), [(of_today, 16 * MIB), (of_today, 64 * MIB), (of_2015, 64 * MIB)])
+@pytest.mark.parametrize(("client", "memory"), [(of_today, 16 * MIB), (of_2015, 16 * MIB), (of_2015, 64 * MIB)])
 def test_readers_that_ask_for_everything_at_once_do_not_take_it_over_its_limit(
     client: Callable[[str, str], int], memory: int, image: Image, kafka4: KafkaCluster, topics: list[str]
 ) -> None:
