@@ -99,16 +99,19 @@ def _certificate(arguments: argparse.Namespace, problems: list[str]) -> Any:
     folder: str | None = arguments.certificate_dir
     if (folder is None) == (not arguments.self_signed):
         problems.append("certificate-dir: accepted: either this, or self-signed")
-    elif folder is not None:
+        return None
+    if folder is not None:
         return Path(folder)
     life_s = _parsed("certificate-life", arguments.certificate_life, seconds(60, 366 * 86400), problems)
-    for name in ("secret", "webhook_configuration") if arguments.self_signed else ():
-        if not getattr(arguments, name):
-            problems.append(f"{name.replace('_', '-')}: not given; accepted: a name, with self-signed")
+    named = {"secret": arguments.secret, "webhook-configuration": arguments.webhook_configuration}
+    problems += [
+        f"{flag}: not given; accepted: a name, with self-signed" for flag, name in named.items() if not name
+    ]
     api = Api.of_this_pod(os.environ)
-    if arguments.self_signed and api is None:
+    if api is None:
         problems.append("self-signed: this is no pod of Kubernetes; accepted: in one, or certificate-dir")
-    return api and SelfSigned(api, arguments.secret, arguments.webhook_configuration, life_s)
+        return None
+    return SelfSigned(api, arguments.secret, arguments.webhook_configuration, life_s)
 
 
 def _parsed(name: str, text: str, kind: Kind, problems: list[str]) -> Any:

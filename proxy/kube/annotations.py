@@ -18,6 +18,7 @@ __all__ = [
     "ANNOTATIONS",
     "INJECT",
     "OPTION_PREFIX",
+    "OTEL_PREFIX",
     "PREFIX",
     "STATUS",
     "Annotation",
@@ -30,6 +31,8 @@ __all__ = [
 
 PREFIX: Final = "sidefetch.io/"
 OPTION_PREFIX: Final = "option.sidefetch.io/"
+OTEL_PREFIX: Final = "otel.sidefetch.io/"
+"""Of OpenTelemetry's variables, by their own names."""
 INJECT: Final = PREFIX + "inject"
 STATUS: Final = PREFIX + "status"
 _ADMIN_LISTEN: Final = "0.0.0.0:9080"
@@ -40,6 +43,7 @@ _OURS: Final = {"bootstrap-servers": "bootstrap-servers", "rack": "rack", "trans
 """Options that have an annotation of their own."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[^=\x00-\x20\x7f,]+")
+_OTEL: Final = re.compile(r"OTEL_[A-Z0-9_]+")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
@@ -138,10 +142,11 @@ _OPTIONS: Final = {option.name: option for option in OPTIONS}
 
 @attrs.frozen
 class Defaults:
-    """For pods that do not say: texts by the names of annotations and of options, all of which can be parsed."""
+    """For pods that do not say: texts by the names of annotations, of options and of OpenTelemetry's variables."""
 
     annotations: Mapping[str, str] = attrs.field(factory=dict)
     options: Mapping[str, str] = attrs.field(factory=dict)
+    otel: Mapping[str, str] = attrs.field(factory=dict)
 
     @classmethod
     def parse(cls, text: str, file: str) -> Self:
@@ -154,20 +159,19 @@ class Defaults:
         except (ValueError, RecursionError) as wrong:
             raise ConfigError(f"{file}: not JSON: {wrong}") from None
         given = document if isinstance(document, dict) else {}
-        option = given.get("option", {})
-        if not isinstance(document, dict) or not isinstance(option, dict):
-            raise ConfigError(
-                f'{file}: accepted: an object with the names of annotations, and "option" with options'
-            )
+        option, otel = given.get("option", {}), given.get("otel", {})
+        if not (isinstance(document, dict) and isinstance(option, dict) and isinstance(otel, dict)):
+            raise ConfigError(f'{file}: accepted: an object of annotations, in it "option" and "otel" with theirs')
         problems: list[str] = []
         names = {name for name, each in _BY_NAME.items() if not each.is_the_pods}
-        texts = _texts({k: v for k, v in given.items() if k != "option"}, names, problems)
+        texts = _texts({k: v for k, v in given.items() if k not in ("option", "otel")}, names, problems)
         options = _texts(option, _OPTIONS.keys() - _OURS.keys(), problems)
         _parsed(texts, {name: _BY_NAME[name].kind for name in texts}, "", problems)
         _parsed(options, {name: _OPTIONS[name].kind for name in options}, "option: ", problems)
+        variables = _variables(otel, problems, "")
         if problems:
             raise ConfigError(*(f"{file}: {problem}" for problem in problems))
-        return cls(texts, options)
+        return cls(texts, options, variables)
 
 
 @attrs.frozen
@@ -186,6 +190,8 @@ class Asked:
     redirect_networks: str | None
     settings: Mapping[str, str]
     """Texts of the sidecar's options, by name."""
+    otel: Mapping[str, str]
+    """Variables of OpenTelemetry."""
     config: Config
     """What they come to."""
 
@@ -201,7 +207,7 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
     """Whether a pod is to have Sidefetch. Raises: Refused: it says neither."""
     text = annotations.get(INJECT, "false")
     if not isinstance(text, str):
-        raise Refused((f"{INJECT}: {json.dumps(text)} is no text; put it in quotes",))
+        raise Refused((f"{INJECT}: {_shown(text)} is no text; put it in quotes",))
     try:
         return bool(_TRUTH.parse(text))
     except ValueError:
@@ -209,7 +215,7 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
 
 
 def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
-    """What a pod's *annotations* ask for; an empty one undoes its default.
+    """What a pod's *annotations* ask for; an empty one undoes what *defaults* say.
 
     Raises: Refused: with all that is wrong.
     """
@@ -221,7 +227,9 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
         settings["transparent"] = _REDIRECTED
     settings |= _option_texts(annotations, defaults, problems)
     parsed = _parsed(settings, {name: each.kind for name, each in _OPTIONS.items()}, OPTION_PREFIX, problems)
+    otel = {**defaults.otel, **_variables(_below(OTEL_PREFIX, annotations), problems, OTEL_PREFIX)}
     problems += _missing(texts)
+    problems += _useless(annotations, texts)
     if problems:
         raise Refused(tuple(problems))
     config = config_of(parsed)
@@ -244,16 +252,17 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
         values["redirect-ports"],
         values.get("redirect-networks"),
         settings,
+        {name: text for name, text in otel.items() if text},
         config,
     )
 
 
 def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
     """What is asked for, by annotations' names; none is empty."""
-    texts = {each.name: each.default for each in ANNOTATIONS if each.default}
     own = {name: text for name, text in _below(PREFIX, annotations).items() if PREFIX + name != STATUS}
-    texts |= {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
-    return {name: text for name, text in texts.items() if text}
+    given = {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
+    builtin = {each.name: each.default for each in ANNOTATIONS if each.default}
+    return {**builtin, **{name: text for name, text in given.items() if text}}
 
 
 def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
@@ -265,9 +274,8 @@ def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: 
         if name in _OURS
     ]
     own = {name: text for name, text in own.items() if name not in _OURS}
-    texts = {"admin-listen": _ADMIN_LISTEN, **defaults.options}
-    texts |= _texts(own, _OPTIONS.keys() - _OURS.keys(), problems, OPTION_PREFIX)
-    return {name: text for name, text in texts.items() if text}
+    given = {**defaults.options, **_texts(own, _OPTIONS.keys() - _OURS.keys(), problems, OPTION_PREFIX)}
+    return {"admin-listen": _ADMIN_LISTEN, **{name: text for name, text in given.items() if text}}
 
 
 def _below(prefix: str, annotations: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,6 +287,16 @@ def _missing(texts: Mapping[str, str]) -> Iterator[str]:
         yield f"{PREFIX}bootstrap-servers: not given; accepted: {ADDRESSES.accepts}, the brokers to ask first"
     if not texts.get("image"):
         yield f"{PREFIX}image: not given; accepted: Sidefetch's image, here or by the defaults"
+
+
+def _useless(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
+    """What the pod itself says, and nothing comes of."""
+    if texts.get("mode") == "address":
+        for name in ("redirect-ports", "redirect-networks"):
+            if PREFIX + name in annotations:
+                yield f"{PREFIX}{name}: of no use with {PREFIX}mode address; give transparent, or leave it out"
+    if PREFIX + "containers" in annotations and "env" not in texts:
+        yield f"{PREFIX}containers: of no use without {PREFIX}env; name variables there, or leave it out"
 
 
 def _texts(
@@ -296,8 +314,23 @@ def _texts(
         elif not prefix and isinstance(value, bool | int | float):
             texts[name] = json.dumps(value)
         else:
-            problems.append(f"{prefix}{name}: {json.dumps(value)} is no text; put it in quotes")
+            problems.append(f"{prefix}{name}: {_shown(value)} is no text; put it in quotes")
     return texts
+
+
+def _variables(given: Mapping[str, Any], problems: list[str], prefix: str) -> dict[str, str]:
+    """Those of OpenTelemetry."""
+    problems += [
+        f"{prefix}{name}: no variable of OpenTelemetry; accepted: OTEL_..., as OTEL_EXPORTER_OTLP_ENDPOINT"
+        for name in given
+        if _OTEL.fullmatch(name) is None
+    ]
+    return _texts(given, given, problems, prefix)
+
+
+def _shown(value: object) -> str:
+    """As it is written in a manifest, more or less: a date is no JSON."""
+    return json.dumps(value, default=str)
 
 
 def _parsed(

@@ -7,7 +7,7 @@ from proxy.config.rack import ZONE_LABEL
 from proxy.kube.annotations import Asked
 from proxy.kube.sizes import MEMORY_REQUEST, limit_bytes
 
-__all__ = ["REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
+__all__ = ["NAMES", "REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
 
 SIDECAR: Final = "sidefetch"
 REDIRECT: Final = "sidefetch-redirect"
@@ -16,7 +16,16 @@ UID: Final = 65532
 SECRET_FOLDER: Final = "/etc/sidefetch/secret"  # noqa: S105
 _SECRET_VOLUME: Final = "sidefetch-secret"  # noqa: S105
 _LEDGER_VOLUME: Final = "sidefetch-ledger"
+NAMES: Final = frozenset({SIDECAR, REDIRECT, _SECRET_VOLUME, _LEDGER_VOLUME})
+"""Of all that is ever added."""
 _CONFINED: Final = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+_OF_THE_POD: Final = {
+    "POD_NAME": "metadata.name",
+    "POD_NAMESPACE": "metadata.namespace",
+    "HOST_IP": "status.hostIP",
+}
+"""What variables of OpenTelemetry may name: a Collector of the node is at $(HOST_IP)."""
+_ATTRIBUTES: Final = "k8s.namespace.name=$(POD_NAMESPACE),k8s.pod.name=$(POD_NAME),k8s.node.name=$(NODE_NAME)"
 _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
@@ -106,7 +115,13 @@ def _environment(asked: Asked) -> list[dict[str, Any]]:
     if "rack" not in asked.settings:
         # The zone is a label of pods from Kubernetes 1.35 on, and empty before; then the node is asked for it.
         given.append(_from_field("TOPOLOGY_ZONE", f"metadata.labels['{ZONE_LABEL}']"))
+    if asked.otel:
+        given += [_from_field(name, path) for name, path in _OF_THE_POD.items()]
+    if asked.otel or "rack" not in asked.settings:
         given.append(_from_field("NODE_NAME", "spec.nodeName"))
+    if asked.otel:
+        variables = {"OTEL_RESOURCE_ATTRIBUTES": _ATTRIBUTES, **asked.otel}
+        given += [{"name": name, "value": text} for name, text in variables.items()]
     return given
 
 

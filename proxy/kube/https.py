@@ -1,6 +1,7 @@
 """HTTP/1.1 over TLS, as the API server speaks it to a webhook: connections that stay, requests with a body."""
 
 import ssl
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -46,9 +47,10 @@ class Answer:
 
 @attrs.define(eq=False)
 class Server:
-    """Has *answer* answer all requests. *tls* is asked at each connection, so that certificates may change."""
+    """Has *answer* answer all requests."""
 
-    tls: Callable[[], ssl.SSLContext]
+    tls: Callable[[], ssl.SSLContext | None]
+    """Is asked at each connection, since certificates change; there may be none yet."""
     answer: Callable[[Request], Answer]
     log: Log
     _is_stopping: bool = attrs.field(default=False, init=False)
@@ -82,13 +84,17 @@ class Server:
             scope.cancel()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
+        context = self.tls()
+        if context is None:
+            await stream.aclose()
+            return
         if len(self._open) >= _MOST_AT_ONCE:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel()
         with trio.CancelScope(deadline=trio.current_time() + _HANDSHAKE_S) as scope:
             self._open[scope] = None
-            secured = trio.SSLStream(stream, self.tls(), server_side=True, https_compatible=True)
+            secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
             try:
                 await secured.do_handshake()
                 await self._converse(secured, scope)
@@ -96,6 +102,8 @@ class Server:
                 # An API server that does not believe the certificate says so, and asks no more.
                 tell = self.log.warning if isinstance(broken.__cause__, ssl.SSLError) else self.log.debug
                 tell("connection-broke", every_s=60, reason=broken.__cause__ or broken)
+            except Exception:
+                self.log.error("bug", where="connection", traceback=traceback.format_exc())
             finally:
                 self._open.pop(scope, None)
                 self._idle.pop(scope, None)
@@ -109,8 +117,9 @@ class Server:
             if request is None:
                 return
             answer = request if isinstance(request, Answer) else self.answer(request)
+            is_head = isinstance(request, Request) and request.method == "HEAD"
             is_last = self._is_stopping or isinstance(request, Answer)
-            await stream.send_all(_written(http, answer, is_last=is_last))
+            await stream.send_all(_written(http, answer, is_head=is_head, is_last=is_last))
             if http.our_state is not h11.DONE:
                 return
             http.start_next_cycle()
@@ -154,13 +163,13 @@ class Server:
             self._open[scope] = None
 
 
-def _written(http: h11.Connection, answer: Answer, *, is_last: bool) -> bytes:
+def _written(http: h11.Connection, answer: Answer, *, is_head: bool, is_last: bool) -> bytes:
+    """*is_head*: whether only the head of it is wanted."""
     headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body)))]
     if is_last:
         headers.append(("Connection", "close"))
-    events = (
-        h11.Response(status_code=answer.status, headers=headers),
-        h11.Data(data=answer.body),
-        h11.EndOfMessage(),
-    )
+    events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]
+    if not is_head:
+        events.append(h11.Data(data=answer.body))
+    events.append(h11.EndOfMessage())
     return b"".join(http.send(event) or b"" for event in events)

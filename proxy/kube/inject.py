@@ -14,7 +14,7 @@ import attrs
 
 from proxy.kube import refusals, variables
 from proxy.kube.annotations import INJECT, PREFIX, STATUS, Asked, Defaults, asked_by, is_on
-from proxy.kube.containers import redirect, sidecar, volumes
+from proxy.kube.containers import NAMES, redirect, sidecar, volumes
 from proxy.kube.pods import LISTS, Pod, annotations_of, checked, named, without
 from proxy.kube.refused import Refused
 
@@ -43,11 +43,19 @@ class _Status:
 
     @classmethod
     def read(cls, text: object) -> "_Status":
-        """Raises: Refused: it was written by somebody else."""
+        """Only what injection could have done is undone: whoever makes a pod may write here what they like.
+
+        Raises: Refused: somebody else did.
+        """
         try:
             told = json.loads(cast(str, text))
-            env = {str(c): {str(n): str(v) for n, v in held.items()} for c, held in told["env"].items()}
-            return cls(str(told["digest"]), str(told["address"]), env, {k: list(told[k]) for k in LISTS})
+            env = {str(owner): dict(held) for owner, held in told["env"].items()}
+            names: dict[str, list[str]] = {part: list(told[part]) for part in LISTS}
+            if not all(set(each) <= NAMES for each in names.values()):
+                raise ValueError("other names than ours")
+            if not all(variables.is_addresses(value) for held in env.values() for value in held.values()):
+                raise ValueError("other values than addresses")
+            return cls(str(told["digest"]), str(told["address"]), env, names)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             why = "cannot be read; take it out by hand, and with it what was injected"
             raise Refused((f"{STATUS}: {why}",)) from None

@@ -1,11 +1,22 @@
 """Pods as the API has them: mappings as JSON makes them, of any shape until ``checked`` has seen them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from proxy.kube.refused import Refused
 
-__all__ = ["LISTS", "Part", "Pod", "annotations_of", "checked", "each_container", "named", "without"]
+__all__ = [
+    "LISTS",
+    "Part",
+    "Pod",
+    "annotations_of",
+    "checked",
+    "each_container",
+    "mapping",
+    "mappings",
+    "named",
+    "without",
+]
 
 Pod = Mapping[str, Any]
 """A pod, or the template of pods: what matters here of both is ``metadata`` and ``spec``."""
@@ -15,9 +26,7 @@ LISTS: Final[tuple[Part, ...]] = ("initContainers", "containers", "volumes")
 
 def annotations_of(pod: Pod) -> Mapping[str, Any]:
     """Of any shape's; none where there is no place for them."""
-    metadata = pod.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    return annotations if isinstance(annotations, Mapping) else {}
+    return mapping(mapping(pod.get("metadata")).get("annotations"))
 
 
 def checked(pod: Pod) -> Pod:
@@ -44,9 +53,19 @@ def checked(pod: Pod) -> Pod:
 def _is_list(things: object) -> bool:
     if things is None:
         return True
-    return isinstance(things, Sequence) and all(
+    return isinstance(things, list) and all(
         isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in things
     )
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """*value*; what is none is an empty one, and the API will say so."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """Those in the list *value*, likewise."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def each_container(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ from proxy.config import FILE, OPTIONS
 from proxy.kube import variables
 from proxy.kube.annotations import OPTION_PREFIX, PREFIX, Asked
 from proxy.kube.containers import REDIRECT, SECRET_FOLDER, SIDECAR, UID, volumes
-from proxy.kube.pods import each_container, named
+from proxy.kube.pods import each_container, mapping, mappings, named
 
 __all__ = ["of_any", "of_asked", "warnings"]
 
@@ -24,7 +24,7 @@ def of_any(spec: Mapping[str, Any]) -> Iterator[str]:
             "spec.hostNetwork: true: the sidecar's ports would be the node's, for all on it to use; take it away,"
             " or have the pod use a shared gateway"
         )
-    if (spec.get("os") or {}).get("name") == "windows":
+    if mapping(spec.get("os")).get("name") == "windows":
         yield "spec.os.name: windows: Sidefetch's image is for Linux; have the pod use a shared gateway"
     for name in sorted({SIDECAR, REDIRECT} & {each["name"] for each in each_container(spec)}):
         yield f"container {name}: there is one already that was not injected; give it another name, or take it away"
@@ -65,7 +65,7 @@ def warnings(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
             if _user(spec, each) is None
         )
     grace_s = spec.get("terminationGracePeriodSeconds", _USUAL_GRACE_S)
-    if not asked.is_native and asked.config.grace_s >= grace_s:
+    if not asked.is_native and isinstance(grace_s, int) and asked.config.grace_s >= grace_s:
         yield (
             f"the pod is ended {grace_s:g} s after SIGTERM, and the sidecar serves on for {asked.config.grace_s:g}"
             f" s; give it less by {OPTION_PREFIX}grace"
@@ -79,10 +79,11 @@ def _volumes(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
 
 def _ports(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
     down, admin = asked.config.downstream, asked.config.admin.listen
-    if admin is None or not admin.is_wildcard:
+    assert admin is not None
+    if not admin.is_wildcard:
         yield (
-            f"{OPTION_PREFIX}admin-listen: {admin or 'empty'}: a kubelet's probes come from outside of the pod;"
-            " accepted: 0.0.0.0:PORT"
+            f"{OPTION_PREFIX}admin-listen: {admin}: a kubelet's probes come from outside of the pod; accepted:"
+            " 0.0.0.0:PORT"
         )
     listen = [address.port for address in down.listen]
     for each in each_container(spec):
@@ -91,7 +92,7 @@ def _ports(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
                 remedy = f"give {OPTION_PREFIX}broker-ports another range than {down.broker_ports}"
             elif port in listen:
                 remedy = f"give {OPTION_PREFIX}listen an address with another port"
-            elif admin is not None and port == admin.port:
+            elif port == admin.port:
                 remedy = f"give {OPTION_PREFIX}admin-listen an address with another port"
             elif port in [address.port for address in down.transparent]:
                 remedy = f"let the application use another, or give {PREFIX}mode: address"
@@ -102,12 +103,14 @@ def _ports(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
 
 def _ports_of(container: Mapping[str, Any]) -> set[int]:
     """Those that it says it listens on, and those that it is asked at: all but UDP's."""
-    said = {
-        each.get("containerPort") for each in container.get("ports") or () if each.get("protocol", "TCP") == "TCP"
-    }
-    probes = [container.get(name) or {} for name in _PROBES]
-    asked = {(probe.get(kind) or {}).get("port") for probe in probes for kind in ("httpGet", "tcpSocket", "grpc")}
-    return {port for port in said | asked if isinstance(port, int)}
+    said = [
+        each.get("containerPort")
+        for each in mappings(container.get("ports"))
+        if each.get("protocol", "TCP") == "TCP"
+    ]
+    probes = [mapping(container.get(name)) for name in _PROBES]
+    asked = [mapping(probe.get(kind)).get("port") for probe in probes for kind in ("httpGet", "tcpSocket", "grpc")]
+    return {port for port in said + asked if isinstance(port, int)}
 
 
 def _files(asked: Asked) -> Iterator[str]:
@@ -127,5 +130,5 @@ def _files(asked: Asked) -> Iterator[str]:
 
 def _user(spec: Mapping[str, Any], container: Mapping[str, Any]) -> object:
     """As which user a container runs, as far as the manifest tells."""
-    own = (container.get("securityContext") or {}).get("runAsUser")
-    return own if own is not None else (spec.get("securityContext") or {}).get("runAsUser")
+    own = mapping(container.get("securityContext")).get("runAsUser")
+    return own if own is not None else mapping(spec.get("securityContext")).get("runAsUser")

@@ -43,18 +43,8 @@ class Rotation:
     log: Log
     pair: Pair | None = attrs.field(default=None, init=False)
     """What is shown."""
-    _context: ssl.SSLContext | None = attrs.field(default=None, init=False)
-    _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """How to serve; only once ``ready`` has returned."""
-        assert self._context is not None
-        return self._context
-
-    async def ready(self) -> None:
-        """Wait until there is a certificate that the API server believes."""
-        await self._ready.wait()
+    context: ssl.SSLContext | None = attrs.field(default=None, init=False)
+    """How to show it; None until there is one that the API server believes."""
 
     async def run(self) -> None:
         """Look for ever."""
@@ -79,8 +69,7 @@ class Rotation:
             await self.api.patch(where, [version, *operations])
             self.log.info("authority-told", configuration=self.configuration)
         if pair != self.pair:
-            self._context, self.pair = pair.context(), pair
-            self._ready.set()
+            self.context, self.pair = pair.context(), pair
             self.log.info("certificate-shown", until=pair.until().isoformat())
 
     async def _kept(self, names: Sequence[str]) -> Pair:

@@ -1,13 +1,13 @@
 """The application's variables that hold the brokers' addresses: found, pointed at the sidecar, and put back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.config.kinds import ADDRESSES
 from proxy.kube.annotations import PREFIX, Asked
 from proxy.kube.pods import each_container, named
 
-__all__ = ["Was", "pointed", "problems", "restored"]
+__all__ = ["Was", "is_addresses", "pointed", "problems", "restored"]
 
 Was = Mapping[str, Mapping[str, str]]
 """What variables held before, by the container's name and theirs."""
@@ -25,26 +25,35 @@ def problems(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
                 f' out, or give {PREFIX}native: "true"'
             )
     for name in asked.env:
-        found = [(each["name"], entry) for each in _meant(spec, asked) for entry in _entries(each, name)]
+        found = {each["name"]: entries for each in _meant(spec, asked) if (entries := _entries(each, name))}
         if not found:
             yield (
                 f"{PREFIX}env: {name}: no container has such a variable; name one that is in env with a value"
                 " (those of envFrom cannot be seen)"
             )
-        owners = [owner for owner, _ in found]
-        for owner, entry in found:
-            if owners.count(owner) > 1:
-                yield f"{PREFIX}env: {name}: container {owner} has it more than once; leave one"
-            elif entry.get("valueFrom"):
-                yield (
-                    f"{PREFIX}env: {name}: container {owner} has it from elsewhere (valueFrom); give it a value"
-                    f" here, or have {asked.address} stand there and leave it out of {PREFIX}env"
-                )
-            elif not _is_addresses(entry.get("value")):
-                yield (
-                    f"{PREFIX}env: {name}: container {owner} has {entry.get('value', '')!r} in it, more or less"
-                    f" than HOST:PORT,...; put {asked.address} into it yourself, and leave it out of {PREFIX}env"
-                )
+        for owner, entries in found.items():
+            why = _why_not(entries, asked.address)
+            if why:
+                yield f"{PREFIX}env: {name}: container {owner} {why}"
+
+
+def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
+    """Why a variable cannot be pointed at *address*; empty where it can."""
+    if len(entries) > 1:
+        return "has it more than once; leave one"
+    (entry,) = entries
+    if entry.get("valueFrom"):
+        return (
+            f"has it from elsewhere (valueFrom); give it a value here, or have {address} stand there and leave it"
+            f" out of {PREFIX}env"
+        )
+    if not is_addresses(entry.get("value")):
+        # What it holds is not told: there may be a password in it.
+        return (
+            f"holds something else in it than HOST:PORT,...; put {address} into it yourself, and leave it out of"
+            f" {PREFIX}env"
+        )
+    return ""
 
 
 def pointed(spec: Mapping[str, Any], asked: Asked) -> tuple[dict[str, Any], Was]:
@@ -72,7 +81,8 @@ def _entries(container: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
     return [entry for entry in container.get("env") or () if entry["name"] == name]
 
 
-def _is_addresses(value: object) -> bool:
+def is_addresses(value: object) -> bool:
+    """Whether a variable may be pointed elsewhere: it holds brokers' addresses, and nothing else."""
     try:
         return isinstance(value, str) and bool(ADDRESSES.parse(value))
     except ValueError:

@@ -69,7 +69,7 @@ class Webhook:
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(
-        self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext], grace_s: float
+        self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext | None], grace_s: float
     ) -> None:
         """Serve until ``stop``, and for *grace_s* more."""
         await Server(tls, self.answer, self.log).run(listeners, self._stop, grace_s)
@@ -137,13 +137,14 @@ async def serve(
 ) -> None:
     """Answer until SIGTERM or Ctrl-C; whoever starts it is given it once it listens.
 
-    Raises: ConfigError: a port cannot be listened on, or there is no certificate; SystemExit: a second signal came.
+    Raises: ConfigError: a port cannot be listened on, or the folder has no certificate; SystemExit: a second signal
+            came.
     """
     webhook = Webhook(config.defaults, log)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop_on, signals, webhook.stop, log)
-            tls = await _certificate(config.certificate, nursery, log)
+            tls = _certificate(config.certificate, nursery, log)
             listeners = await _listening(config.listen)
             log.info("listening", address=config.listen)
             task_status.started(webhook)
@@ -151,7 +152,7 @@ async def serve(
             nursery.cancel_scope.cancel()
 
 
-async def _certificate(given: Path | SelfSigned, nursery: trio.Nursery, log: Log) -> Callable[[], ssl.SSLContext]:
+def _certificate(given: Path | SelfSigned, nursery: trio.Nursery, log: Log) -> Callable[[], ssl.SSLContext | None]:
     """What asks for the one to show now, which *nursery* keeps good."""
     if isinstance(given, Path):
         watched = from_folder(given, log)
@@ -160,7 +161,6 @@ async def _certificate(given: Path | SelfSigned, nursery: trio.Nursery, log: Log
     life = timedelta(seconds=given.life_s)
     rotation = Rotation(given.api, given.secret, given.configuration, life, _now, log)
     nursery.start_soon(rotation.run)
-    await rotation.ready()
     return lambda: rotation.context
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from proxy.kube.annotations import OPTION_PREFIX, PREFIX
+from proxy.kube.annotations import OPTION_PREFIX, OTEL_PREFIX, PREFIX
 from proxy.kube.pods import annotations_of
 
 __all__ = ["Place", "places"]
@@ -55,7 +55,7 @@ def places(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[Place]:
 
 def _misplaced(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     for key in annotations:
-        if str(key).startswith((PREFIX, OPTION_PREFIX)):
+        if str(key).startswith((PREFIX, OPTION_PREFIX, OTEL_PREFIX)):
             there = ".".join((*path, "metadata.annotations"))
             yield f"metadata.annotations: {key} says nothing here; put it into {there}"
 

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def test_what_is_not_a_command_or_a_flag_is_refused(argv: list[str], capsys: pyt
 
 
 @pytest.mark.parametrize(
-    "argv", [["--help"], ["run", "--help"], ["check", "--help"], ["try", "--help"], ["demo", "--help"]]
+    "argv",
+    [["--help"], *([command, "--help"] for command in ("run", "check", "try", "demo", "inject", "webhook"))],
 )
 def test_help_is_at_hand(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
@@ -176,6 +178,16 @@ def test_a_missing_demo_extra_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(ModuleNotFoundError), needs_demo_extra():
         importlib.import_module("no_such_package")
+
+
+@pytest.mark.parametrize(("package", "argv"), [("ruamel.yaml", ["inject", "-f", "-"]), ("h11", ["webhook"])])
+def test_a_missing_kube_extra_says_what_to_install(package: str, argv: list[str]) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from proxy.cli import main; sys.exit(main({argv!r}))"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, input="")
+
+    assert done.returncode == 2
+    assert "sidefetch[kube]" in done.stderr
 
 
 def test_check_shows_each_setting_with_its_value_and_source() -> None:

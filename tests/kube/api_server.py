@@ -89,7 +89,7 @@ class ApiServer:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         token = self.ask("POST", path, {"spec": {}})["status"]["token"]
         folder = self.folder / f"{namespace}-{account}"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "token").write_text(token)
         (folder / "namespace").write_text(namespace)
         (folder / "ca.crt").write_bytes(self.authority.read_bytes())

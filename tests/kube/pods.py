@@ -38,7 +38,7 @@ _POD: dict[str, Any] = {
 def pod(*, spec: Any = None, app: Any = None, **annotations: str) -> dict[str, Any]:
     """One that asks for a sidecar, with more in its spec and its first container.
 
-    Annotations are written with underscores, and ``option_`` before those of options.
+    Annotations are written with underscores, ``option_`` before those of options, and ``OTEL_`` as they are.
     """
     made = deepcopy(_POD)
     made["spec"].update(spec or {})
@@ -49,5 +49,7 @@ def pod(*, spec: Any = None, app: Any = None, **annotations: str) -> dict[str, A
 
 
 def _name(key: str) -> str:
+    if key.startswith("OTEL_"):
+        return f"otel.sidefetch.io/{key}"
     prefix = "option.sidefetch.io/" if key.startswith("option_") else "sidefetch.io/"
     return prefix + key.removeprefix("option_").replace("_", "-")

@@ -16,11 +16,13 @@ import trio
 from cryptography import x509
 
 from proxy.config import Address
+from proxy.kube.annotations import Defaults
 from proxy.kube.inject import injected
 from proxy.kube.webhook import SelfSigned, WebhookConfig, serve
 from proxy.net.logs import Log
 from tests.certificates import Authority
 from tests.kube.api_server import ApiServer, Refusal, running
+from tests.kube.charts import rendered
 from tests.kube.pods import DEFAULTS, pod
 from tests.ports import free_ports
 from tests.processes import Process
@@ -276,62 +278,95 @@ def test_pod_security_takes_our_sidecar_for_restricted_and_no_broken_one(api: Ap
             api.create_pod(bad, "restricted")
 
 
-def grant(api: ApiServer, namespace: str, account: str, hook: str, secret: str) -> None:
-    """What the chart grants: these things, by their names."""
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    group = "rbac.authorization.k8s.io"
-    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
-    verbs = {"verbs": ["get", "patch"]}
-    ours = [
-        {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["mutatingwebhookconfigurations"], **verbs,
-         "resourceNames": [hook]},
-    ]  # fmt: skip
-    own = [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], **verbs}]
-    api.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
-    for scope, kind, rules in (("", "ClusterRole", ours), (f"/namespaces/{namespace}", "Role", own)):
-        plural = kind.lower() + "s"
-        role = {"apiGroup": group, "kind": kind, "name": account}
-        api.ask("POST", f"{rbac}{scope}/{plural}", {"metadata": {"name": account}, "rules": rules})
-        binding = {"metadata": {"name": account}, "roleRef": role, "subjects": subjects}
-        api.ask("POST", f"{rbac}{scope}/{kind.lower()}bindings", binding)
+CHART = {
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ConfigMap": "/api/v1/namespaces/place/configmaps",
+    "MutatingWebhookConfiguration": HOOKS,
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/place/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/place/rolebindings",
+    "Secret": "/api/v1/namespaces/place/secrets",
+    "ServiceAccount": "/api/v1/namespaces/place/serviceaccounts",
+}
+"""Where what the chart makes is made, as far as a webhook outside of the cluster needs it."""
+
+
+@pytest.fixture(scope="module")
+def installed(api: ApiServer) -> dict[str, Any]:
+    """The chart, with an address in place of its Service: what it has made, by kind; of Secrets the last."""
+    (port,) = free_ports(1)
+    api.create_namespace("place")
+    made: dict[str, Any] = {"port": port}
+    for each in rendered(
+        "--set=bootstrapServers=kafka-1:9092", "--set=injection.env.OTEL_TRACES_SAMPLER=always_on"
+    ):
+        if each["kind"] in CHART and "helm.sh/hook" not in each["metadata"].get("annotations", {}):
+            for webhook in each.get("webhooks", ()):
+                webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}/inject"}
+            made[each["kind"]] = api.ask("POST", CHART[each["kind"]], each)
+    return made
 
 
 @asynccontextmanager
-async def self_signed(api: ApiServer, pods: int, hook: str, life_s: float) -> AsyncIterator[io.StringIO]:
-    """*pods* webhooks of one service account, the first of which the API server asks; what they log."""
+async def self_signed(
+    api: ApiServer, chart: dict[str, Any], life_s: float, *, replicas: int = 1
+) -> AsyncIterator[io.StringIO]:
+    """*replicas* of the chart's webhook, with its rights, the first of which the API server asks; what they log."""
+    names = {kind: each["metadata"]["name"] for kind, each in chart.items() if kind in CHART}
+    account = await trio.to_thread.run_sync(api.as_pod, "place", names["ServiceAccount"])
+    defaults = Defaults.parse(chart["ConfigMap"]["data"]["defaults.json"], "defaults.json")
+    certificate = SelfSigned(account, names["Secret"], names["MutatingWebhookConfiguration"], life_s)
     told = io.StringIO()
-    ports = free_ports(pods)
-    url = f"https://127.0.0.1:{ports[0]}/inject"
-    account = await trio.to_thread.run_sync(api.as_pod, "rotating", "webhook")
-    with registered(api, configuration(hook, url, b"", "Fail", "rotating")):
-        async with trio.open_nursery() as nursery:
-            certificate = SelfSigned(account, "pair", hook, life_s)
-            for port in ports:
-                config = WebhookConfig(Address("127.0.0.1", port), DEFAULTS, certificate, 0)
-                nursery.start_soon(partial(serve, config, Log("text", "debug", told)))
-            yield told
-            nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        for port in [chart["port"], *free_ports(replicas)[1:]]:
+            config = WebhookConfig(Address("127.0.0.1", port), defaults, certificate, 0)
+            nursery.start_soon(partial(serve, config, Log("text", "debug", told)))
+        yield told
+        nursery.cancel_scope.cancel()
 
 
-async def test_certificates_made_here_are_believed_and_renewed_unseen(api: ApiServer) -> None:
+async def test_certificates_made_here_are_believed_and_renewed_with_the_charts_rights_and_unseen(
+    api: ApiServer, installed: dict[str, Any]
+) -> None:
     ask = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
-    await ask(api.create_namespace, "rotating")
-    await ask(api.ask, "POST", "/api/v1/namespaces/rotating/secrets", {"metadata": {"name": "pair"}})
-    await ask(grant, api, "rotating", "webhook", "rotating", "pair")
+    hook = f"{HOOKS}/{installed['MutatingWebhookConfiguration']['metadata']['name']}"
 
-    def believed() -> list[x509.Certificate]:
-        (hook,) = api.ask("GET", f"{HOOKS}/rotating")["webhooks"]
-        return x509.load_pem_x509_certificates(base64.b64decode(hook["clientConfig"].get("caBundle", "")))
+    def authorities() -> int:
+        (webhook,) = api.ask("GET", hook)["webhooks"]
+        return len(x509.load_pem_x509_certificates(base64.b64decode(webhook["clientConfig"]["caBundle"])))
 
-    async with self_signed(api, 2, "rotating", life_s=3) as told:
+    async with self_signed(api, installed, life_s=3, replicas=2) as told:
         with trio.fail_after(60):
-            while await ask(has_sidecar_or_reason, api, "rotating") is not True:
+            while await ask(has_sidecar_or_reason, api, "default") is not True:
                 await trio.sleep(0.1)
             while told.getvalue().count("certificate-made") < 3:
                 # For a new authority the API server makes new connections.
-                assert await ask(has_sidecar, api, "rotating")
+                assert await ask(has_sidecar, api, "default")
                 await trio.sleep(0.02)
-            assert await ask(has_sidecar, api, "rotating")
-            assert len(await ask(believed)) >= 2
+            assert await ask(has_sidecar, api, "default")
+            assert await ask(authorities) >= 2
 
     assert "warning" not in told.getvalue()
+
+
+async def test_the_chart_asks_about_those_who_ask_and_others_do_not_depend_on_it(
+    api: ApiServer, installed: dict[str, Any]
+) -> None:
+    def made(name: str, **annotations: str) -> dict[str, Any]:
+        return api.create_pod(named(name, **annotations))[0]
+
+    ask = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+    async with self_signed(api, installed, life_s=3600):
+        with trio.fail_after(60):
+            while await ask(has_sidecar_or_reason, api, "default") is not True:
+                await trio.sleep(0.1)
+        sidecar = (await ask(partial(made, "with-chart")))["spec"]["initContainers"][0]
+        with pytest.raises(Refusal, match="'magic'"):
+            await ask(partial(made, "wrong-with-chart", mode="magic"))
+
+    assert sidecar["image"].startswith("sidefetch:")
+    assert {"name": "SIDEFETCH_MEMORY", "value": "64MiB"} in sidecar["env"]
+    assert {"name": "OTEL_TRACES_SAMPLER", "value": "always_on"} in sidecar["env"]
+    assert len((await ask(partial(made, "not-asking", inject="false")))["spec"]["initContainers"]) == 1
+    with pytest.raises(Refusal, match="failed calling webhook"):
+        await ask(partial(made, "asking"))

@@ -1,7 +1,10 @@
 """What a pod is given, and that it can be taken from it again."""
 
 import json
+import re
+from contextlib import suppress
 from copy import deepcopy
+from datetime import date
 from typing import Any
 
 import kubernetes_validate
@@ -10,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.kube.annotations import STATUS, Defaults
+from proxy.cli.settings import load
+from proxy.config import OPTIONS, Option
+from proxy.kube.annotations import STATUS, Defaults, asked_by
 from proxy.kube.inject import injected, removed
 from proxy.kube.redirect import LISTEN_PORT
+from proxy.kube.refused import Refused
 from proxy.kube.sizes import limit_bytes
 from tests.kube.pods import DEFAULTS, pod
 
@@ -24,6 +30,7 @@ WITH_ALL: dict[str, str] = {
     "option_upstream_tls": "on",
     "option_upstream_tls_ca": "/etc/sidefetch/secret/ca.crt",
     "option_ledger": "/var/lib/sidefetch",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://$(HOST_IP):4318",
 }
 
 
@@ -215,6 +222,25 @@ def test_the_zone_is_asked_for_where_no_rack_is_given() -> None:
     assert {"TOPOLOGY_ZONE", "NODE_NAME"} <= set(asked)
 
 
+def test_variables_of_opentelemetry_may_name_what_is_known_of_the_pod() -> None:
+    defaults = Defaults.parse('{"image": "i", "otel": {"OTEL_TRACES_SAMPLER": "always_on"}}', "f")
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://$(HOST_IP):4318"}
+    for rack in ("", "eu-1a"):
+        before = pod(bootstrap_servers="kafka-1:9092", rack=rack, **endpoint)
+
+        env = done(before, defaults)["spec"]["initContainers"][0]["env"]
+
+        known: set[str] = set()
+        for each in env:  # Kubernetes puts in what stands before
+            assert set(re.findall(r"\$\((\w+)\)", each.get("value", ""))) <= known
+            known.add(each["name"])
+        assert len(known) == len(env)
+        values = {each["name"]: each.get("value") for each in env}
+        assert values["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://$(HOST_IP):4318"
+        assert values["OTEL_TRACES_SAMPLER"] == "always_on"
+        assert "k8s.pod.name=$(POD_NAME)" in str(values["OTEL_RESOURCE_ATTRIBUTES"])
+
+
 def test_files_come_from_a_secret_and_the_ledger_has_a_volume_that_is_large_enough() -> None:
     after = done(pod(**WITH_ALL, option_ledger_max_size="512MiB"))
 
@@ -241,6 +267,7 @@ def test_annotations_win_over_defaults_and_empty_ones_undo_them() -> None:
     assert settings(rack="s", bootstrap_servers="b:2")["SIDEFETCH_BOOTSTRAP_SERVERS"] == "b:2"
     assert "SIDEFETCH_RACK" not in settings(rack="")
     assert "SIDEFETCH_VERIFY" not in settings(option_verify="")
+    assert settings(option_admin_listen="", mode="")["SIDEFETCH_ADMIN_LISTEN"] == "0.0.0.0:9080"
 
 
 @pytest.mark.parametrize("annotations", [{}, {"native": "false"}, WITH_ALL])
@@ -277,3 +304,71 @@ def test_whatever_else_a_pod_holds_stays_and_comes_back(
     assert removed(after) == before
     kept = {key: value for key, value in after["spec"].items() if key.startswith("x")}
     assert kept == {key: value for key, value in before["spec"].items() if key.startswith("x")}
+
+
+@pytest.mark.parametrize("annotations", [{}, {"native": "false"}, WITH_ALL])
+def test_the_sidecar_is_told_what_was_asked_for(annotations: dict[str, str]) -> None:
+    before = pod(**annotations)
+    spec = done(before)["spec"]
+    (sidecar,) = (each for each in [*spec["initContainers"], *spec["containers"]] if each["name"] == "sidefetch")
+
+    told = {name: value for name, value in environ(sidecar).items() if value is not None}
+
+    assert load(flags={}, environ=told).config == asked_by(before["metadata"]["annotations"], DEFAULTS).config
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if each.default_text], ids=lambda each: each.name)
+def test_every_option_can_be_given_by_an_annotation(option: Option) -> None:
+    annotation = {f"option_{option.name.replace('-', '_')}": option.default_text}
+
+    sidecar = done(pod(**annotation))["spec"]["initContainers"][0]
+
+    assert environ(sidecar)[option.env] == option.default_text
+
+
+def paths(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """To all that is in *node*."""
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path, *(each for key, value in inner for each in paths(value, (*path, key)))]
+
+
+ODD = pod(
+    **WITH_ALL,
+    spec={
+        "securityContext": {"runAsUser": 7},
+        "terminationGracePeriodSeconds": 5,
+        "restartPolicy": "Always",
+        "os": {"name": "linux"},
+    },
+    app={
+        "securityContext": {"runAsUser": 8},
+        "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": {"port": 8080}},
+        "env": [{"name": "BROKERS", "value": "kafka-1:9092"}],
+    },
+)
+
+
+def meaning(of: Any) -> Any:
+    """To the API a list that is empty is none."""
+    return {**of, "spec": {key: value for key, value in of["spec"].items() if value not in (None, [])}}
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.parametrize(
+    "junk",
+    [None, True, 0, 1.5, "", "x", [], [None], [{}], [[]], {}, {"name": []}, date(2026, 1, 1)],
+    ids=lambda junk: json.dumps(junk, default=str),
+)
+def test_whatever_stands_anywhere_in_a_pod_is_taken_or_refused(junk: Any, native: str) -> None:
+    for *parents, last in paths(ODD)[1:]:
+        before = deepcopy(ODD)
+        before["metadata"]["annotations"]["sidefetch.io/native"] = native
+        node = before
+        for key in parents:
+            node = node[key]
+        node[last] = junk
+
+        with suppress(Refused):
+            after = injected(before, DEFAULTS).pod
+            assert meaning(removed(after)) == meaning(before)

@@ -1,5 +1,6 @@
 """What is refused, all at once, and what it says to do."""
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -144,16 +145,24 @@ def test_a_user_that_cannot_be_known_is_told() -> None:
             {"option_admin_listen": "127.0.0.1:9080"},
             "option.sidefetch.io/admin-listen: 127.0.0.1:9080: a kubelet's",
         ),
-        ({"option_admin_listen": ""}, "option.sidefetch.io/admin-listen: empty: a kubelet's probes"),
         (
             {"option_upstream_tls_ca": "/ca", "option_upstream_tls": "on"},
             "option.sidefetch.io/upstream-tls-ca: /ca is",
         ),
         ({"option_ledger": "rows"}, "option.sidefetch.io/ledger: rows cannot be a volume's"),
+        (
+            {"OTEL_exporter": "x"},
+            "otel.sidefetch.io/OTEL_exporter: no variable of OpenTelemetry; accepted: OTEL_...",
+        ),
         ({"containers": "ap"}, "sidefetch.io/containers: ap: there is no such container; there is app"),
         ({"containers": "migrate", "native": "false"}, "sidefetch.io/containers: migrate: an init container"),
         ({"env": "SERVERS"}, "sidefetch.io/env: SERVERS: no container has such a variable"),
-        ({"env": "MODE"}, "sidefetch.io/env: MODE: container app has 'fast' in it"),
+        ({"env": "MODE"}, "sidefetch.io/env: MODE: container app holds something else"),
+        ({"env": "", "containers": "app"}, "sidefetch.io/containers: of no use without sidefetch.io/env"),
+        (
+            {"redirect_networks": "10.0.0.0/8"},
+            "sidefetch.io/redirect-networks: of no use with sidefetch.io/mode addr",
+        ),
         ({"status": "{}"}, "sidefetch.io/status: cannot be read"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
@@ -187,7 +196,7 @@ def test_a_variable_from_elsewhere_is_refused_with_what_to_do() -> None:
 def test_a_variable_that_is_there_twice_is_refused() -> None:
     entry = {"name": "BROKERS", "value": "kafka-1:9092"}
 
-    assert "more than once" in reasons(pod(app={"env": [entry, entry]}))[0]
+    assert "has it more than once" in reason(pod(app={"env": [entry, entry]}))
 
 
 def test_what_ends_needs_a_native_sidecar() -> None:
@@ -248,6 +257,7 @@ def test_an_annotation_that_is_no_text_is_refused() -> None:
     [
         ("{", ["f: not JSON: "]),
         ("[]", ["f: accepted: an object"]),
+        ('{"otel": {"LD_PRELOAD": "x", "OTEL_A": []}}', ["f: LD_PRELOAD: no variable", "f: OTEL_A: [] is no text"]),
         ('{"option": 7}', ["f: accepted: an object"]),
         (
             '{"imag": "i", "env": "X", "native": "maybe", "option": {"rack": "r", "grace": "soon"}}',
@@ -267,3 +277,31 @@ def test_every_annotation_has_a_default_that_can_be_parsed() -> None:
     for each in ANNOTATIONS:
         if each.default:
             each.kind.parse(each.default)
+
+
+@pytest.mark.parametrize("inject", ["true", "false"])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"containers": ["app"]},
+        {"initContainers": ["migrate"]},
+        {"volumes": ["data"]},
+        {"env": {"app": {"MODE": "slow"}}, "address": "fast"},
+        {"env": {"app": 7}},
+        {"containers": 7},
+    ],
+)
+def test_a_status_that_tells_of_what_injection_never_does_undoes_nothing(
+    forged: dict[str, Any], inject: str
+) -> None:
+    honest = {"digest": "", "address": "", "env": {}, "initContainers": [], "containers": [], "volumes": []}
+
+    before = pod(inject=inject, status=json.dumps({**honest, **forged}))
+
+    assert reason(before).startswith("sidefetch.io/status: cannot be read; take it out by hand")
+
+
+def test_what_a_variable_holds_is_not_told() -> None:
+    before = pod(app={"env": [{"name": "BROKERS", "value": "kafka://user:hunter2@kafka:9092"}]})
+
+    assert all("hunter2" not in each for each in reasons(before))

@@ -235,8 +235,8 @@ async def test_of_two_that_begin_at_once_one_takes_what_the_other_has_made(api: 
         for each in ones:
             nursery.start_soon(each.run)
         with trio.fail_after(5):
-            for each in ones:
-                await each.ready()
+            while not all(each.context for each in ones):
+                await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
 
     assert ones[0].pair == ones[1].pair

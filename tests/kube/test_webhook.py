@@ -5,7 +5,7 @@ import json
 import signal
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,20 @@ import attrs
 import pytest
 import trio
 
+from proxy.cli import main
 from proxy.config import Address
 from proxy.kube import https
+from proxy.kube.api import Api
 from proxy.kube.inject import injected
-from proxy.kube.webhook import Webhook, WebhookConfig, serve
+from proxy.kube.webhook import SelfSigned, Webhook, WebhookConfig, serve
 from proxy.net.logs import Log
 from tests.certificates import Authority
 from tests.commands import started
 from tests.kube.pods import DEFAULTS, pod
 from tests.kube.reviews import Asking, asking, patched, review
 from tests.ports import free_ports
+
+Folder = tuple[Path, Authority]
 
 
 @attrs.frozen
@@ -41,7 +45,7 @@ class Served:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> tuple[Path, Authority]:
+def folder(tmp_path: Path) -> Folder:
     authority = Authority(tmp_path)
     issue(authority, tmp_path)
     return tmp_path, authority
@@ -53,18 +57,17 @@ def issue(authority: Authority, folder: Path, organization: str = "first") -> No
 
 
 @asynccontextmanager
-async def serving(folder: tuple[Path, Authority], grace_s: float = 0) -> AsyncIterator[Served]:
+async def serving(
+    folder: Folder, grace_s: float = 0, certificate: Path | SelfSigned | None = None
+) -> AsyncIterator[Served]:
     (port,) = free_ports(1)
     told = io.StringIO()
-    config = WebhookConfig(Address("127.0.0.1", port), DEFAULTS, folder[0], grace_s)
+    config = WebhookConfig(Address("127.0.0.1", port), DEFAULTS, certificate or folder[0], grace_s)
     async with trio.open_nursery() as nursery:
         webhook: Webhook = await nursery.start(serve, config, Log("text", "debug", told))
         yield Served(webhook, port, folder[1], told)
         with trio.fail_after(15):
             webhook.stop()
-
-
-Folder = tuple[Path, Authority]
 
 
 async def test_pods_that_ask_are_patched_over_a_connection_that_stays(folder: Folder) -> None:
@@ -253,6 +256,44 @@ async def test_who_speaks_no_tls_or_does_not_trust_it_does_no_harm(folder: Folde
             assert (await asked("/healthz"))[0] == 200
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HEAD /healthz HTTP/1.1\r\nHost: w\r\n\r\n",
+        b"CONNECT w:1 HTTP/1.1\r\nHost: w\r\n\r\n",
+        b"GET /healthz HTTP/1.0\r\n\r\n",
+        b"POST /inject HTTP/1.1\r\nHost: w\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+        b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: -1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: w\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: w\r\n\r\n" * 3,
+        b"\x00" * 100,
+        b"GET /" + b"a" * 100_000,
+    ],
+    ids=lambda said: said[:12].decode(),
+)
+async def test_whatever_is_said_ends_its_own_connection_at_the_most(folder: Folder, said: bytes) -> None:
+    async with serving(folder) as served:
+        async with served.asking() as odd:
+            with suppress(trio.BrokenResourceError):
+                await odd.stream.send_all(said)
+                with trio.move_on_after(0.1):
+                    await odd.stream.receive_some()
+        async with served.asking() as asked:
+            assert (await asked("/healthz"))[0] == 200
+
+    assert " error " not in served.told.getvalue()
+
+
+async def test_while_there_is_no_certificate_nobody_is_served_and_it_can_be_stopped(folder: Folder) -> None:
+    nowhere = SelfSigned(Api("https://127.0.0.1:1", folder[0]), "pair", "hook", 3600)
+    async with serving(folder, certificate=nowhere) as served:
+        with pytest.raises(trio.BrokenResourceError):
+            async with served.asking():
+                pass
+
+    assert "certificate-not-kept" in served.told.getvalue()
+
+
 async def test_the_command_serves_until_sigterm(folder: Folder, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     defaults = tmp_path / "defaults.json"
@@ -283,3 +324,36 @@ def test_it_shows_its_certificate_by_tls_1_2_or_newer(folder: Folder) -> None:
     context = from_folder(folder[0], Log("text", "error", io.StringIO())).value
 
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], ["certificate-dir: accepted: either this, or self-signed"]),
+        (["--self-signed", "--certificate-dir", "/x"], ["certificate-dir: accepted: either this, or self-signed"]),
+        (
+            ["--self-signed", "--certificate-life", "1s"],
+            [
+                "certificate-life: '1s'; accepted: 60s to",
+                "secret: not given",
+                "webhook-configuration: not given",
+                "self-signed: this is no pod of Kubernetes",
+            ],
+        ),
+        (
+            ["--certificate-dir", "/x", "--listen", "9443", "--grace", "soon", "--log-level", "loud"],
+            ["listen: '9443'; accepted: HOST:PORT", "grace: 'soon'", "log-level: 'loud'"],
+        ),
+        (["--certificate-dir", "/x", "--defaults", "/nowhere"], ["/nowhere: cannot be read"]),
+    ],
+)
+def test_settings_that_are_wrong_are_all_told(
+    arguments: list[str], told: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert main(["webhook", *arguments]) == 2
+
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(told)
+    assert all(line.startswith(f"sidefetch: {each}") for line, each in zip(lines, told, strict=True))
