@@ -72,6 +72,7 @@ def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all
         read_back = [next(consumer) for _ in produced]
         consumer.close()
         status, health = container.status, container.executed("sidefetch", "health")
+        check = container.executed("sidefetch", "check")
         exit_code = container.stopped()
 
     assert Counter((each.partition, each.value) for each in read_back) == Counter(
@@ -80,6 +81,7 @@ def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all
     assert status["Uid"].split() == status["Gid"].split() == ["65532"] * 4
     assert (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
     assert (health.returncode, health.stdout) == (0, "yes\n")
+    assert check.returncode == 0, check.stdout
     assert exit_code == 0
 
 
