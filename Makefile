@@ -53,7 +53,7 @@ telemetry:
 # The image, the chart and injection, by what builds, runs and admits them. As root, for chroots and containers; helm,
 # Kubernetes' programs and the image's base are built: half an hour, once.
 kubernetes:
-	@.ci/prerequisites python java maven go c root containers namespaces nftables librdkafka
+	@.ci/prerequisites python java maven go c openssl root containers namespaces nftables librdkafka
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m kubernetes $(PYTEST_ARGS)
 

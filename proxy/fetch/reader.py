@@ -474,6 +474,7 @@ class Reader:
     def _answered(self, pieces: Pieces, now_s: float) -> Iterator[Command]:
         assert self._exchange is not None
         request, telling, self._exchange = self._exchange.request, self._exchange.telling, None
+        self._stage = Connecting()  # the last one may hold records, and what they were read from
         record = None
         if telling is not None:
             record = telling.record(request, self._routes.home, self._lanes, self._topology.name_of, now_s)

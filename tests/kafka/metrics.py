@@ -58,9 +58,9 @@ def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[i
 def record_bytes_out(cluster: KafkaCluster, *topics: str) -> dict[int, int]:
     """By node id, the record bytes of *topics* that each running broker has sent to consumers since it started.
 
-    Of all topics, if none is named. Other brokers that replicate from it are no consumers: they are counted elsewhere.
-    A broker that has sent nothing of a topic has no bean of it; nor, as brokers of 4.3 do it, has one that has lost
-    its last replica of it, sometimes for good.
+    Of all topics, if none is named. Other brokers that replicate from it are no consumers: they are counted
+    elsewhere. A broker that has sent nothing of a topic has no bean of it; nor, as brokers of 4.3 do it, has one
+    that has lost its last replica of it, sometimes for good.
     Source: BrokerTopicMetrics, BytesOutPerSec.
     """
     asked = [f"{_RECORD_BYTES},topic={topic}|Count" for topic in topics] or [f"{_RECORD_BYTES}|Count"]

@@ -43,7 +43,7 @@ def commands() -> list[list[str]]:
 
 
 def test_five_commands_lead_from_nothing_to_a_sidecar() -> None:
-    build, push, install, patch, ask = commands()
+    build, push, install, patch, wait = commands()
 
     assert build[build.index("-t") + 1] == push[2]
     assert install[:4] == ["helm", "install", "sidefetch", "./helm"]
@@ -51,13 +51,12 @@ def test_five_commands_lead_from_nothing_to_a_sidecar() -> None:
         next(part.partition("=")[2] for part in install if part.startswith("image.repository="))
     )
     assert push[2].endswith(f":{loaded(CHART / 'Chart.yaml')['appVersion']}")
-    assert patch[3] == ask[2].removeprefix("deployment/") == "orders"
-    assert ask[-2:] == ["sidefetch", "health"]
+    assert patch[2:4] == wait[3:5] == ["deployment", "orders"]
 
 
 @pytest.mark.kubernetes
 def test_these_commands_put_into_the_pod_what_they_say() -> None:
-    _, _, install, patch, ask = commands()
+    _, _, install, patch, _ = commands()
     values = [part for flag, value in pairwise(install) if flag == "--set" for part in (flag, value)]
     (config,) = (each for each in rendered(*values) if each["kind"] == "ConfigMap")
     pod = {
@@ -79,7 +78,7 @@ def test_these_commands_put_into_the_pod_what_they_say() -> None:
 
     (sidecar,) = done.pod["spec"]["initContainers"]
     (container,) = done.pod["spec"]["containers"]
-    assert sidecar["name"] == ask[ask.index("--container") + 1]
+    assert f"--container {sidecar['name']} " in section("Kubernetes").replace("\n", " ")
     assert sidecar["image"] == "registry.example/sidefetch:0.1.0"
     assert {"name": "SIDEFETCH_BOOTSTRAP_SERVERS", "value": "kafka-1:9092"} in sidecar["env"]
     assert container["env"][0]["value"] == "127.0.0.1:9092"

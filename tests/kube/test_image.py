@@ -72,6 +72,7 @@ def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all
         read_back = [next(consumer) for _ in produced]
         consumer.close()
         status, health = container.status, container.executed("sidefetch", "health")
+        check = container.executed("sidefetch", "check")
         exit_code = container.stopped()
 
     assert Counter((each.partition, each.value) for each in read_back) == Counter(
@@ -80,6 +81,7 @@ def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all
     assert status["Uid"].split() == status["Gid"].split() == ["65532"] * 4
     assert (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
     assert (health.returncode, health.stdout) == (0, "yes\n")
+    assert check.returncode == 0, check.stdout
     assert exit_code == 0
 
 
@@ -103,7 +105,7 @@ def topics(kafka4: KafkaCluster) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize(("client", "memory"), [(of_today, 16 * MIB), (of_today, 64 * MIB), (of_2015, 64 * MIB)])
+@pytest.mark.parametrize(("client", "memory"), [(of_today, 16 * MIB), (of_2015, 16 * MIB), (of_2015, 64 * MIB)])
 def test_readers_that_ask_for_everything_at_once_do_not_take_it_over_its_limit(
     client: Callable[[str, str], int], memory: int, image: Image, kafka4: KafkaCluster, topics: list[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """The budget for what brokers send: who waits for whom, and who never does."""
 
+import gc
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from proxy.demo.client import Connection
 from proxy.demo.cluster import embedded_cluster
+from proxy.demo.old import read_as_in_2015
 from proxy.net.memory import RESERVE_BYTES, Budget
 from proxy.wire.frames import Buffer
 from tests.net.budgets import LIMIT, MIB, Holders, budgeted, take
@@ -286,3 +288,19 @@ async def test_clients_that_read_more_than_the_memory_are_all_served_and_parked_
                         await trio.sleep(0.01)
                     stay.set()
             assert it.told("memory-waits")
+
+
+async def test_what_was_read_for_an_old_client_is_let_go_of_when_that_has_left() -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1, assignment=[[1]])
+        cluster.append("t", 0, [bytes(50_000)] * 10)
+        async with running(cluster, configured(cluster.bootstrap)) as it:
+            gc.disable()  # what a connection leaves behind is looked for once a minute
+            try:
+                heard = await read_as_in_2015(it.bootstrap, "t", [0], 10)
+                assert heard.messages == 10
+                with trio.fail_after(5):
+                    while it.proxy._services.budget.claimed_bytes:
+                        await trio.sleep(0.01)
+            finally:
+                gc.enable()

@@ -1,0 +1,46 @@
+"""What deploy/image.py copies; that it is enough, the image itself shows (tests/kube/test_image.py)."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "deploy" / "image.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("image", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_file_is_copied_with_every_link_that_leads_to_it(script: ModuleType, tmp_path: Path) -> None:
+    real, root = tmp_path / "usr" / "lib", tmp_path / "root"
+    real.mkdir(parents=True)
+    (real / "thing.so.1.2").write_bytes(b"\x7fELF")
+    (real / "thing.so.1").symlink_to("thing.so.1.2")
+    (tmp_path / "lib").symlink_to("usr/lib")
+
+    new = script.copied(tmp_path / "lib" / "thing.so.1", root)
+
+    copy = script.below(root, tmp_path)
+    assert new == [copy / "usr" / "lib" / "thing.so.1.2"]
+    assert os.readlink(copy / "lib") == "usr/lib"
+    assert os.readlink(copy / "usr" / "lib" / "thing.so.1") == "thing.so.1.2"
+    assert (copy / "lib" / "thing.so.1").read_bytes() == b"\x7fELF"
+    assert script.copied(real / "thing.so.1.2", root) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ldd is Linux's")
+def test_what_is_linked_is_told_with_the_loader(script: ModuleType) -> None:
+    names = {path.name.partition(".")[0] for path in script.linked_with([Path(sys.executable).resolve(), SCRIPT])}
+
+    assert "libc" in names
+    assert any(name.startswith("ld-") for name in names)
