@@ -201,15 +201,17 @@ async def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_next(
 async def test_who_says_nothing_or_half_a_request_is_closed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(https, "_HANDSHAKE_S", 0.1)
-    monkeypatch.setattr(https, "_IDLE_S", 0.1)
-    monkeypatch.setattr(https, "_REQUEST_S", 0.1)
     async with serving(folder) as served:
-        with trio.fail_after(5):
-            async with await trio.open_tcp_stream("127.0.0.1", served.port) as silent:
-                assert await silent.receive_some() == b""
+        with trio.fail_after(10):
+            with monkeypatch.context() as hurry:
+                hurry.setattr(https, "_HANDSHAKE_S", 0.1)
+                async with await trio.open_tcp_stream("127.0.0.1", served.port) as silent:
+                    assert await silent.receive_some() == b""
+            monkeypatch.setattr(https, "_IDLE_S", 0.1)
             async with served.asking() as idle:
                 assert await idle.stream.receive_some() == b""
+            monkeypatch.setattr(https, "_IDLE_S", 10)
+            monkeypatch.setattr(https, "_REQUEST_S", 0.1)
             async with served.asking() as slow:
                 await slow.stream.send_all(b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 9\r\n\r\n{")
                 assert await slow.stream.receive_some() == b""
@@ -228,7 +230,7 @@ async def test_of_too_many_connections_the_one_used_longest_ago_goes(
 
 
 async def test_once_told_to_stop_it_answers_for_a_while_and_keeps_nobody(folder: Folder) -> None:
-    async with serving(folder, grace_s=0.5) as served, served.asking() as idle:
+    async with serving(folder, grace_s=2) as served, served.asking() as idle:
         assert (await idle("/healthz"))[0] == 200
         served.webhook.stop()
         with trio.fail_after(5):
