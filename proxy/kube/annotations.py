@@ -241,19 +241,19 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
     if problems:
         raise Refused(tuple(problems))
     return Asked(
-        values["image"],
-        values["mode"],
-        values["native"],
-        values.get("env", ()),
-        values.get("containers"),
-        values.get("secret"),
-        values.get("memory"),
-        values["cpu-request"],
-        values["redirect-ports"],
-        values.get("redirect-networks"),
-        settings,
-        {name: text for name, text in otel.items() if text},
-        config,
+        image=values["image"],
+        mode=values["mode"],
+        is_native=values["native"],
+        env=values.get("env", ()),
+        containers=values.get("containers"),
+        secret=values.get("secret"),
+        memory=values.get("memory"),
+        cpu_request=values["cpu-request"],
+        redirect_ports=values["redirect-ports"],
+        redirect_networks=values.get("redirect-networks"),
+        settings=settings,
+        otel={name: text for name, text in otel.items() if text},
+        config=config,
     )
 
 
