@@ -3,7 +3,6 @@
 Containers share the host's network: nothing is set up that would outlive them.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -118,11 +117,13 @@ def ran(image: Image, *arguments: str, options: Sequence[str] = (), said: str = 
 def built() -> tuple[Image, str]:
     """The image, and what its build said; takes a minute, and some more the first time."""
     require("root", "containers")
-    base = kept("image-base", [], _debootstrapped, of=_BASE_PACKAGES) / "base.tar"
+    packages = kept("image-base", [], _debootstrapped, of=_BASE_PACKAGES)
     wheels = kept("image-wheels", _LOCKS, _downloaded)
-    _said("podman", "import", str(base), _BASE)
+    base = f"{_BASE}:{packages.name}"
+    if subprocess.run(["podman", "image", "exists", base], check=False).returncode:
+        _said("podman", "import", str(packages / "base.tar"), base)
     name = f"localhost/sidefetch-test:{uuid.uuid4().hex[:8]}"
-    arguments = {"PYTHON": _BASE, "PIP_FIND_LINKS": "/wheels-here", "PIP_NO_INDEX": "1"}
+    arguments = {"PYTHON": base, "PIP_FIND_LINKS": "/wheels-here", "PIP_NO_INDEX": "1"}
     command = ["buildah", "build", "--isolation", "chroot", "--network", "host", "--format", "docker"]
     told = _said(
         *(*command, "--volume", f"{wheels}:/wheels-here:ro", "--file", str(ROOT / "deploy" / "Dockerfile")),
@@ -170,8 +171,6 @@ def _downloaded(folder: Path) -> None:
 
 def _said(*command: str) -> str:
     """What a command said that went well."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_LONG_S, cwd=ROOT, env=os.environ
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONG_S, cwd=ROOT)
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
-    return (done.stdout + (done.stderr if "build" in command else "")).strip()
+    return done.stdout.strip()

@@ -149,6 +149,8 @@ def test_there_is_no_shell_and_nothing_to_install_with(image: Image) -> None:
 
 def test_it_is_small(build: tuple[Image, str]) -> None:
     image, told = build
-    print(*re.findall(r"^ +[\d.]+ MB  .*", told, re.MULTILINE), sep="\n")
+    parts = re.findall(r"^ +[\d.]+ MB  .*", told, re.MULTILINE)
+    print(*parts, sep="\n")
 
+    assert len(parts) == 6
     assert image.size_bytes < MOST_BYTES
