@@ -41,12 +41,12 @@ from proxy.net.places import local_place, true_place
 from proxy.net.principals import Principals
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from proxy.net.reception import Reception
-from proxy.net.redirected import Redirected
 from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket, address_text
 from proxy.net.stopping import stop_on
 from proxy.net.topology import TopologyService
 from proxy.net.traffic import tell_traffic
+from proxy.net.transparent.redirected import Redirected
 from proxy.net.watch.probes import State
 from proxy.net.watch.telemetry import Sources
 from proxy.net.watch.watching import Watching

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from proxy.config import Address
-from proxy.net.original import original_destination
+from proxy.net.transparent.original import original_destination
 
 
 @attrs.frozen

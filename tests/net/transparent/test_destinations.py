@@ -10,9 +10,9 @@ import trio.testing
 
 from proxy.config import Address, UpstreamConfig
 from proxy.fetch.topology import Broker, BrokerId, Topology
-from proxy.net.destinations import Destinations
 from proxy.net.logs import Log
 from proxy.net.topology import TopologyService
+from proxy.net.transparent.destinations import Destinations
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 V4, V6 = "10.0.0.1", "fd00::1"

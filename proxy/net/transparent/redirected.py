@@ -11,12 +11,12 @@ import trio
 from proxy.config import Address, Config
 from proxy.errors import LimitReached
 from proxy.fetch.topology import BrokerId
-from proxy.net.destinations import Destinations
 from proxy.net.dialed import dialed, is_ours, not_reached
 from proxy.net.logs import Log
-from proxy.net.original import original_destination
-from proxy.net.splice import splice
 from proxy.net.topology import TopologyService
+from proxy.net.transparent.destinations import Destinations
+from proxy.net.transparent.original import original_destination
+from proxy.net.transparent.splice import splice
 from proxy.wire.beginnings import NEEDED_BYTES, Beginning, beginning_of
 
 __all__ = ["Redirected", "Serve"]

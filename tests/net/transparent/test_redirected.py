@@ -20,10 +20,10 @@ from proxy.config import Address, DownstreamSecurity, LimitsConfig
 from proxy.demo.client import Connection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
-from proxy.net import redirected
 from proxy.net.app import Proxy
 from proxy.net.listeners import Listeners
 from proxy.net.logs import Log
+from proxy.net.transparent import redirected
 from tests.certificates import Authority
 from tests.net.proxied import Proxied, ask, configured, running
 from tests.ports import free_port_range
