@@ -275,7 +275,7 @@ class Conversion:
                 if not parts:
                     return self._copies(entry)
                 break
-            if self._kind is Kind.WRAPPER and is_quick:
+            if self._kind is Kind.WRAPPER and is_quick and parts:
                 break  # for a chunk that may take its time
             is_quick = is_quick or self._kind is Kind.MESSAGES
             if piece := self._converted(entry, chunk_end):

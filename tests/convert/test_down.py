@@ -144,6 +144,17 @@ def test_what_is_let_go_of_is_converted_again_to_the_same(log: Log, target: Targ
     assert let_go.counts == kept.counts
 
 
+def test_what_is_let_go_of_begins_again_with_its_first_message_where_what_is_before_has_none() -> None:
+    compacted = batch([Record(0, 0, None, None)], last_offset=3)
+    log = memoryview(compacted + batch([Record(4, 0, b"k", b"v")], codec=Codec.GZIP))
+    conversion = Conversion(log, 3, attrs.evolve(V0, chunk_bytes=len(log)))
+    assert isinstance(conversion.begin(), Converted)
+
+    conversion.let_go()
+
+    assert [each.offset for each in messages_of(convert(conversion))] == [4]
+
+
 @examples(100)
 @given(logs(old=False), st.sampled_from([V0, V1]))
 def test_nothing_is_wasted_where_nothing_is_compressed(log: Log, target: Target) -> None:
