@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ import trio
 
 from proxy.errors import ProxyError
 from proxy.net.https import answer_to
-from proxy.net.kubernetes import SERVICE_ACCOUNT
+from proxy.net.kubernetes import SERVICE_ACCOUNT, api_of, credentials
 
 __all__ = ["Api", "ApiFailed"]
 
@@ -45,10 +44,8 @@ class Api:
     @classmethod
     def of_this_pod(cls, environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> "Api | None":
         """None where this is no pod."""
-        host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT") or "443"
-        if not host:
-            return None
-        return cls(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", account)
+        api = api_of(environ)
+        return None if api is None else cls(f"https://{api}", account)
 
     def namespace(self) -> str:
         """That of this pod. Raises: ApiFailed."""
@@ -75,9 +72,7 @@ class Api:
     def _asked(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
         what = f"{method} {path}"
         try:
-            token = (self.account / "token").read_text(encoding="ascii").strip()
-            tls = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
-            tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # clusters' own CAs leave out what Python 3.13 asks for
+            token, tls = credentials(self.account)
         except (OSError, ValueError) as wrong:
             raise ApiFailed(f"no service account in {self.account}: {wrong}") from None
         data = None if body is None else json.dumps(body).encode()

@@ -16,7 +16,7 @@ from urllib.request import Request
 from proxy.config.rack import ZONE_LABEL, NotTold, zone_of_node
 from proxy.net.https import answer_to
 
-__all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "zone_of_this_node"]
+__all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_of", "credentials", "zone_of_this_node"]
 
 NODE_NAME: Final = "NODE_NAME"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -36,17 +36,14 @@ def zone_of_this_node(
     Args:  timeout_s: for each step of the conversation, not for all of it.
     Raises: NotTold: without a remedy where this is no pod of Kubernetes.
     """
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    if not host:
+    api = api_of(environ)
+    if api is None:
         raise NotTold("this is no pod of Kubernetes")
     node = environ.get(NODE_NAME, "").strip()
     if not node:
         raise NotTold(f"{NODE_NAME} is not set", _NAME_NODE)
     token, tls = _credentials(account)
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    request = Request(
-        f"https://{authority}/api/v1/nodes/{quote(node, safe='')}", headers={"Accept": _METADATA_ONLY}
-    )
+    request = Request(f"https://{api}/api/v1/nodes/{quote(node, safe='')}", headers={"Accept": _METADATA_ONLY})
     request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         # Not through a proxy: that of the environment is for what is outside of the cluster.
@@ -56,18 +53,35 @@ def zone_of_this_node(
         refused.close()
         raise NotTold(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
     except URLError as unreached:
-        raise NotTold(f"the API at {authority} was not reached: {unreached.reason}", _OR_GIVE) from None
+        raise NotTold(f"the API at {api} was not reached: {unreached.reason}", _OR_GIVE) from None
     except (OSError, http.client.HTTPException) as broken:
-        raise NotTold(f"the API at {authority} broke off: {type(broken).__name__}", _OR_GIVE) from None
+        raise NotTold(f"the API at {api} broke off: {type(broken).__name__}", _OR_GIVE) from None
     except ValueError as wrong:
         raise NotTold(f"node {node}: {wrong}", f"label the node with {label}, or {_OR_GIVE}") from None
 
 
+def api_of(environ: Mapping[str, str]) -> str | None:
+    """The API's host and port, as every pod is told them; None where this is no pod."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    if not host:
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def credentials(account: Path) -> tuple[str, ssl.SSLContext]:
+    """Of the service account in that folder: its token, and what to trust the API by.
+
+    Raises: OSError, ValueError: there is none, or it cannot be read.
+    """
+    token = (account / "token").read_text(encoding="ascii").strip()
+    tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many clusters' own CAs leave out what Python 3.13 asks for
+    return token, tls
+
+
 def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     try:
-        token = (account / "token").read_text(encoding="ascii").strip()
-        tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
-        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many clusters' own CAs leave out what Python 3.13 asks for
+        token, tls = credentials(account)
     except (OSError, ValueError) as wrong:
         why = f"no service account in {account}: {type(wrong).__name__}"
         raise NotTold(why, f"let the pod have one (automountServiceAccountToken), or {_OR_GIVE}") from None
