@@ -8,9 +8,11 @@ runs in threads, for tests of any colour::
 """
 
 import contextlib
+import queue
 import socket
 import struct
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -64,9 +66,13 @@ class Tap:
     What it has seen may be read at any time. A broker that is away shows as a connection closed at once.
     """
 
-    def __init__(self, routes: Mapping[int, tuple[str, int]], *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, routes: Mapping[int, tuple[str, int]], *, host: str = "127.0.0.1", delay_s: float = 0.0
+    ) -> None:
+        """*delay_s*: how long every byte is on its way, each way."""
         self._routes = dict(routes)
         self._host = host
+        self._delay_s = delay_s
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._listeners: list[socket.socket] = []
@@ -147,21 +153,49 @@ class Tap:
                     self._sockets |= {client, broker}
                 for each in (client, broker):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                down = threading.Thread(target=_pump, args=(broker, client, conversation.down), daemon=True)
-                down.start()
-                _pump(client, broker, conversation.up)
-                down.join()
+                with _sender(client, self._delay_s) as to_client, _sender(broker, self._delay_s) as to_broker:
+                    backward = (broker, client, to_client, conversation.down)
+                    down = threading.Thread(target=_pump, args=backward, daemon=True)
+                    down.start()
+                    _pump(client, broker, to_broker, conversation.up)
+                    down.join()
                 with self._lock:
                     self._sockets -= {client, broker}
 
 
-def _pump(source: socket.socket, sink: socket.socket, look: Callable[[memoryview], None]) -> None:
+_Send = Callable[[memoryview], None]
+
+
+@contextlib.contextmanager
+def _sender(sink: socket.socket, delay_s: float) -> Iterator[_Send]:
+    """What sends bytes to *sink* at once, or so much later; a delay holds nothing up behind it."""
+    if not delay_s:
+        yield sink.sendall
+        return
+    late: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+    def send_late() -> None:
+        with contextlib.suppress(OSError):
+            while (each := late.get())[1]:
+                time.sleep(max(each[0] - time.monotonic(), 0.0))
+                sink.sendall(each[1])
+
+    thread = threading.Thread(target=send_late, daemon=True)
+    thread.start()
+    try:
+        yield lambda data: late.put((time.monotonic() + delay_s, bytes(data)))
+    finally:
+        late.put((0.0, b""))
+        thread.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket, send: _Send, look: Callable[[memoryview], None]) -> None:
     """Forward until either end goes, then break both: Kafka knows no half-closed connections."""
     buffer = memoryview(bytearray(1 << 18))
     with contextlib.suppress(OSError):
         while count := source.recv_into(buffer):
             look(buffer[:count])
-            sink.sendall(buffer[:count])
+            send(buffer[:count])
     for each in (source, sink):
         with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)

@@ -8,6 +8,7 @@ from proxy.config.kinds import (
     ADDRESSES,
     RACK,
     RACK_PLACES,
+    SWITCH,
     Address,
     RackPlace,
     choice,
@@ -84,6 +85,15 @@ class UpstreamConfig:
             size(64 * 1024, 2**31 - 1),
             "The most bytes asked for in one fetch, whatever the client asks for; at most half of memory.",
             "Eight partitions at the clients' usual 1 MiB. A batch that is larger comes all the same (KIP-74).",
+        ),
+    )
+    read_ahead: bool = attrs.field(
+        default=True,
+        metadata=_option(
+            "read-ahead",
+            SWITCH,
+            "Whether clients that read on are read for before they ask, in larger fetches than theirs.",
+            "Many small fetches cost one way to the broker. A client that seeks wastes one answer.",
         ),
     )
 

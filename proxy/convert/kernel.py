@@ -41,6 +41,7 @@ __all__ = [
     "Damage",
     "Done",
     "Raised",
+    "Whole",
     "convert_entries",
     "convert_messages",
     "convert_records",
@@ -48,6 +49,7 @@ __all__ = [
     "measure_entries",
     "measure_messages",
     "raise_messages",
+    "whole_entries",
 ]
 
 is_compiled: Final = cython.compiled
@@ -129,6 +131,15 @@ class Raised(NamedTuple):
     base_ms: int
     newest_ms: int
     """-1 where there is none."""
+
+
+class Whole(NamedTuple):
+    """Entries that fit in so many bytes."""
+
+    end: int
+    """Of the last of them."""
+    next_offset: int
+    """The one behind its last; -1 where there is none."""
 
 
 # --- primitives ---------------------------------------------------------------------------------------------------
@@ -991,3 +1002,36 @@ def raise_messages(
           base_ms: the batch's base time, for the others.
     """
     return _raise(source, start, end, magic, index, base_ms, True, out)
+
+
+def whole_entries(source: cython.const[cython.uchar][::1], most: cython.Py_ssize_t) -> Whole:
+    """The whole entries that *source* begins with and *most* bytes have room for; the first in any case (KIP-74).
+
+    Their headers are all that is looked at. One with an impossible header ends them.
+    """
+    if cython.compiled:
+        p: cython.p_const_uchar = cython.address(source[0])
+    else:
+        p = source
+    end: cython.Py_ssize_t = source.shape[0]
+    at: cython.Py_ssize_t = 0
+    size: cython.longlong
+    first: cython.longlong
+    more: cython.longlong
+    next_offset: cython.longlong = -1
+    with cython.nogil:
+        while end - at > 16:
+            size = 12 + _read_i32(p, at + 8)
+            if size < 26 or size > end - at or (at and at + size > most):
+                break
+            first = _read_i64(p, at)
+            more = 0
+            if p[at + 16] == 2:
+                if size < 61:
+                    break
+                more = _read_i32(p, at + 23)
+            if first < 0 or more < 0 or first >= _LAST - more:
+                break
+            next_offset = first + more + 1
+            at += size
+    return Whole(at, next_offset)

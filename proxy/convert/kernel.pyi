@@ -33,6 +33,10 @@ class Raised(NamedTuple):
     base_ms: int
     newest_ms: int
 
+class Whole(NamedTuple):
+    end: int
+    next_offset: int
+
 def measure_entries(
     source: memoryview, start: int, stop: int, from_offset: int, magic: int, takes_producers: bool, checks: bool
 ) -> Done: ...
@@ -63,3 +67,4 @@ def measure_messages(source: memoryview, start: int, end: int, magic: int) -> Ra
 def raise_messages(
     source: memoryview, start: int, end: int, magic: int, index: int, base_ms: int, out: memoryview
 ) -> Raised: ...
+def whole_entries(source: memoryview, most: int) -> Whole: ...

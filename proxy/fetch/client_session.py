@@ -80,7 +80,7 @@ class _Part:
         """Which partitions the client was told other offsets of than are known now; they then count as told."""
         if self.told is None:
             told = [index for index in range(len(current) // rows.stride) if _has_offsets(rows, current, index)]
-            self.told = bytearray(current)
+            self.told = current
             return told
         if self.told == current:
             return []
@@ -89,7 +89,7 @@ class _Part:
             for index in differing_entries(self.told, current, rows.stride)
             if _has_offsets(rows, current, index) and _is_worth_telling(rows, self.told, current, index)
         ]
-        self.told[:] = current
+        self.told = current
         return told
 
 
@@ -149,7 +149,7 @@ class ClientSession:
     def told_all(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> None:
         """The client is sent the whole *sheet* with *news*. *sheet* has the form of ``sections``."""
         for topic, part in self._parts.items():
-            part.told = bytearray(sheet.rows(topic).quiet)
+            part.told = sheet.rows(topic)
         for topic, each in news.items():
             self._tell(topic, each, sheet)
         self._seen = None if news else sheet.stamp
@@ -166,7 +166,7 @@ class ClientSession:
         chosen: dict[Topic, dict[int, News | None]] = {}
         if sheet.stamp is not self._seen:
             for topic, part in self._parts.items():
-                changed = part.changed(self._rows, sheet.rows(topic).quiet)
+                changed = part.changed(self._rows, sheet.rows(topic))
                 if changed:
                     chosen[topic] = dict.fromkeys(changed)
         for topic, each in news.items():
@@ -181,11 +181,10 @@ class ClientSession:
         part = self._parts.get(topic)
         if part is None:
             return {}
-        index_of = sheet.rows(topic).index_of
         told: dict[int, News | None] = {}
         for each in news:
             reply = each.reply
-            index = index_of.get(reply.partition)
+            index = sheet.index(topic, reply.partition)
             if index is None:
                 continue
             told[index] = each

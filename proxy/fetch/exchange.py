@@ -16,6 +16,7 @@ from proxy.wire.addresses import Place
 from proxy.wire.fetch import (
     UNKNOWN,
     Endpoint,
+    FetchOptions,
     FetchRequest,
     PartitionReply,
     Topic,
@@ -24,7 +25,7 @@ from proxy.wire.fetch import (
 )
 from proxy.wire.frames import Piece, Pieces
 
-__all__ = ["Exchange", "check_request", "erroneous", "refuse_follower"]
+__all__ = ["Exchange", "Manner", "check_request", "erroneous", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
 _NO_NEWS: Final[dict[Topic, list[News]]] = {}
@@ -33,6 +34,20 @@ _NO_NEWS: Final[dict[Topic, list[News]]] = {}
 def erroneous(partition: int, error: int) -> PartitionReply:
     """What a broker says of a partition that it could not read."""
     return PartitionReply(partition, error, UNKNOWN, aborted=())
+
+
+@attrs.frozen
+class Manner:
+    """How a client asks: what brokers are asked with on its behalf."""
+
+    client_id: str | None
+    options: FetchOptions
+    rack: str
+
+    @property
+    def min_bytes(self) -> int:
+        """The least that ends the wait."""
+        return min(self.options.min_bytes, self.options.max_bytes)
 
 
 @attrs.define
@@ -58,6 +73,12 @@ class Exchange:
     """Of the client's session."""
     telling: Telling | None = None
     """What it has come to, where somebody wants to be told."""
+    manner: Manner = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: Manner(self.request.header.client_id, self.request.options, self.rack), takes_self=True
+        ),
+    )
 
     @property
     def version(self) -> int:
@@ -67,11 +88,6 @@ class Exchange:
     def deadline_s(self) -> float:
         """When the client has waited as long as it wants to."""
         return self.started_s + min(self.request.options.max_wait_ms / 1000, self.longest_s)
-
-    @property
-    def min_bytes(self) -> int:
-        """The least that ends the wait."""
-        return min(self.request.options.min_bytes, self.request.options.max_bytes)
 
     def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
         """Tell of a partition, with *records* for the reply's own if they are given."""

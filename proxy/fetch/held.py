@@ -1,20 +1,45 @@
 """What readers have brought and the client has not been given yet."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import attrs
 
+from proxy.convert.kernel import whole_entries
 from proxy.fetch.routes import Source
-from proxy.wire.fetch import Ask, Key, PartitionReply
+from proxy.wire.fetch import UNKNOWN, Ask, Key, PartitionReply
 
-__all__ = ["Held"]
+__all__ = ["Given", "Held", "Ready"]
+
+
+class Ready(NamedTuple):
+    """What can be given in one answer."""
+
+    replies: list[tuple[Key, PartitionReply]]
+    """Oldest first."""
+    is_all: bool
+    """Whether nothing is left of what is asked for."""
 
 
 @attrs.frozen
-class _Span:
-    """One broker's answer about one partition, whole: never split, and never joined with another.
+class Given:
+    """What was handed out of one partition."""
 
-    So the aborted transactions that it names stay with exactly the records that the broker named them for.
+    reply: PartitionReply
+    source: Source
+    brought_s: float
+    next_offset: int
+    """Where it goes on; -1 where that cannot be told."""
+    rest: PartitionReply | None
+    """What was brought from there on."""
+
+
+@attrs.define
+class _Span:
+    """One broker's answer about one partition, never joined with another.
+
+    So the aborted transactions that it names stay with the records that the broker named them for: where there are
+    any, what is left of it after a part was given is not given.
     """
 
     ask: Ask
@@ -22,10 +47,39 @@ class _Span:
     reply: PartitionReply
     source: Source
     brought_s: float
+    _part: tuple[int, PartitionReply] | None = None
+    """For clients that ask for so much at most."""
+
+    def part(self, most: int) -> PartitionReply:
+        """As much of it as a client is given that asks for *most* bytes: whole batches, at least one."""
+        if len(self.reply.records) <= most:
+            return self.reply
+        if self._part is None or self._part[0] != most:
+            self._part = most, _part(self.reply, most)
+        return self._part[1]
+
+    def given(self, most: int) -> Given:
+        """The same, and what is left."""
+        reply, records = self.part(most), memoryview(self.reply.records)
+        size = len(reply.records)
+        next_offset, left = whole_entries(records, size).next_offset, records[size:]
+        rest = None
+        if whole_entries(left, 0).end and not self.reply.aborted:
+            rest = self.reply._replace(records=left)
+        return Given(reply, self.source, self.brought_s, next_offset, rest)
+
+
+def _part(reply: PartitionReply, most: int) -> PartitionReply:
+    records = memoryview(reply.records)
+    end, next_offset = whole_entries(records, most)
+    if next_offset == UNKNOWN:
+        return reply
+    aborted = reply.aborted and tuple(each for each in reply.aborted if each[1] < next_offset)
+    return reply._replace(records=records[:end], aborted=aborted)
 
 
 class Held:
-    """Spans by partition, oldest first; one a partition."""
+    """Spans, one a partition; in the order in which they were brought, or last given from."""
 
     __slots__ = ("_spans",)
 
@@ -41,7 +95,7 @@ class Held:
     @property
     def oldest_s(self) -> float:
         """When the oldest was brought; infinity if there is none."""
-        return next((span.brought_s for span in self._spans.values()), float("inf"))
+        return min((span.brought_s for span in self._spans.values()), default=float("inf"))
 
     def keep(self, key: Key, ask: Ask, reply: PartitionReply, source: Source, now_s: float) -> None:
         """*reply* answers *ask*, and came from *source*. What was held of the partition is dropped."""
@@ -52,28 +106,33 @@ class Held:
         span = self._spans.get(key)
         return span is not None and span.ask == ask
 
-    def sift(self, asks: Mapping[Key, Ask], oldest_s: float) -> None:
-        """Drop what answers none of *asks* any more, and what was brought before *oldest_s*."""
-        stale = [key for key, span in self._spans.items() if span.brought_s < oldest_s or asks.get(key) != span.ask]
+    def sift(self, asked: Callable[[Key], Ask | None], oldest_s: float) -> None:
+        """Drop what does not answer what is *asked* of its partition, and what was brought before *oldest_s*."""
+        stale = [key for key, span in self._spans.items() if span.brought_s < oldest_s or asked(key) != span.ask]
         for key in stale:
             del self._spans[key]
 
-    def ready(self, max_bytes: int) -> list[tuple[Key, PartitionReply]]:
-        """What fits in an answer of *max_bytes*, oldest first; the oldest always does, as with brokers (KIP-74)."""
-        fitting: list[tuple[Key, PartitionReply]] = []
+    def ready(self, asks: Mapping[Key, Ask], most: Callable[[Key, Ask], int], max_bytes: int) -> Ready:
+        """What fits in an answer to *asks* of *max_bytes*; the oldest always does, as with brokers (KIP-74).
+
+        *most*: what the client wants of a partition, for what is asked of it.
+        """
+        replies: list[tuple[Key, PartitionReply]] = []
         left = max_bytes
         for key, span in self._spans.items():
-            size = len(span.reply.records)
-            if fitting and size > left:
-                break
-            fitting.append((key, span.reply))
+            if asks.get(key) != span.ask:
+                continue
+            reply = span.part(most(key, span.ask))
+            size = len(reply.records)
+            if replies and size > left:
+                return Ready(replies, is_all=False)
+            replies.append((key, reply))
             left -= size
-        return fitting
+        return Ready(replies, is_all=True)
 
-    def give(self, key: Key) -> tuple[Source, float]:
-        """It was handed out; returns where it came from, and when."""
-        span = self._spans.pop(key)
-        return span.source, span.brought_s
+    def give(self, key: Key, most: int) -> Given:
+        """So much of it, as ``ready`` has told; nothing is held of the partition from here on."""
+        return self._spans.pop(key).given(most)
 
     def forget(self, keys: Iterable[Key]) -> None:
         """What is held of these is not to be given."""

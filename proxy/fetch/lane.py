@@ -2,6 +2,7 @@
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import ceil
 from typing import Final
 
@@ -58,6 +59,8 @@ class Terms:
     """How long an answer may take that waits for nothing."""
     is_parked: bool = False
     """Whether anything that is new ends the wait, which may outlast the client's."""
+    is_ahead: bool = False
+    """Whether the client has not asked for it yet."""
 
 
 @attrs.frozen
@@ -84,12 +87,13 @@ class Landed:
     terms: Terms
     begun_in: int | None
     """The number of the client's exchange in which it began to come; None if it came at once."""
-    _record: FetchRecord
+    _record: Callable[[int], FetchRecord]
+    """With the bytes of its records that are kept."""
     _session_notes: tuple[Note, ...]
 
     def notes(self, kept_bytes: int = 0) -> Iterator[Note]:
         """What is to be told of it; *kept_bytes*: of its records, what may be given to the client."""
-        yield Note(attrs.evolve(self._record, dropped_bytes=self._record.record_bytes - kept_bytes))
+        yield Note(self._record(kept_bytes))
         yield from self._session_notes
 
 
@@ -166,6 +170,11 @@ class Lane:
     def is_parked(self) -> bool:
         """Whether it does, and anything that is new ends that wait."""
         return self._flight is not None and self._flight.terms.is_parked
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it is under way for what the client had not asked for when it was sent."""
+        return self._flight is not None and self._flight.terms.is_ahead
 
     def outwaits(self, until_s: float, min_bytes: int) -> bool:
         """Whether it may wait for longer than *until_s*, or for more than *min_bytes*; nothing parked does."""
@@ -281,7 +290,7 @@ class Lane:
         asked = ChainMap(dict(sent.plan.asks), self._session.listed)
         outcome = self._session.receive(sent.plan, reply)
         self._learn_of_slots(sent.plan, response, outcome, now_s)
-        record = sent.answered(response, len(frame), now_s, topic_name)
+        record = partial(sent.answered, response, len(frame), now_s, topic_name)
         notes = tuple(self._session_notes(sent, outcome, now_s))
         return Landed(response, outcome, asked, flight.terms, flight.begun_in, record, notes)
 

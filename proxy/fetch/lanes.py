@@ -45,14 +45,16 @@ class Lanes:
         self._jitter = jitter
         self._route_of = route_of
         self._pairs: dict[Source, Pair] = {}
+        self._lanes: tuple[Lane, ...] = ()
         self.home = self.pair(home)
         self.held = Held()
         self.heat = Heat()
         self._homeless: dict[Key, None] = {}
+        self.is_crowded = False
+        """Whether some that are asked for have no lane before one has brought what it reads ahead."""
 
     def __iter__(self) -> Iterator[Lane]:
-        for pair in self._pairs.values():
-            yield from pair
+        return iter(self._lanes)
 
     @property
     def pairs(self) -> Collection[Pair]:
@@ -62,6 +64,7 @@ class Lanes:
         """That of *source*."""
         if source not in self._pairs:
             self._pairs[source] = Pair(source, self._jitter, self._route_of(source))
+            self._lanes = tuple(lane for pair in self._pairs.values() for lane in pair)
         return self._pairs[source]
 
     def named(self, lane_id: LaneId) -> Lane:
@@ -134,6 +137,7 @@ class Lanes:
         Cost: O(changed + moving).
         """
         changed, self._homeless = self._homeless, {}
+        self.is_crowded = False
         new: dict[Source, list[Key]] = {}
         for key in changed:
             ask = asks.get(key)
@@ -148,6 +152,20 @@ class Lanes:
                 new.setdefault(source, []).append(key)
         for source, pair in self._pairs.items():
             yield from self._place(pair, new.get(source, []), asks, now_s, together=together)
+
+    def read_ahead(
+        self, keys: Iterable[Key], asks: Mapping[Key, Ask], source_of: Callable[[Key], Source], now_s: float
+    ) -> Iterator[Command]:
+        """Give each of these, which was handed out, a lane of its source before it is asked for, if one is free."""
+        new: dict[Source, list[Key]] = {}
+        for key in keys:
+            new.setdefault(source_of(key), []).append(key)
+        for source, following in new.items():
+            pair = self.pair(source)
+            if not pair.quick.is_asking:
+                for key in following:
+                    del self._homeless[key]
+                yield from self._place(pair, following, asks, now_s, together=False)
 
     def _place(
         self, pair: Pair, new: list[Key], asks: Mapping[Key, Ask], now_s: float, *, together: bool
@@ -164,6 +182,10 @@ class Lanes:
                 if key not in quick:
                     pair.patient.put(key, asks[key])
         late = [key for key in new if key in quick]
+        if late and pair.quick.reads_ahead:
+            self.is_crowded = True
+            self._homeless.update(dict.fromkeys(late))
+            return
         if late and pair.quick.is_asking:
             yield CloseLane(pair.quick.id, "it waits, and others cannot wait for it", is_fault=False)
             yield from pair.quick.lost(now_s)

@@ -12,15 +12,17 @@ and asks again. Partitions go where they are asked for first::
     quick lane     what keeps moving, beside many that do not; and what cannot wait until the patient lane is back
     held           brought while the client was not asking, or more than it takes at once: on no lane until given
     homeless       changed since: placed when the client asks next
+
+A client that reads on is read ahead of (``ahead``): what comes next is asked for while it is given what there is.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
-from proxy.fetch.exchange import Exchange, check_request, erroneous
+from proxy.fetch.exchange import Exchange, Manner, check_request, erroneous
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
@@ -49,6 +51,8 @@ _DRAINING_WAIT_S: Final = 0.1
 """How long a fetch may wait while draining: not the client's wait, nor so short that it asks in a tight loop."""
 _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
+_SPARING_S: Final = 10.0
+"""After memory was asked back, how long nothing is read ahead."""
 _INSTANT_S: Final = 1e-6
 """Too short a time to wait for."""
 
@@ -67,11 +71,15 @@ class Reader:
         self._topology = Topology()
         self._routes = Routes(node_id, reading.selector, reading.preferred_max_age_s)
         self._lanes = Lanes(self._routes.home, jitter, self._routes.kind)
-        self._tables = Tables(node_id, self._lanes, self._routes, reading.policy, reading.seen)
+        self._tables = Tables(node_id, self._lanes, self._routes, reading)
         self._exchange: Exchange | None = None
+        self._manner: Manner | None = None
+        """Of the client's last fetch."""
         self._stage: Stage = Connecting()
         self._waits = Waits(self._lanes, reading)
         self._throttled_until_s = 0.0
+        self._spares_until_s = float("-inf")
+        """Nothing is read ahead before: there was no memory for it."""
         self._now_s = float("-inf")
 
     # ------------------------------------------------------------------------------------------- events
@@ -90,9 +98,9 @@ class Reader:
         rack = request.options.rack_id or self._reading.told_rack
         telling = Telling(request, request_bytes, now_s) if self._reading.tells_exchanges else None
         exchange = Exchange(context.request, now_s, longest_s, rack, context=context, telling=telling)
-        self._exchange = exchange
+        self._exchange, self._manner = exchange, exchange.manner
         if not context.request.sections:
-            return list(self._answered(exchange.empty(), now_s))
+            return self._answered(exchange.empty(), now_s)
         self._stage = Connecting()
         self._waits.next_exchange()
         return self._moved(self._begin(exchange, now_s), now_s)
@@ -150,6 +158,7 @@ class Reader:
     def drop_held(self, now_s: float) -> list[Command]:
         """Give up what was brought and not handed out: the memory is needed. It is asked for again."""
         self._lanes.held.drop()
+        self._spares_until_s = now_s + _SPARING_S
         asking = self._exchange is not None and isinstance(self._stage, Asking)
         return self._moved(self._find_homes(now_s) if asking else (), now_s)
 
@@ -229,7 +238,7 @@ class Reader:
     def _go_on(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
         if exchange is None:
-            self._lanes.held.sift(self._tables.wanted.asks, now_s - self._reading.patience_s)
+            self._sift(now_s)
         yield from self._leave_unused(now_s)
         match self._stage:
             case Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
@@ -320,13 +329,14 @@ class Reader:
     def _settle(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """Answer, if there is enough or the time is over, and all lanes are sure; else have them asked."""
         ready = self._tables.ready(exchange)
-        brought = sum(len(reply.records) for _, reply in ready)
-        enough = bool(exchange.news) or brought >= exchange.min_bytes or len(ready) < len(self._lanes.held)
+        brought = sum(len(reply.records) for _, reply in ready.replies)
+        enough = bool(exchange.news) or brought >= exchange.manner.min_bytes or not ready.is_all
         waits = self._waits
         answered = all(map(waits.has_told, self._lanes))
         over = now_s + _INSTANT_S >= exchange.deadline_s
-        due = enough or over or (answered and waits.is_plain(exchange, now_s))
-        if due and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes):
+        due = enough or over or (answered and waits.is_plain(exchange.manner, now_s))
+        sure = not self._lanes.is_crowded and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes)
+        if due and sure:
             if not self._tables.lacks(exchange):
                 yield from self._finish(exchange, now_s)
                 return
@@ -339,12 +349,14 @@ class Reader:
                 return
             for lane in self._lanes:
                 lane.restart()
-        elif brought and not due and not waits.is_plain(exchange, now_s):
+        elif brought and not due and not waits.is_plain(exchange.manner, now_s):
             waits.be_plain(now_s)
             self._lanes.held.drop()
             brought = 0
             yield from self._find_homes(now_s)
-        if any(pair.quick.asks and not pair.patient.is_asking for pair in self._lanes.pairs):
+        if self._lanes.is_crowded or any(
+            pair.quick.asks and not pair.patient.is_asking for pair in self._lanes.pairs
+        ):
             yield from self._find_homes(now_s)
         for lane in self._lanes:
             if not lane.asks or lane.is_asking or (due and waits.is_sure(lane, now_s, enough=enough)):
@@ -355,7 +367,7 @@ class Reader:
                 wait_s = 0.0
                 if not due:
                     wait_s = waits.longest_s(lane, exchange, now_s, lacks=self._tables.lacks(exchange))
-                yield waits.ask(lane, exchange, wait_s, now_s, brought=brought)
+                yield waits.ask(lane, exchange.manner, wait_s, now_s, brought=brought)
             else:
                 yield from self._open(lane, exchange)
 
@@ -391,6 +403,8 @@ class Reader:
             yield Learn(frozenset(taken.stale))
         if taken.has_strays and asking is not None:
             yield from self._find_homes(now_s)
+        if landed.terms.is_ahead and self._exchange is None and self._manner is not None:
+            yield from self._park(self._manner, now_s)
 
     def _held_back(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         if exchange.version >= _CLIENT_THROTTLES_VERSION:
@@ -432,7 +446,7 @@ class Reader:
             yield from self._find_homes(now_s)
 
     def _finish(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        jobs = self._tables.hand_out(exchange)
+        jobs = self._tables.hand_out(exchange, now_s)
         if not jobs:
             yield from self._answer(exchange, now_s)
             return
@@ -447,7 +461,7 @@ class Reader:
         exchange = self._exchange
         assert exchange is not None
         assert isinstance(self._stage, Converting)
-        yield from self._tables.converted(exchange, self._stage.jobs)
+        yield from self._tables.converted(exchange, self._stage.jobs, now_s)
         if exchange.news or now_s + _INSTANT_S >= exchange.deadline_s:
             yield from self._answer(exchange, now_s)
         else:
@@ -459,45 +473,75 @@ class Reader:
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        is_plain = self._waits.is_plain(exchange, now_s)
-        parks = quiet and self._lanes.have_all and not (self._waits.is_draining or is_plain)
-        for lane in [pair.patient for pair in self._lanes.pairs if parks]:
+        answered = self._answered(pieces, now_s)
+        if quiet and self._lanes.have_all:
+            # The client does not wait, so we do: its next poll is then answered by the broker's silence.
+            yield from self._park(exchange.manner, now_s)
+        elif self._reading.reads_ahead and not (quiet or exchange.throttle_ms):
+            yield from self._read_ahead(exchange, now_s)
+        yield from answered
+
+    def _park(self, manner: Manner, now_s: float) -> Iterator[Command]:
+        """Have the patient lanes wait at their brokers, whatever the client does meanwhile."""
+        if self._waits.is_draining or self._waits.is_plain(manner, now_s):
+            return
+        for lane in [pair.patient for pair in self._lanes.pairs]:
             if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
-                # The client does not wait, so we do: its next poll is then answered by the broker's silence.
-                yield self._waits.ask(lane, exchange, self._reading.patience_s, now_s)
-        yield from self._answered(pieces, now_s)
+                yield self._waits.ask(lane, manner, self._reading.patience_s, now_s)
+
+    def _read_ahead(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
+        """Have the brokers send what comes next while the client takes what it is given."""
+        ahead, waits = self._tables.take_ahead(), self._waits
+        if waits.is_draining or waits.is_plain(exchange.manner, now_s) or now_s < waits.pace.until_s:
+            return
+        if now_s >= self._spares_until_s:
+            source_of = self._source_of(exchange.rack, now_s)
+            yield from self._lanes.read_ahead(ahead, self._tables.wanted.asks, source_of, now_s)
+        for lane in self._lanes:
+            if lane.is_open and not lane.is_asking and any(key in lane.asks for key in ahead):
+                yield waits.ask_ahead(lane, exchange.manner, now_s)
+        if ahead or self._lanes.held:
+            # What is read ahead will be given at once, and not before the others have been heard.
+            yield from self._park(exchange.manner, now_s)
 
     def _give_up(self, exchange: Exchange, error: int, now_s: float) -> Iterator[Command]:
         yield Learn(frozenset(section.topic for section in exchange.request.sections))
         self._stage = Delayed(max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(error))
 
-    def _answered(self, pieces: Pieces, now_s: float) -> Iterator[Command]:
+    def _answered(self, pieces: Pieces, now_s: float) -> list[Command]:
         assert self._exchange is not None
         request, telling, self._exchange = self._exchange.request, self._exchange.telling, None
         self._stage = Connecting()  # the last one may hold records, and what they were read from
         record = None
         if telling is not None:
             record = telling.record(request, self._routes.home, self._lanes, self._topology.name_of, now_s)
-        yield from map(Note, self._reading.sessions.take_records())
-        yield Answered(pieces, request, record)
+        return [*map(Note, self._reading.sessions.take_records()), Answered(pieces, request, record)]
 
     # ----------------------------------------------------------------------------------- what lanes ask
 
     def _find_homes(self, now_s: float) -> Iterator[Command]:
         exchange = self._exchange
         assert exchange is not None
-        asks, rack, topology = self._tables.wanted.asks, exchange.rack, self._topology
-        looks_back_at = self._routes.home if self._tables.follows or not rack else self._routes.rackless
+        self._sift(now_s)
+        self._lanes.changed(self._routes.expired(now_s))
+        together = self._waits.is_plain(exchange.manner, now_s)
+        source_of = self._source_of(exchange.rack, now_s)
+        yield from self._lanes.find_homes(self._tables.wanted.asks, source_of, now_s, together=together)
+
+    def _source_of(self, rack: str, now_s: float) -> Callable[[Key], Source]:
+        routes, checked, topology = self._routes, self._tables.wanted.checked, self._topology
+        looks_back_at = routes.home if self._tables.follows or not rack else routes.rackless
 
         def source_of(key: Key) -> Source:
-            if key in self._tables.wanted.checked:
-                return looks_back_at
-            return self._routes.source(key, rack, topology, now_s)
+            return looks_back_at if key in checked else routes.source(key, rack, topology, now_s)
 
-        self._lanes.held.sift(asks, now_s - self._reading.patience_s)
-        self._lanes.changed(self._routes.expired(now_s))
-        together = self._waits.is_plain(exchange, now_s)
-        yield from self._lanes.find_homes(asks, source_of, now_s, together=together)
+        return source_of
+
+    def _sift(self, now_s: float) -> None:
+        """Drop what the client does not ask for any more, and what is old."""
+        wanted, oldest_s = self._tables.wanted, now_s - self._reading.patience_s
+        wanted.ahead.prune(oldest_s)
+        self._lanes.held.sift(wanted.expected, oldest_s)
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""

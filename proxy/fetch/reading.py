@@ -34,6 +34,8 @@ class Reading:
     """Those that clients have with Sidefetch."""
     cpu_s: CpuClock = float
     """For what conversions cost; by default nothing."""
+    reads_ahead: bool = False
+    """Whether clients that read on are read for before they ask."""
     tells_exchanges: bool = False
     """Whether anybody wants to be told what each exchange has come to."""
 

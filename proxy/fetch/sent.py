@@ -41,6 +41,44 @@ class Sent:
 
     def unanswered(self, now_s: float) -> FetchRecord:
         """The connection has ended before the answer; the error is what Kafka's clients make of that."""
+        return self._told(now_s, NO_SESSION, ErrorCode.network_exception)
+
+    def answered(
+        self,
+        response: FetchResponse,
+        frame_bytes: int,
+        now_s: float,
+        topic_name: Callable[[Topic], str],
+        kept_bytes: int = 0,
+    ) -> FetchRecord:
+        """*kept_bytes*: of the records, what may be given to the client."""
+        read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
+        record_bytes = sum(each for _, each in read)
+        return self._told(
+            now_s,
+            response.session_id,
+            response.error,
+            answered=sum(len(replies) for _, replies in response.topics),
+            response_bytes=SIZE_BYTES + frame_bytes,
+            record_bytes=record_bytes,
+            dropped_bytes=record_bytes - kept_bytes,
+            throttle_ms=response.throttle_ms,
+            topics=tuple((topic_name(topic), size) for topic, size in read if size),
+        )
+
+    def _told(
+        self,
+        now_s: float,
+        session_id: int,
+        error: int,
+        *,
+        answered: int = 0,
+        response_bytes: int = 0,
+        record_bytes: int = 0,
+        dropped_bytes: int = 0,
+        throttle_ms: int = 0,
+        topics: tuple[tuple[str, int], ...] = (),
+    ) -> FetchRecord:
         (source, kind), plan = self.lane, self.plan
         return FetchRecord(
             node=source.node_id,
@@ -48,39 +86,22 @@ class Sent:
             lane_id=name_of(self.lane),
             version=self.version,
             kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
-            session_id=NO_SESSION,
+            session_id=session_id,
             epoch=plan.epoch,
             size=plan.size,
             named=len(plan.asks),
             forgotten=len(plan.forgotten),
-            answered=0,
+            answered=answered,
             request_bytes=self.request_bytes,
-            response_bytes=0,
-            record_bytes=0,
-            dropped_bytes=0,
-            error=ErrorCode.network_exception,
-            throttle_ms=0,
+            response_bytes=response_bytes,
+            record_bytes=record_bytes,
+            dropped_bytes=dropped_bytes,
+            error=error,
+            throttle_ms=throttle_ms,
             route=self.route,
-            topics=(),
+            topics=topics,
             sent_s=self.sent_s,
             answered_s=now_s,
-        )
-
-    def answered(
-        self, response: FetchResponse, frame_bytes: int, now_s: float, topic_name: Callable[[Topic], str]
-    ) -> FetchRecord:
-        """As if none of the records were of use."""
-        read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
-        return attrs.evolve(
-            self.unanswered(now_s),
-            session_id=response.session_id,
-            answered=sum(len(replies) for _, replies in response.topics),
-            response_bytes=SIZE_BYTES + frame_bytes,
-            record_bytes=response.record_bytes,
-            dropped_bytes=response.record_bytes,
-            error=response.error,
-            throttle_ms=response.throttle_ms,
-            topics=tuple((topic_name(topic), record_bytes) for topic, record_bytes in read if record_bytes),
         )
 
     def closed(self, frame: memoryview, now_s: float) -> FetchRecord:

@@ -1,17 +1,23 @@
 """The answer to a client's fetch as it would be if nothing were new, kept ready and patched where something is."""
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import lt
 from typing import Final, NamedTuple
 
 import attrs
 
 from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
-from proxy.wire.frames import Piece
+from proxy.wire.frames import Piece, is_viewed
 
-__all__ = ["News", "Rows", "Sheet"]
+__all__ = ["News", "Sheet"]
 
-_NO_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
+_COPIED_BYTES: Final = 16 * 1024
+"""What is shorter is copied into the answer; of what is longer, views are given."""
+_NOTHING_KNOWN: Final = (UNKNOWN, (UNKNOWN, UNKNOWN, UNKNOWN))
+"""Leader epoch, offsets."""
 
 
 class News(NamedTuple):
@@ -23,13 +29,16 @@ class News(NamedTuple):
 
 
 @attrs.frozen
-class Rows:
-    """One section of the answer: ``head | quiet partitions, of fixed size | tail``."""
+class _Rows:
+    """The quiet partitions of one section, of fixed size."""
 
-    head: bytes
-    index_of: Mapping[int, int]
-    quiet: bytearray
-    tail: bytes
+    start: int
+    end: int
+    """Where they stand in the sheet, in bytes."""
+    first: int
+    """How many partitions stand before them."""
+    index_of: Mapping[int, int] | None
+    """Where among them each is; None where they ascend."""
 
 
 class Sheet:
@@ -40,56 +49,89 @@ class Sheet:
             fetch want every partition back, and Java's from 0.10.1 to 1.0 drop an answer that lacks one.
     """
 
-    __slots__ = ("_committed", "_names", "_rows", "_shaped_as", "_unknown", "layout", "stamp")
+    __slots__ = ("_committed", "_epochs", "_partitions", "_rows", "_unknown", "_written", "layout", "stamp")
 
     def __init__(self, layout: ResponseLayout, *, committed: bool) -> None:
         self.layout = layout
         self.stamp = object()
         """Another one after each change: as long as it is the same, nothing has changed."""
         self._committed = committed
-        self._rows: dict[tuple[Topic, int], Rows] = {}
-        self._names: list[tuple[Topic, int]] = []
+        self._rows: dict[tuple[Topic, int], _Rows] = {}
+        """By section, in the request's order."""
+        self._written = bytearray()
+        """All topics of an answer in which nothing is new. Not written to while an answer has views of it."""
+        self._partitions = array("i")
+        self._epochs = array("i")
+        """Under which leader epoch the offsets of each were told."""
         self._unknown = False
         """Whether the offsets of some partition may be unknown."""
-        self._shaped_as: Sequence[Section] = ()
 
     def reshape(self, request: RequestLayout, sections: Sequence[Section], reshaped: Collection[int]) -> None:
         """Take the form of a request; *reshaped* tells which of its sections are not as they were.
 
-        Offsets already known of a partition are kept. Cost: O(sections), and O(partitions) of those reshaped.
+        Offsets already known of a partition are kept.
+        Cost: O(sections), and a copy; O(partitions) of those reshaped.
         """
-        if sections is self._shaped_as and not reshaped:
-            return
-        names, self._shaped_as = numbered(sections), sections
-        if reshaped:
-            self.stamp = object()
-            topics = {sections[index].topic for index in reshaped}
-            offsets = {
-                (topic, partition): self._offsets(rows, index)
-                for (topic, _), rows in self._rows.items()
-                if topic in topics
-                for partition, index in rows.index_of.items()
-            }
-            for index in reshaped:
-                self._rows[names[index]] = self._fresh(request, sections[index], offsets)
-        if names != self._names:
-            self.stamp = object()
-            self._names = names
-            self._rows = {name: self._rows[name] for name in names}
+        before, self._rows, self.stamp = self._rows, {}, object()
+        partitions, self._partitions = self._partitions, array("i")
+        epochs, self._epochs = self._epochs, array("i")
+        written, self._written = memoryview(self._written), bytearray()
+        stride = self.layout.stride
+        fresh = {index: sections[index].topic for index in reshaped}
+        topics = frozenset(fresh.values())
+        known = {
+            (topic, partition): (
+                epochs[rows.first + index],
+                self.layout.quiet_offsets(written[rows.start :], index),
+            )
+            for (topic, _), rows in before.items()
+            if topic in topics
+            for partition, index in self._places(rows, partitions)
+        }
+        parts: list[bytes | bytearray | memoryview] = []
+        at = 0
+        for nth, (name, section) in enumerate(zip(numbered(sections), sections, strict=True)):
+            quiet: bytearray | memoryview
+            first = len(self._partitions)
+            if nth in fresh:
+                quiet, index_of = self._fresh(request, section, known)
+            else:
+                old = before[name]
+                quiet, index_of = written[old.start : old.end], old.index_of
+                last = old.first + len(quiet) // stride
+                self._partitions += partitions[old.first : last]
+                self._epochs += epochs[old.first : last]
+            head = self.layout.topic(section.topic, len(quiet) // stride)
+            start = at + len(head)
+            self._rows[name] = _Rows(start, start + len(quiet), first, index_of)
+            parts += (head, quiet, self.layout.topic_end)
+            at = start + len(quiet) + len(self.layout.topic_end)
+        self._written = bytearray().join(parts)
 
-    def learn(self, topic: Topic, reply: PartitionReply, *, may_fall: bool = True) -> None:
-        """Keep what a broker told of a partition's offsets; with a lower high watermark only if that *may_fall*."""
+    def learn(self, topic: Topic, reply: PartitionReply, epoch: int = UNKNOWN, *, may_fall: bool = True) -> None:
+        """Keep what a broker told of a partition's offsets, asked under a leader *epoch*.
+
+        With a lower high watermark only if that *may_fall*, or was told under an earlier epoch.
+        """
         offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
         for rows in self._of(topic):
-            index = rows.index_of.get(reply.partition)
-            if index is not None and (may_fall or self._offsets(rows, index)[0] <= reply.high_watermark):
+            index = self._index(rows, reply.partition)
+            if index is None:
+                continue
+            told_under = self._epochs[rows.first + index]
+            is_newer = epoch > told_under
+            if is_newer:
+                self._epochs[rows.first + index] = epoch
+            if may_fall or is_newer or self._offsets(rows, index)[0] <= reply.high_watermark:
                 self.stamp = object()
-                self._write(rows.quiet, index, reply.partition, offsets)
+                if is_viewed(self._written):
+                    self._written = self._written[:]
+                self._write(memoryview(self._written)[rows.start :], index, reply.partition, offsets)
 
     def high_watermark(self, topic: Topic, partition: int) -> int:
         """As last told of it; -1 if that is not known."""
         for rows in self._of(topic):
-            index = rows.index_of.get(partition)
+            index = self._index(rows, partition)
             if index is not None:
                 return self._offsets(rows, index)[0]
         return UNKNOWN
@@ -107,7 +149,7 @@ class Sheet:
         unknown = [
             (topic, partition)
             for (topic, _), rows in self._rows.items()
-            for partition, index in rows.index_of.items()
+            for partition, index in self._places(rows, self._partitions)
             if self._offsets(rows, index)[0] == UNKNOWN
         ]
         self._unknown = bool(unknown)
@@ -116,26 +158,24 @@ class Sheet:
     def answer(self, news: Mapping[Topic, Iterable[News]]) -> list[Piece]:
         """The topics of the answer, *news* spliced in, records as they are given.
 
-        Cost: O(sections + news), and one copy of the quiet partitions' bytes.
+        Cost: O(news).
         """
+        stride = self.layout.stride
+        spliced = {
+            rows.start + index * stride: each
+            for topic, told in news.items()
+            for rows in self._of(topic)
+            for each in told
+            if (index := self._index(rows, each.reply.partition)) is not None
+        }
         pieces: list[Piece] = []
-        quiet: list[bytes | memoryview] = []
-        for topic, nth in self._names:
-            rows = self._rows[topic, nth]
-            quiet.append(rows.head)
-            at = 0
-            spliced = {
-                rows.index_of[each.reply.partition]: each
-                for each in news.get(topic, ())
-                if each.reply.partition in rows.index_of
-            }
-            quiet_rows = memoryview(rows.quiet)
-            for index, told in sorted(spliced.items()):
-                start = index * self.layout.stride
-                quiet.append(quiet_rows[at:start])
-                self._splice(told, pieces, quiet)
-                at = start + self.layout.stride
-            quiet += (quiet_rows[at:], rows.tail)
+        quiet: list[bytes | bytearray | memoryview] = []
+        written, at = memoryview(self._written), 0
+        for start, told in sorted(spliced.items()):
+            _put(written[at:start], pieces, quiet)
+            self._splice(told, pieces, quiet)
+            at = start + stride
+        _put(written[at:], pieces, quiet)
         pieces.append(b"".join(quiet))
         return pieces
 
@@ -145,14 +185,15 @@ class Sheet:
         Cost: O(chosen).
         """
         pieces: list[Piece] = []
-        quiet: list[bytes | memoryview] = []
+        quiet: list[bytes | bytearray | memoryview] = []
         stride = self.layout.stride
         for topic, told in chosen.items():
             quiet.append(self.layout.topic(topic, len(told)))
-            rows = memoryview(self._rows[topic, 0].quiet)
+            rows = self._rows[topic, 0]
             for index, news in told.items():
                 if news is None:
-                    quiet.append(rows[index * stride : (index + 1) * stride])
+                    at = rows.start + index * stride
+                    quiet.append(self._written[at : at + stride])
                 else:
                     self._splice(news, pieces, quiet)
             quiet.append(self.layout.topic_end)
@@ -161,17 +202,22 @@ class Sheet:
 
     @property
     def partitions(self) -> int:
-        return sum(len(rows.quiet) for rows in self._rows.values()) // self.layout.stride
+        return len(self._partitions)
 
     @property
     def sections(self) -> int:
-        return len(self._names)
+        return len(self._rows)
 
-    def rows(self, topic: Topic) -> Rows:
-        """The topic's first section."""
-        return self._rows[topic, 0]
+    def rows(self, topic: Topic) -> bytearray:
+        """Those of the topic's first section. Cost: a copy."""
+        rows = self._rows[topic, 0]
+        return self._written[rows.start : rows.end]
 
-    def _splice(self, news: News, pieces: list[Piece], quiet: list[bytes | memoryview]) -> None:
+    def index(self, topic: Topic, partition: int) -> int | None:
+        """Where among them one is."""
+        return self._index(self._rows[topic, 0], partition)
+
+    def _splice(self, news: News, pieces: list[Piece], quiet: list[bytes | bytearray | memoryview]) -> None:
         head, tail = self.layout.partition(news.reply, len(news.records))
         quiet.append(head)
         if len(news.records):
@@ -179,30 +225,56 @@ class Sheet:
             quiet.clear()
         quiet.append(tail)
 
-    def _of(self, topic: Topic) -> list[Rows]:
-        found: list[Rows] = []
+    def _of(self, topic: Topic) -> list[_Rows]:
+        found: list[_Rows] = []
         while (rows := self._rows.get((topic, len(found)))) is not None:
             found.append(rows)
         return found
+
+    def _index(self, rows: _Rows, partition: int) -> int | None:
+        if rows.index_of is not None:
+            return rows.index_of.get(partition)
+        last = rows.first + (rows.end - rows.start) // self.layout.stride
+        at = bisect_left(self._partitions, partition, rows.first, last)
+        return at - rows.first if at < last and self._partitions[at] == partition else None
+
+    def _places(self, rows: _Rows, partitions: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """Each partition among *rows*, and where it is."""
+        if rows.index_of is not None:
+            return rows.index_of.items()
+        size = (rows.end - rows.start) // self.layout.stride
+        return zip(partitions[rows.first : rows.first + size], range(size), strict=True)
 
     def _fresh(
         self,
         request: RequestLayout,
         section: Section,
-        offsets: Mapping[tuple[Topic, int], tuple[int, ...]],
-    ) -> Rows:
+        known: Mapping[tuple[Topic, int], tuple[int, tuple[int, ...]]],
+    ) -> tuple[bytearray, Mapping[int, int] | None]:
+        """The rows of a section, which comes next, and where each partition's is."""
         partitions = [fields[0] for fields in request.entry.iter_unpack(section.entries)]
         quiet = bytearray(len(partitions) * self.layout.stride)
         for index, partition in enumerate(partitions):
-            known = offsets.get((section.topic, partition), _NO_OFFSETS)
-            self._unknown |= known[0] == UNKNOWN
-            self._write(quiet, index, partition, known)
-        head = self.layout.topic(section.topic, len(partitions))
-        index_of = {partition: index for index, partition in enumerate(partitions)}
-        return Rows(head, index_of, quiet, self.layout.topic_end)
+            epoch, offsets = known.get((section.topic, partition), _NOTHING_KNOWN)
+            self._unknown |= offsets[0] == UNKNOWN
+            self._partitions.append(partition)
+            self._epochs.append(epoch)
+            self._write(quiet, index, partition, offsets)
+        if all(map(lt, partitions, partitions[1:])):
+            return quiet, None
+        return quiet, {partition: index for index, partition in enumerate(partitions)}
 
-    def _write(self, quiet: bytearray, index: int, partition: int, offsets: tuple[int, ...]) -> None:
-        self.layout.pack_quiet(quiet, index, partition, offsets, committed=self._committed)
+    def _write(self, rows: bytearray | memoryview, index: int, partition: int, offsets: tuple[int, ...]) -> None:
+        self.layout.pack_quiet(rows, index, partition, offsets, committed=self._committed)
 
-    def _offsets(self, rows: Rows, index: int) -> tuple[int, ...]:
-        return self.layout.quiet_offsets(rows.quiet, index)
+    def _offsets(self, rows: _Rows, index: int) -> tuple[int, ...]:
+        return self.layout.quiet_offsets(memoryview(self._written)[rows.start :], index)
+
+
+def _put(quiet: memoryview, pieces: list[Piece], short: list[bytes | bytearray | memoryview]) -> None:
+    """Add *quiet* to *pieces*, or to what is to be joined there."""
+    if len(quiet) < _COPIED_BYTES:
+        short.append(quiet)
+        return
+    pieces += (b"".join(short), quiet)
+    short.clear()

@@ -7,14 +7,16 @@ import attrs
 
 from proxy.convert.types import Converted, Damaged, Incomplete, Nothing, Refused
 from proxy.errors import ErrorCode
+from proxy.fetch.ahead import AHEAD_BYTES
 from proxy.fetch.commands import Note
-from proxy.fetch.converting import Job, Policy
+from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Exchange, erroneous
+from proxy.fetch.held import Given, Ready
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.lowering import STALE_TOPOLOGY
+from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Routes
-from proxy.fetch.seen import Seen
 from proxy.fetch.sheet import Sheet
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
@@ -51,14 +53,13 @@ class TakenIn:
 class Tables:
     """Both, brought up to each fetch of the client and to each answer of broker *node_id*."""
 
-    def __init__(self, node_id: BrokerId, lanes: Lanes, routes: Routes, policy: Policy, seen: Seen) -> None:
+    def __init__(self, node_id: BrokerId, lanes: Lanes, routes: Routes, reading: Reading) -> None:
         self._node_id = node_id
-        self._policy = policy
+        self._policy = reading.policy
+        self._reads_ahead = reading.reads_ahead
         self._lanes = lanes
         self._routes = routes
-        self._seen = seen
-        self._told_under: dict[Key, int] = {}
-        """The leader epoch in which the offsets were told that the sheet has."""
+        self._seen = reading.seen
         self._client_id: str | None = None
         self._tells_epochs = False
         self.follows = False
@@ -66,6 +67,9 @@ class Tables:
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
         """Of no use before the first ``update``."""
+        self._converting: dict[Key, Given] = {}
+        self._ahead: list[Key] = []
+        """What there is more of than the client was given, and can be asked for before it asks."""
 
     def update(self, request: FetchRequest, topology: Topology) -> bool:
         """Take in a fetch; returns whether it is of another kind than the last, so that nothing can be kept."""
@@ -75,6 +79,7 @@ class Tables:
         self._tells_epochs = tells_epochs(request)
         readable = self._policy.switch_for(request.version)
         asker = Asker(self._node_id, self._lanes.home.patient.by_id, self.follows, readable)
+        self._ahead.clear()
         change = self.wanted.update(layout, request.sections, topology, asker)
         for key in change.touched:
             self._look_back(key)
@@ -86,14 +91,14 @@ class Tables:
         if is_other:
             self.sheet = Sheet(response_layout(request.version), committed=committed)
             reshaped = range(len(request.sections))
-        self.sheet.reshape(layout, request.sections, reshaped)
+        if reshaped or change.is_rearranged:
+            self.sheet.reshape(layout, request.sections, reshaped)
         return is_other
 
     def _look_back(self, key: Key) -> None:
         ask = self.wanted.asks.get(key)
         if ask is None:
             self._routes.forget(key)
-            self._told_under.pop(key, None)
         elif not self._tells_epochs:
             epoch = self._seen.suspected(self._client_id, key, ask)
             if epoch != UNKNOWN:
@@ -112,11 +117,17 @@ class Tables:
             named = self.wanted.named.get(topic)
             for reply in replies:
                 key = Key(topic, reply.partition)
-                ask, wanted = landed.asked.get(key), self.wanted.asks.get(key)
+                ask, wanted = landed.asked.get(key), self.wanted.expected(key)
                 if named is None or ask is None or wanted is None:
                     continue
                 is_current = ask == wanted
                 is_news = is_current and _is_news(reply)
+                if key not in self.wanted.asks:
+                    # Read ahead of a client that has left it out since: it may come back to it.
+                    if is_news and not (reply.error or lane.is_follower):
+                        self._lanes.brought(key, ask, reply, lane.id.source, now_s)
+                        taken.record_bytes += len(reply.records)
+                    continue
                 if is_current and reply.error in STALE_TOPOLOGY:
                     taken.stale.add(named)
                 is_outdated = lane.is_follower and ask.epoch != wanted.epoch
@@ -125,7 +136,7 @@ class Tables:
                     # Followers hear of the high watermark after their leader, so theirs may be within an epoch; and
                     # of an election, so that they may tell of records that are cut off.
                     may_fall = not lane.is_follower and (is_news or key in lane.asks)
-                    self._learn(named, key, ask, reply, may_fall=may_fall)
+                    self.sheet.learn(named, reply, ask.epoch, may_fall=may_fall)
                 if reply.error and not (is_current or lane.is_follower):
                     taken.has_strays |= self._lanes.disproved(key, wanted)
                 if not is_news:
@@ -151,11 +162,6 @@ class Tables:
             self._lanes.changed(looked_back)
             taken.has_strays |= bool(looked_back)
         return taken
-
-    def _learn(self, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, *, may_fall: bool) -> None:
-        told_under = self._told_under.get(key, ask.epoch)
-        self._told_under[key] = max(ask.epoch, told_under)
-        self.sheet.learn(topic, reply, may_fall=may_fall or ask.epoch > told_under)
 
     def _bring(self, lane: Lane, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
         if lane.is_follower:
@@ -219,41 +225,68 @@ class Tables:
     def lacks(self, exchange: Exchange) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
         told = {(topic, each.reply.partition) for topic, news in exchange.news.items() for each in news}
-        told |= {(self.wanted.named[key.topic], key.partition) for key, _ in self.ready(exchange)}
+        told |= {(self.wanted.named[key.topic], key.partition) for key, _ in self.ready(exchange).replies}
         return self.sheet.lacks(told)
 
-    def ready(self, exchange: Exchange) -> list[tuple[Key, PartitionReply]]:
+    def ready(self, exchange: Exchange) -> Ready:
         """What is held and fits in the answer."""
-        return self._lanes.held.ready(exchange.request.options.max_bytes)
+        wanted = self.wanted
+        return self._lanes.held.ready(wanted.asks, wanted.ahead.own_bytes, exchange.request.options.max_bytes)
 
-    def hand_out(self, exchange: Exchange) -> tuple[Job, ...]:
+    def hand_out(self, exchange: Exchange, now_s: float) -> tuple[Job, ...]:
         """Put what is ready into the answer, but for what must be converted first, which is returned."""
         target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
         jobs = []
-        for key, reply in self.ready(exchange):
-            job = None if target is None else Job.of(key, reply, self.wanted.asks[key].offset, target)
+        for key, reply in self.ready(exchange).replies:
+            ask = self.wanted.asks[key]
+            job = None if target is None else Job.of(key, reply, ask.offset, target)
             if not self._tells_epochs:
-                self._seen.told(self._client_id, key, self.wanted.asks[key].epoch, reply.high_watermark)
+                self._seen.told(self._client_id, key, ask.epoch, reply.high_watermark)
+            given = self._lanes.held.give(key, self.wanted.ahead.own_bytes(key, ask))
+            if exchange.telling is not None:
+                exchange.telling.handed_out(key.topic, given.source, len(reply.records), given.brought_s)
             if job is None:
                 exchange.add(self.wanted.named[key.topic], reply)
+                self._go_on(key, given, now_s)
             else:
                 jobs.append(job)
-            source, brought_s = self._lanes.held.give(key)
-            if exchange.telling is not None:
-                exchange.telling.handed_out(key.topic, source, len(reply.records), brought_s)
+                self._converting[key] = given
         return tuple(jobs)
 
-    def converted(self, exchange: Exchange, jobs: tuple[Job, ...]) -> Iterator[Note]:
+    def _go_on(self, key: Key, given: Given, now_s: float) -> None:
+        """See to what comes behind what the client is given, if it may be expected to ask for that."""
+        reply = given.reply
+        ends = reply.high_watermark if reply.aborted is None else reply.last_stable_offset
+        if not self._reads_ahead or given.next_offset == UNKNOWN:
+            return
+        if not self.wanted.go_on(key, given.next_offset, now_s):
+            return
+        if given.rest is not None:
+            self._lanes.held.keep(key, self.wanted.asks[key], given.rest, given.source, given.brought_s)
+        elif given.next_offset < ends:
+            self._ahead.append(key)
+
+    def take_ahead(self) -> list[Key]:
+        """What is to be read for the client before it asks, since the last time."""
+        ahead, self._ahead = self._ahead, []
+        return ahead
+
+    def converted(self, exchange: Exchange, jobs: tuple[Job, ...], now_s: float) -> Iterator[Note]:
         """Put what has become of *jobs* into the answer.
 
         Where nothing has, the next ask is for what comes behind it: old clients do not go on by themselves from
         records that they never see (KAFKA-5443, ruby-kafka 555).
         """
+        # What is converted while it is sent takes its time, and its memory: more of it need not be there by then.
+        reads_on = sum(len(job.reply.records) for job in jobs) <= AHEAD_BYTES
         for job in jobs:
             key, topic = job.key, self.wanted.named[job.key.topic]
+            given = self._converting.pop(key)
             match job.outcome:
                 case Converted():
                     exchange.add(topic, job.reply, job.conversion)
+                    if reads_on:
+                        self._go_on(key, given, now_s)
                 case Nothing(next_offset):
                     self.wanted.skip(key, next_offset)
                     self._lanes.changed((key,))

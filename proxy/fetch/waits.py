@@ -6,12 +6,14 @@ from typing import Final
 
 import attrs
 
+from proxy.fetch.ahead import AHEAD_BYTES
 from proxy.fetch.commands import Ask, LaneKind
-from proxy.fetch.exchange import Exchange
+from proxy.fetch.exchange import Exchange, Manner
 from proxy.fetch.lane import Landed, Lane, Terms
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.pace import Pace
 from proxy.fetch.reading import Reading
+from proxy.wire.fetch import FetchOptions
 
 __all__ = ["Waits"]
 
@@ -41,9 +43,9 @@ class Waits:
     def patience_s(self) -> float:
         return self._reading.patience_s
 
-    def is_plain(self, exchange: Exchange, now_s: float) -> bool:
-        """Whether fetches wait as *exchange* does, for as much, and no longer."""
-        return self.patience_s == 0 or (exchange.min_bytes > 1 and now_s < self._plain_until_s)
+    def is_plain(self, manner: Manner, now_s: float) -> bool:
+        """Whether fetches wait as the client does, for as much, and no longer."""
+        return self.patience_s == 0 or (manner.min_bytes > 1 and now_s < self._plain_until_s)
 
     def be_plain(self, now_s: float) -> None:
         """For a while: the client wants more than has come."""
@@ -87,7 +89,7 @@ class Waits:
         While draining nobody is waited for that was asked for an earlier one.
         """
         for lane in () if self.is_draining else self._lanes:
-            if lane.asked_in < self.number and lane.outwaits(exchange.deadline_s, exchange.min_bytes):
+            if lane.asked_in < self.number and lane.outwaits(exchange.deadline_s, exchange.manner.min_bytes):
                 yield lane
 
     def turns_s(self) -> Iterator[float]:
@@ -100,7 +102,7 @@ class Waits:
     def longest_s(self, lane: Lane, exchange: Exchange, now_s: float, *, lacks: bool) -> float:
         """How long the lane's next fetch may wait; *lacks*: the broker has not told all offsets yet."""
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
-        if self.is_plain(exchange, now_s):
+        if self.is_plain(exchange.manner, now_s):
             return remaining_s
         if lacks and not self.has_told(lane) and any(each.asks for each in self._lanes if each is not lane):
             return 0.0  # what another one brings is not given before the offsets are known that this one tells
@@ -116,20 +118,33 @@ class Waits:
         """Lanes that are to bring as much as the client waits for. What is parked brings anything."""
         return sum(bool(lane.asks) and not (lane.is_asking and lane.is_parked) for lane in self._lanes)
 
-    def ask(self, lane: Lane, exchange: Exchange, wait_s: float, now_s: float, *, brought: int = 0) -> Ask:
+    def ask(self, lane: Lane, manner: Manner, wait_s: float, now_s: float, *, brought: int = 0) -> Ask:
         """Have the lane ask for all that it is to ask for; *brought*: the bytes that others have brought already.
 
         What the client waits for at least may come from several brokers, none of which knows of the others: each is
         asked for its share.
         """
-        request, most = exchange.request, self._reading.fetch_buffer_bytes
-        plain = self.is_plain(exchange, now_s)
-        share = ceil((min(exchange.min_bytes, most) - brought) / self._waiting)
-        options = attrs.evolve(
-            request.options,
-            min_bytes=max(share, min(exchange.min_bytes, 1)) if plain else 1,
-            max_bytes=min(request.options.max_bytes, most),
-            rack_id="" if lane.id.source.is_rackless else exchange.rack,
-        )
+        most = self._reading.fetch_buffer_bytes
+        plain = self.is_plain(manner, now_s)
+        share = ceil((min(manner.min_bytes, most) - brought) / self._waiting)
+        min_bytes = max(share, min(manner.min_bytes, 1)) if plain else 1
+        max_bytes = min(manner.options.max_bytes, most)
         terms = Terms(self.number, wait_s, self._reading.ask_timeout_s, is_parked=wait_s > 0 and not plain)
-        return lane.ask(request.header.client_id, options, terms, now_s)
+        return lane.ask(manner.client_id, _options(lane, manner, min_bytes, max_bytes), terms, now_s)
+
+    def ask_ahead(self, lane: Lane, manner: Manner, now_s: float) -> Ask:
+        """Have the lane ask for what it is to ask for before the client asks."""
+        wait_s = self.patience_s
+        if lane.id.kind is LaneKind.QUICK:
+            wait_s = min(manner.options.max_wait_ms / 1000, wait_s)
+        elif lane.makes_session(now_s):
+            wait_s = 0.0
+        max_bytes = min(max(manner.options.max_bytes, AHEAD_BYTES), self._reading.fetch_buffer_bytes)
+        timeout_s = self._reading.ask_timeout_s
+        terms = Terms(self.number, wait_s, timeout_s, is_parked=wait_s > 0, is_ahead=True)
+        return lane.ask(manner.client_id, _options(lane, manner, 1, max_bytes), terms, now_s)
+
+
+def _options(lane: Lane, manner: Manner, min_bytes: int, max_bytes: int) -> FetchOptions:
+    rack = "" if lane.id.source.is_rackless else manner.rack
+    return attrs.evolve(manner.options, min_bytes=min_bytes, max_bytes=max_bytes, rack_id=rack)

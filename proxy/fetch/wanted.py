@@ -1,18 +1,21 @@
 """What a client wants, kept from one fetch to the next so that a fetch costs what changed in it."""
 
 from collections.abc import Iterable, Sequence
+from itertools import compress, count
+from operator import is_not
 from typing import Final
 
 import attrs
 
 from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
+from proxy.fetch.ahead import Ahead
 from proxy.fetch.topology import BrokerId, TopicInfo, Topology
 from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
 
 __all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
 
-_BLOCK_BYTES = 4096
+_BLOCK_BYTES: Final = 512
 
 
 def differing_entries(
@@ -59,6 +62,8 @@ class Change:
     """Of topics that are others than last time, though they may be called the same."""
     reshaped: frozenset[int]
     """The request's sections whose partitions are not the same, in the same order, as last time."""
+    is_rearranged: bool = False
+    """Whether the sections are others, or in another order."""
 
 
 _NO_CHANGE: Final = Change((), (), frozenset())
@@ -89,7 +94,20 @@ class Wanted:
     very sections of last time, as a session of the client's keeps them, cost nothing.
     """
 
-    __slots__ = ("_known", "_last", "_skipped", "_taken_in", "asks", "checked", "misfits", "named", "unknown")
+    __slots__ = (
+        "_known",
+        "_last",
+        "_names",
+        "_own",
+        "_skipped",
+        "_taken_in",
+        "ahead",
+        "asks",
+        "checked",
+        "misfits",
+        "named",
+        "unknown",
+    )
 
     def __init__(self) -> None:
         self.asks: dict[Key, Ask] = {}
@@ -104,7 +122,13 @@ class Wanted:
         """The client's own offset of partitions that are asked for further on."""
         self.checked: set[Key] = set()
         """What the leader is to look back for before it reads on."""
+        self.ahead = Ahead()
+        """Where the client is expected to go on."""
+        self._own: dict[Key, Ask] = {}
+        """The client's own asks of partitions that are read ahead of it, until its next fetch."""
         self._known: dict[tuple[Topic, int], _Known] = {}
+        self._names: list[_Name] = []
+        """Of the request's sections, in its order."""
         self._last: tuple[RequestLayout, Asker] | None = None
         self._taken_in: tuple[Sequence[Section], Topology] = ((), Topology())
 
@@ -118,13 +142,15 @@ class Wanted:
             self._last = (layout, asker)
             change = self.update(layout, sections, topology, asker)
             return attrs.evolve(change, touched=(*removed, *change.touched))
-        if self._taken_in[0] is sections and self._taken_in[1] is topology:
-            return _NO_CHANGE
-        self._taken_in = sections, topology
+        (before, seen), self._taken_in = self._taken_in, (sections, topology)
+        touched: list[Key] = []
+        if seen is topology and self._only_moved(layout, before, sections, asker, touched):
+            touched += self._go_back()
+            return Change(tuple(touched), (), frozenset()) if touched else _NO_CHANGE
 
         names = numbered(sections)
+        is_rearranged, self._names = names != self._names, names
         fresh: list[_Fresh] = []
-        touched: list[Key] = []
         made_anew: list[Key] = []
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
@@ -134,6 +160,7 @@ class Wanted:
             if not (comparable and known and self._moved(layout, known, section, asker, touched)):
                 fresh.append((index, name, info))
 
+        self.ahead.forget(made_anew)
         # All that goes is taken out before anything new is put in: a partition may go from one section to another.
         current = set(names)
         gone = [name for name in self._known if name not in current]
@@ -146,7 +173,10 @@ class Wanted:
         for index, name, info in fresh:
             touched += self._add(layout, name, sections[index], info, asker)
             reshaped.add(index)
-        return Change(tuple(touched), tuple(made_anew), frozenset(reshaped))
+        touched += self._go_back()
+        if not self.misfits:
+            self.misfits = {}  # one that was large stays large, and is slow to find empty
+        return Change(tuple(touched), tuple(made_anew), frozenset(reshaped), is_rearranged)
 
     def skip(self, key: Key, offset: int) -> None:
         """Ask for what comes from *offset* on, until the client asks for anything but what it asks for now."""
@@ -160,6 +190,29 @@ class Wanted:
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
         return True
 
+    def expected(self, key: Key) -> Ask | None:
+        """What is asked for of it: by the client, or before the client has."""
+        return self.asks.get(key) or self.ahead.asked(key)
+
+    def go_on(self, key: Key, next_offset: int, now_s: float) -> bool:
+        """The client is given all before *next_offset*; whether it is to be read for from there on."""
+        if key in self.checked:
+            return False
+        ask = self.asks[key]
+        own = ask._replace(max_bytes=self.ahead.own_bytes(key, ask))
+        following = self.ahead.expect(key, ask, next_offset, now_s)
+        if following is None:
+            return False
+        self.asks[key], self._own[key] = following, own
+        return True
+
+    def _go_back(self) -> tuple[Key, ...]:
+        """The client asks for these as before, and not for what comes next."""
+        own, self._own = self._own, {}
+        self.asks |= own
+        self.ahead.forget(own)
+        return tuple(own)
+
     def check(self, key: Key, epoch: int) -> None:
         """Have the leader look whether what was read under *epoch* is still there, before it reads on."""
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
@@ -171,6 +224,30 @@ class Wanted:
             return False
         self.checked.discard(key)
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=UNKNOWN)
+        return True
+
+    def _only_moved(
+        self,
+        layout: RequestLayout,
+        before: Sequence[Section],
+        now: Sequence[Section],
+        asker: Asker,
+        touched: list[Key],
+    ) -> bool:
+        """Take over the entries that differ; False, perhaps with some taken over, if there is more that does.
+
+        Sections that are the very ones of last time need no look. Cost: O(those that are not), and next to nothing.
+        """
+        if before is now:
+            return True
+        if len(before) != len(now):
+            return False
+        for index in compress(count(), map(is_not, before, now)):
+            name, section = self._names[index], now[index]
+            known = self._known[name]
+            comparable = section.topic == name[0] and len(section.entries) == len(known.entries)
+            if not (comparable and self._moved(layout, known, section, asker, touched)):
+                return False
         return True
 
     def _with_siblings(
@@ -193,10 +270,14 @@ class Wanted:
         for index, fields in zip(differing, moved, strict=True):
             key = known.keys[index]
             if key is not None and known.info is not None:
-                self.asks[key] = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
+                own = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
-                touched.append(key)
+                self._own.pop(key, None)
+                ask = self.ahead.met(key, own)
+                if ask != self.asks.get(key):
+                    self.asks[key] = ask
+                    touched.append(key)
         if differing:
             known.entries = bytes(section.entries)
         return True
@@ -213,6 +294,7 @@ class Wanted:
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
+            self._own.pop(key, None)
             self.checked.discard(key)
         return gone
 
@@ -241,7 +323,7 @@ class Wanted:
                 assert info is not None
                 assert upstream is not None
                 key = Key(upstream, partition)
-                self.asks[key] = _with_epoch(layout.ask(fields), info, partition, asker)
+                self.asks[key] = self.ahead.met(key, _with_epoch(layout.ask(fields), info, partition, asker))
                 keys.append(key)
         if upstream is not None:
             self.named[upstream] = topic

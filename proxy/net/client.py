@@ -17,7 +17,6 @@ from proxy.net.door import Admitted
 from proxy.net.errands import Errands
 from proxy.net.limits import Look, Tell
 from proxy.net.links import FAREWELL_S, Links, Ways
-from proxy.net.memory import RESERVE_BYTES
 from proxy.net.observers import Who
 from proxy.net.services import Services
 from proxy.net.sockets import FrameSocket, Outbox
@@ -51,13 +50,9 @@ from proxy.relay.commands import (
 )
 from proxy.trace import ClientRecord, ExchangeRecord
 from proxy.wire.addresses import Place
-from proxy.wire.apis import ApiKey
 from proxy.wire.frames import Piece
 
 __all__ = ["ClientConnection"]
-
-_FETCH = int(ApiKey.FETCH).to_bytes(2)
-"""How a fetch begins."""
 
 
 class ClientConnection:
@@ -207,12 +202,11 @@ class ClientConnection:
                 self._early = []
                 for frame in frames:
                     services = self._services
-                    kept = _unclaimed(frame)
-                    self._handle(ClientFrame(kept, self._login.topology.topology, services.live.bypass))
+                    self._handle(ClientFrame(frame, self._login.topology.topology, services.live.bypass))
                     await self._taken()
                 # What they are views of counts until nobody holds them.
                 frames.clear()
-                del frame, kept
+                del frame
         except OSError:
             pass  # it went without a word
         except FrameTooLarge as wrong:
@@ -344,12 +338,6 @@ class ClientConnection:
     async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
         self._handle(WorkDone(worker, done))
-
-
-def _unclaimed(frame: memoryview) -> memoryview:
-    """A large fetch is copied out of what it was received into: much of it is held until the next one comes."""
-    is_held = len(frame) > RESERVE_BYTES and frame[:2] == _FETCH
-    return memoryview(bytes(frame)) if is_held else frame
 
 
 def _name_of(link: Link) -> str:

@@ -68,7 +68,7 @@ class Links:
         Args:
             ready:   a bare connection to that broker that is open already, if there is one; it is taken over.
             handle:  is told what happens on the links.
-            drained: returns when the client has been sent what there is: brokers are read no faster than it reads.
+            drained: returns when the client has been sent what there is: what passes waits for that.
             waited_for_memory: is told for how many seconds an answer was not read, since there was no room for it.
             observe: is told of the fetches that close sessions.
         """
@@ -206,7 +206,8 @@ class Links:
                 # What they are views of counts until nobody holds them.
                 frames.clear()
                 del frame
-                await self._drained()
+                if link is PASS:
+                    await self._drained()
         except (OSError, MalformedFrame):
             pass  # it is lost, and that is told
 

@@ -114,6 +114,7 @@ class ClientRelay:
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
+        self._repeats = fetch.Repeats()
         self._fetches: deque[_Fetch] = deque()
         self._fetch: Slot | None = None
         """The one that the reader answers."""
@@ -232,7 +233,7 @@ class ClientRelay:
             if key == ApiKey.FETCH and passes(key, version):
                 if self._sasl is Sasl.REQUIRED and not self._pass.identity.is_known:
                     raise ClientProtocolError("it fetches without having logged in")
-                request = fetch.read_request(header, cursor, self._limits.fetch_partitions)
+                request = self._repeats.read(header, cursor, self._limits.fetch_partitions)
                 passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
                 if passes_all and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)

@@ -1,4 +1,4 @@
-"""Bytes to values and back: Kafka's wire protocol, pure and without memory of earlier frames.
+"""Bytes to values and back: Kafka's wire protocol, pure and, but for ``Repeats``, without memory of earlier frames.
 
 What is on the fetch path is ours, as views that copy no records and make no object for an unchanged partition:
 ``fetch``. Every other message goes through kio, the schema-generated codec: ``messages``. Whatever is not decoded

@@ -6,7 +6,17 @@ from typing import Final, Protocol
 
 from proxy.errors import FrameTooLarge, MalformedFrame
 
-__all__ = ["QUICK_BYTES", "SIZE_BYTES", "Buffer", "Chunks", "FrameReader", "Piece", "Pieces", "with_size"]
+__all__ = [
+    "QUICK_BYTES",
+    "SIZE_BYTES",
+    "Buffer",
+    "Chunks",
+    "FrameReader",
+    "Piece",
+    "Pieces",
+    "is_viewed",
+    "with_size",
+]
 
 _SIZE: Final = struct.Struct(">i")
 SIZE_BYTES: Final = _SIZE.size
@@ -15,6 +25,7 @@ _ARRIVALS_BYTES: Final = 16 * 1024
 """Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
 _ROOM: Final = 4
 """A buffer serves again for payloads down to its size divided by this: a small one must not hold a large one's."""
+_SPARES: Final = 2
 
 
 QUICK_BYTES: Final = 16 * 1024
@@ -59,15 +70,16 @@ class FrameReader:
             which returns the payloads now complete, oldest first. A payload of over 16 KiB is never copied once its
             size is known; smaller ones are, once. Payloads are read-only, and stay valid for as long as they, or
             views of them, are held.
-    Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffer of one is used
-            for the next: fresh memory would have to be cleared twice, by the system and by Python.
+    Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffers of the last
+            two are used for the next: fresh memory would have to be cleared twice, by the system and Python. Two,
+            since one may still be on its way to the client while the next payload comes.
     Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader is then
             useless.
     Source: Kafka protocol guide, "Common Request and Response Structure"; the limit plays the part of the
             broker's ``socket.request.max.bytes``.
     """
 
-    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spare", "needs")
+    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spares", "needs")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -75,7 +87,7 @@ class FrameReader:
         self._end = 0
         self._large: memoryview | None = None
         self._filled = 0
-        self._spare: Buffer | None = None
+        self._spares: list[Buffer] = []
         self.needs: int = 0
         """Size in bytes of a payload that has begun, for which there is no buffer yet; 0 where there is none."""
 
@@ -87,17 +99,19 @@ class FrameReader:
         """Take the memory that ``needs`` tells, and return it: it may serve for several payloads in turn."""
         assert self.needs, "nothing was asked for"
         size, self.needs = self.needs, 0
-        self._spare = Buffer(size)
-        self._begin(self._spare, size)
-        return self._spare
+        buffer = Buffer(size)
+        self._spares.append(buffer)
+        self._begin(buffer, size)
+        return buffer
 
-    def drop_spare(self) -> None:
+    def drop_spares(self) -> None:
         """Keep no memory for later; what is being received, or held, stays."""
-        self._spare = None
+        self._spares.clear()
 
     def drop_all(self) -> None:
         """Nothing more is received: keep nothing."""
-        self._spare = self._large = None
+        self._spares.clear()
+        self._large = None
 
     def space(self) -> memoryview:
         """Where the next bytes must be received; never empty."""
@@ -118,6 +132,11 @@ class FrameReader:
         return self._cut()
 
     @property
+    def is_in_large(self) -> bool:
+        """Whether ``space`` is what is left of one large payload, and nothing else."""
+        return self._large is not None
+
+    @property
     def at_boundary(self) -> bool:
         """Whether nothing of a next frame has arrived."""
         return self._large is None and self._end == 0 and not self.needs
@@ -135,7 +154,7 @@ class FrameReader:
             if body + size <= self._end:
                 frames.append(arrived[body : body + size])
                 at = body + size
-                self._spare = None
+                self._spares.clear()
             elif size + _SIZE.size > len(self._arrivals):
                 at, large = body, size
             else:
@@ -148,13 +167,13 @@ class FrameReader:
         return frames
 
     def _find_room(self, size: int) -> None:
-        """In the last large payload's memory if nobody holds that any more; else that is let go of first."""
-        spare = self._spare
-        if spare is not None and size <= len(spare) <= size * _ROOM and not _is_viewed(spare):
-            self._begin(spare, size)
-        else:
-            self._spare = None
-            self.needs = size
+        """In a large payload's memory if nobody holds that any more; what serves no more is let go of first."""
+        for spare in self._spares:
+            if size <= len(spare) <= size * _ROOM and not is_viewed(spare):
+                self._begin(spare, size)
+                return
+        self._spares = [spare for spare in self._spares if is_viewed(spare)][1 - _SPARES :]
+        self.needs = size
 
     def _begin(self, buffer: Buffer, size: int) -> None:
         """Receive a payload of *size* into *buffer*, with what has arrived of it."""
@@ -163,7 +182,7 @@ class FrameReader:
         self._filled, self._end = self._end, 0
 
 
-def _is_viewed(buffer: bytearray) -> bool:
+def is_viewed(buffer: bytearray) -> bool:
     """Whether views of *buffer* are held: as long as there are, it refuses to change its size."""
     try:
         buffer.append(buffer.pop())

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.records import Codec
+from proxy.convert.kernel import Whole, whole_entries
+from proxy.wire.records import Codec, entries
 from tests.convert.kernels import COMPILED, SOURCE, load_interpreted
 from tests.convert.logs import Record, batch, decompressed, message, messages_of, records_of
 from tests.convert.strategies import Log, changed, logs, message_sets
@@ -57,7 +58,10 @@ def calls(data: bytes, offset: int, magic: int, room: int, claim: int) -> list[C
     def checks(kernel: ModuleType) -> tuple[Any, ...]:
         return numbers(kernel.measure_messages(view, 0, len(view), magic))
 
-    return [converts, measures, lowers, unpacks, raises, checks]
+    def fits(kernel: ModuleType) -> tuple[Any, ...]:
+        return numbers(kernel.whole_entries(view, room))
+
+    return [converts, measures, lowers, unpacks, raises, checks, fits]
 
 
 @st.composite
@@ -259,3 +263,15 @@ def test_records_survive_both_ways(kernel: ModuleType) -> None:
     assert bytes(log[61:]) == bytes(back[: raised.size])
     assert (raised.records, raised.base_ms, raised.newest_ms) == (200, 1000, 1000)
     assert records_of(again) == records
+
+
+@examples(100)
+@given(logs(), st.integers(0, 4000), st.integers(0, 3))
+def test_the_entries_that_fit_are_those_that_a_walk_finds(log: Log, most: int, cut: int) -> None:
+    data = memoryview(log.data)[: max(len(log.data) - cut, 0)]
+    walked = list(entries(data))
+    fitting = [each for index, each in enumerate(walked) if not index or each.end <= most]
+
+    found = whole_entries(data, most)
+
+    assert found == (Whole(fitting[-1].end, fitting[-1].last_offset + 1) if fitting else Whole(0, -1))

@@ -66,16 +66,18 @@ class Connection:
         request = context.request
         layout = request_layout(request.version)
         asker = Asker(BrokerId(1), layout.by_id, may_read_followers=False)
-        reshaped = self.wanted.update(layout, request.sections, _NOTHING_KNOWN, asker).reshaped
+        change = self.wanted.update(layout, request.sections, _NOTHING_KNOWN, asker)
+        reshaped = change.reshaped
         committed = bool(request.options.isolation)
         if not self.sheet.suits(request.version, committed=committed):
             self.sheet = Sheet(response_layout(request.version), committed=committed)
             reshaped = frozenset(range(len(request.sections)))
-        self.sheet.reshape(layout, request.sections, reshaped)
+        if reshaped or change.is_rearranged:
+            self.sheet.reshape(layout, request.sections, reshaped)
         for (topic, _), rows in self.sheet._rows.items():
-            for partition, index in rows.index_of.items():
+            for partition, index in self.sheet._places(rows, self.sheet._partitions):
                 known = offsets.get(Key(topic, partition))
-                if known is not None and self.sheet.layout.quiet_offsets(rows.quiet, index) != known:
+                if known is not None and self.sheet._offsets(rows, index) != known:
                     self.sheet.learn(topic, PartitionReply(partition, 0, *known))
         exchange = Exchange(request, 0.0, context=context)
         for topic, reply in news:

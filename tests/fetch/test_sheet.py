@@ -121,6 +121,43 @@ def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
     assert told(made, 12, news) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
+def test_a_high_watermark_falls_with_another_leader_epoch_only_unless_it_may() -> None:
+    made = sheet(11, [(ORDERS, [0])])
+    made.learn(ORDERS, PartitionReply(0, 0, 50), 5)
+
+    made.learn(ORDERS, PartitionReply(0, 0, 40), 5, may_fall=False)
+    assert made.high_watermark(ORDERS, 0) == 50
+    reshape(made, 11, [(ORDERS, [1, 0])], [0])
+    made.learn(ORDERS, PartitionReply(0, 0, 40), 5, may_fall=False)
+    assert made.high_watermark(ORDERS, 0) == 50
+    made.learn(ORDERS, PartitionReply(0, 0, 40), 6, may_fall=False)
+    assert made.high_watermark(ORDERS, 0) == 40
+    made.learn(ORDERS, PartitionReply(0, 0, 30), 5, may_fall=False)
+    assert made.high_watermark(ORDERS, 0) == 40
+
+
+def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
+    made = sheet(11, [(ORDERS, range(1000))])
+    made.learn(ORDERS, PartitionReply(7, 0, 50, 50, 0))
+    pieces = made.answer({})
+    before = joined(pieces)
+
+    made.learn(ORDERS, PartitionReply(7, 0, 51, 51, 0))
+
+    assert joined(pieces) == before
+    assert joined(made.answer({})) != before
+
+
+def test_of_what_is_quiet_nothing_is_copied_where_it_is_much() -> None:
+    made = sheet(11, [(ORDERS, range(1000)), (PAYMENTS, range(1000))])
+    news = [News(PartitionReply(7, 0, 50, records=b"records"), b"records")]
+
+    idle, busy = made.answer({}), made.answer({PAYMENTS: news})
+
+    assert sum(len(piece) for piece in idle if not isinstance(piece, memoryview)) == 0
+    assert sum(len(piece) for piece in busy if not isinstance(piece, memoryview)) < 1000
+
+
 def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
     made = sheet(12, [(ORDERS, [0, 1]), (PAYMENTS, [0])])
     for partition in (0, 1):

@@ -83,7 +83,11 @@ class _World:
         ids = count(100)
         self._sessions = ClientSessions(4, lambda: next(ids))
         reading = Reading(
-            0 if how & 1 else 10, fetch_buffer_bytes=1 << 20, ask_timeout_s=5, sessions=self._sessions
+            0 if how & 1 else 10,
+            fetch_buffer_bytes=1 << 20,
+            ask_timeout_s=5,
+            sessions=self._sessions,
+            reads_ahead=bool(how & 16),
         )
         self._known = topology()
         self._relay = ClientRelay(BrokerId(1), self._place, 0.5, reading)

@@ -96,6 +96,8 @@ class Asked:
     """Last fetched epochs, where there are any."""
     frame_bytes: int = 0
     """With its size."""
+    part_bytes: Mapping[int, int] = attrs.field(factory=dict)
+    """The most of each partition."""
 
 
 def topology(
@@ -138,10 +140,13 @@ class Play:
         works: bool = True,
         client_sessions: int = 0,
         tells_exchanges: bool = True,
+        reads_ahead: bool = False,
     ) -> None:
         """*works*: what takes long is done at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
+        self.part_bytes = 1 << 20
+        """What the client asks for of a partition."""
         self.known = known or topology()
         ids = count(100)
         self.sessions = ClientSessions(client_sessions, lambda: next(ids))
@@ -154,6 +159,7 @@ class Play:
             rack=rack,
             selector=selector,
             sessions=self.sessions,
+            reads_ahead=reads_ahead,
             tells_exchanges=tells_exchanges,
         )
         self._works = works
@@ -213,7 +219,9 @@ class Play:
         topic_type = item_type(kind, "topics")
         partition_type = item_type(topic_type, "partitions")
         partitions = tuple(
-            made(partition_type, partition=i32(p), fetch_offset=i64(offset), partition_max_bytes=i32(1 << 20))
+            made(
+                partition_type, partition=i32(p), fetch_offset=i64(offset), partition_max_bytes=i32(self.part_bytes)
+            )
             for p, offset in offsets.items()
         )
         name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
@@ -324,6 +332,7 @@ class Play:
             getattr(body, "rack_id", ""),
             {part.partition: epoch for part in parts if (epoch := getattr(part, "last_fetched_epoch", -1)) != -1},
             len(frame),
+            {part.partition: part.partition_max_bytes for part in parts},
         )
 
 

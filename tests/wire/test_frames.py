@@ -179,7 +179,7 @@ def test_the_memory_of_a_held_frame_is_gone_with_its_last_view() -> None:
     frames = feed_views(reader, with_size(b"1" * 90_000))
     memory = weakref.ref(frames[0].obj)
     part = frames[0][5:10]
-    reader.drop_spare()
+    reader.drop_spares()
 
     frames.clear()
     assert memory() is not None
@@ -214,6 +214,6 @@ def test_what_is_being_received_stays_when_the_spare_is_dropped() -> None:
     frame = with_size(b"1" * 90_000)
     feed(reader, frame[:50_000], [50_000])
 
-    reader.drop_spare()
+    reader.drop_spares()
 
     assert feed(reader, frame[50_000:], [50_000]) == [frame[4:]]

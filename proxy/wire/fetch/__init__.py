@@ -27,6 +27,7 @@ version  what it changed                                                        
 Nothing else in Sidefetch knows these layouts.
 """
 
+from proxy.wire.fetch.repeats import Repeats
 from proxy.wire.fetch.requests import (
     FetchOptions,
     FetchRequest,
@@ -59,6 +60,7 @@ __all__ = [
     "FetchResponse",
     "Key",
     "PartitionReply",
+    "Repeats",
     "RequestLayout",
     "ResponseLayout",
     "Section",

@@ -1,8 +1,9 @@
 """Fetch requests: read as a client sent them, written as a consumer of the newest kind."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -14,7 +15,7 @@ from proxy.wire.headers import RequestHeader, write_request_header
 from proxy.wire.primitives import Cursor, write_string
 
 _I32: Final = struct.Struct(">i")
-_NO_LIMIT: Final = 2**31 - 1
+NO_LIMIT: Final = 2**31 - 1
 
 
 @attrs.frozen
@@ -23,7 +24,7 @@ class FetchOptions:
 
     max_wait_ms: int
     min_bytes: int
-    max_bytes: int = _NO_LIMIT
+    max_bytes: int = NO_LIMIT
     isolation: int = 0
     """0 reads all records, 1 only those of committed transactions."""
     rack_id: str = ""
@@ -51,11 +52,11 @@ class RequestLayout:
         """The ask in one unpacked entry."""
         if self.version >= 12:
             _, epoch, offset, last_fetched_epoch, _, max_bytes = fields
-            return Ask(offset, max_bytes, epoch, last_fetched_epoch)
+            return Ask(offset, _shared(max_bytes), epoch, last_fetched_epoch)
         if self.version >= 9:
             _, epoch, offset, _, max_bytes = fields
-            return Ask(offset, max_bytes, epoch)
-        return Ask(fields[1], fields[-1])
+            return Ask(offset, _shared(max_bytes), epoch)
+        return Ask(fields[1], _shared(fields[-1]))
 
     def pack(self, partition: int, ask: Ask) -> bytes:
         """One entry; consumers leave the log start offset unknown."""
@@ -66,6 +67,12 @@ class RequestLayout:
         if self.version >= 5:
             return self.entry.pack(partition, ask.offset, UNKNOWN, ask.max_bytes)
         return self.entry.pack(partition, ask.offset, ask.max_bytes)
+
+
+@lru_cache(64)
+def _shared(limit: int) -> int:
+    """One object for all equal ones: clients have the same limit for most of their partitions."""
+    return limit
 
 
 @cache
@@ -86,7 +93,7 @@ class Section:
     """One topic of a request; a topic may have several."""
 
     topic: Topic
-    entries: bytes | memoryview
+    entries: bytes
     """Its partitions, ``RequestLayout.stride`` bytes each."""
 
 
@@ -112,13 +119,19 @@ class FetchRequest:
         return self.version >= IDS_VERSION
 
 
-def read_request(header: RequestHeader, cursor: Cursor, most: int = _NO_LIMIT) -> FetchRequest:
+def read_request(header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
     """The body of a fetch, from behind the *client_id* of its header.
 
     Args:   most: how many topics it may name, and how many partitions it may ask for, and how many forget.
-    Cost:   O(topics); no object per partition, their bytes are kept.
+    Cost:   O(topics), and a copy; no object per partition, their bytes are kept.
     Raises: MalformedFrame: it ends early or late, or a count is impossible; LimitReached: it is about too much.
     """
+    request, _ = read_placed(header, cursor, most)
+    return request
+
+
+def read_placed(header: RequestHeader, cursor: Cursor, most: int) -> tuple[FetchRequest, Sequence[int]]:
+    """The same, and where in the frame the entries of each section begin; -1 where they stand otherwise."""
     version = header.api_version
     layout = request_layout(version)
     flexible = layout.flexible
@@ -126,11 +139,12 @@ def read_request(header: RequestHeader, cursor: Cursor, most: int = _NO_LIMIT) -
         cursor.skip_tags()
     replica_id = cursor.i32() if version <= 14 else UNKNOWN
     max_wait_ms, min_bytes = cursor.i32(), cursor.i32()
-    max_bytes = cursor.i32() if version >= 3 else _NO_LIMIT
+    max_bytes = cursor.i32() if version >= 3 else NO_LIMIT
     isolation = cursor.i8() if version >= 4 else 0
     session_id, session_epoch = (cursor.i32(), cursor.i32()) if version >= 7 else (0, -1)
     topics = _limited(cursor.count(flexible=flexible, item_bytes=3), most)
-    sections = tuple(_read_section(layout, cursor) for _ in range(topics))
+    starts: MutableSequence[int] = array("q")
+    sections = tuple(_read_section(layout, cursor, starts) for _ in range(topics))
     _limited(sum(len(section.entries) for section in sections) // layout.stride, most)
     forgotten = tuple(_read_forgotten(layout, cursor, most)) if version >= 7 else ()
     rack_id = (cursor.nullable_string(flexible=flexible) or "") if version >= 11 else ""
@@ -140,7 +154,7 @@ def read_request(header: RequestHeader, cursor: Cursor, most: int = _NO_LIMIT) -
                 replica_id = Cursor(field).i32()
     cursor.done()
     options = FetchOptions(max_wait_ms, min_bytes, max_bytes, isolation, rack_id)
-    return FetchRequest(header, replica_id, options, session_id, session_epoch, sections, forgotten)
+    return FetchRequest(header, replica_id, options, session_id, session_epoch, sections, forgotten), starts
 
 
 def _limited(count: int, most: int) -> int:
@@ -151,17 +165,23 @@ def _limited(count: int, most: int) -> int:
     return count
 
 
-def _read_section(layout: RequestLayout, cursor: Cursor) -> Section:
+def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence[int]) -> Section:
     topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
     count = cursor.count(flexible=layout.flexible, item_bytes=layout.stride)
     start = cursor.at
-    entries = cursor.take(count * layout.stride)
+    entries = bytes(cursor.take(count * layout.stride))
     if layout.flexible:
-        if bytes(entries[layout.stride - 1 :: layout.stride]).count(0) != count:
-            cursor.at = start
+        if not has_no_tags(layout, entries):
+            cursor.at, start = start, -1
             entries = _entries_without_tags(layout, cursor, count)
         cursor.skip_tags()
+    starts.append(start)
     return Section(topic, entries)
+
+
+def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
+    """Whether *entries*, read as if of a fixed size, are."""
+    return not layout.flexible or not any(entries[layout.stride - 1 :: layout.stride])
 
 
 def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> bytes:

@@ -84,7 +84,7 @@ class ResponseLayout:
         return self.quiet.size
 
     def pack_quiet(
-        self, into: bytearray, index: int, partition: int, offsets: tuple[int, ...], *, committed: bool
+        self, into: bytearray | memoryview, index: int, partition: int, offsets: tuple[int, ...], *, committed: bool
     ) -> None:
         """Write a quiet partition at *index*; *offsets* are high watermark, last stable and log start.
 
@@ -93,7 +93,7 @@ class ResponseLayout:
         tail = self.committed_tail if committed else self.quiet_tail
         self.quiet.pack_into(into, index * self.stride, partition, 0, *offsets[: self._offsets], *tail)
 
-    def quiet_offsets(self, written: bytearray, index: int) -> tuple[int, ...]:
+    def quiet_offsets(self, written: bytearray | memoryview, index: int) -> tuple[int, ...]:
         """The offsets of the quiet partition at *index*."""
         return self.quiet.unpack_from(written, index * self.stride)[2 : 2 + self._offsets]
 

@@ -129,6 +129,7 @@ class Reading(RuleBasedStateMachine):
         may_drain=st.sampled_from([False] * 7 + [True]),
         racks=some_racks,
         followers_version=some_followers_versions,
+        reads_ahead=mostly,
     )
     def begin(
         self,
@@ -142,6 +143,7 @@ class Reading(RuleBasedStateMachine):
         may_drain: bool,
         racks: Racks,
         followers_version: int | None,
+        reads_ahead: bool,
     ) -> None:
         if racks.clients and versions[0] < FOLLOWERS_VERSION:
             racks = NO_RACK
@@ -154,7 +156,7 @@ class Reading(RuleBasedStateMachine):
         self.client = ModelClient(
             versions[0], isolation, knows_epochs=knows_epochs, has_sessions=has_sessions, broker=self.broker
         )
-        self.world = World(self.broker, self.follower, self.client, racks)
+        self.world = World(self.broker, self.follower, self.client, racks, reads_ahead=reads_ahead)
         for name in filled:
             self.produce(name, 2, True)
         for name in assigned:

@@ -92,7 +92,7 @@ class Limits:
     """None where it waits for the broker whatever happens."""
 
 
-def build_relay(racks: Racks) -> tuple[ClientRelay, Limits]:
+def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[ClientRelay, Limits]:
     """A relay with a patience of 10 s."""
     reading = Reading(
         patience_s=10.0,
@@ -102,6 +102,7 @@ def build_relay(racks: Racks) -> tuple[ClientRelay, Limits]:
         selector=racks.selector,
         preferred_max_age_s=_MAX_AGE_S,
         sessions=ClientSessions(10, partial(next, count(1))),
+        reads_ahead=reads_ahead,
         tells_exchanges=True,
     )
     return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)
@@ -132,14 +133,22 @@ class Wire:
 
 
 class World:
-    def __init__(self, broker: ModelBroker, follower: ModelFollower, client: ModelClient, racks: Racks) -> None:
+    def __init__(
+        self,
+        broker: ModelBroker,
+        follower: ModelFollower,
+        client: ModelClient,
+        racks: Racks,
+        *,
+        reads_ahead: bool,
+    ) -> None:
         self.now_s = 1000.0
         self.at = 0
         """Counts events."""
         self.broker, self.follower, self.client = broker, follower, client
         self.brokers: dict[int, ModelBroker] = {LEADER: broker, FOLLOWER: follower}
         self.racks = racks
-        self.relay, self.limits = build_relay(racks)
+        self.relay, self.limits = build_relay(racks, reads_ahead=reads_ahead)
         self.told_at: dict[tuple[str, int], int] = {}
         """When the relay last heard something new of a partition's topic, on the count of all events."""
         self.named_at: dict[tuple[str, int], int] = {}

@@ -1,0 +1,155 @@
+"""Requests that repeat the one before: read as any others are, and to the very same objects where they do."""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import LimitReached, MalformedFrame
+from proxy.wire.fetch import (
+    FETCH,
+    Ask,
+    FetchOptions,
+    FetchRequest,
+    Key,
+    Repeats,
+    Topic,
+    TopicId,
+    read_request,
+    write_request,
+)
+from proxy.wire.headers import RequestHeader, read_request_header
+from tests.strategies import examples
+
+Entries = Sequence[tuple[int, int]]
+"""Topic's number and partition."""
+MANY = [(topic, partition) for topic in range(4) for partition in range(120)]
+"""Of more than one block."""
+MOST = 600
+OPTIONS = FetchOptions(500, 1)
+
+
+def named(version: int, topic: int) -> Topic:
+    return TopicId(bytes(15) + bytes([topic])) if version >= 13 else f"topic-{topic}"
+
+
+def frame(
+    version: int,
+    asked: Entries,
+    offsets: Mapping[tuple[int, int], int] | None = None,
+    *,
+    correlation_id: int = 7,
+    options: FetchOptions = OPTIONS,
+    client_id: str = "client",
+) -> bytes:
+    """Without its size."""
+    moved = offsets or {}
+    asks = {Key(named(version, topic), p): Ask(moved.get((topic, p), 0), 100) for topic, p in asked}
+    header = RequestHeader(FETCH, version, correlation_id, client_id)
+    return write_request(header, options, 0, -1, asks, ())[4:]
+
+
+def read(repeats: Repeats, received: bytes) -> FetchRequest:
+    """From a buffer that is used again at once."""
+    buffer = bytearray(received)
+    request = repeats.read(*read_request_header(memoryview(buffer)), MOST)
+    buffer.clear()
+    return request
+
+
+def outcome(read: Callable[..., FetchRequest], received: bytes) -> FetchRequest | type[Exception]:
+    try:
+        return read(*read_request_header(received), MOST)
+    except (MalformedFrame, LimitReached) as wrong:
+        return type(wrong)
+
+
+def test_a_request_that_says_the_same_is_the_same_but_for_its_correlation_id() -> None:
+    repeats = Repeats()
+    first = read(repeats, frame(11, MANY))
+
+    again = read(repeats, frame(11, MANY, correlation_id=8))
+
+    assert again.sections is first.sections
+    assert again.header.correlation_id == 8
+
+
+@pytest.mark.parametrize("version", [0, 4, 5, 9, 11, 12, 13])
+def test_of_what_has_moved_only_the_topic_is_read_again(version: int) -> None:
+    repeats = Repeats()
+    first = read(repeats, frame(version, MANY))
+    moved = frame(version, MANY, {(2, 7): 55, (2, 119): 56})
+
+    second = read(repeats, moved)
+
+    assert second == read_request(*read_request_header(moved))
+    assert [ours is before for ours, before in zip(second.sections, first.sections, strict=True)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert read(repeats, moved).sections is second.sections
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        frame(11, MANY, options=FetchOptions(499, 1)),
+        frame(11, MANY, options=FetchOptions(500, 1, isolation=1)),
+        frame(11, MANY, client_id="cliemt"),
+        frame(11, [(9 if topic == 2 else topic, partition) for topic, partition in MANY]),
+        frame(10, MANY) + bytes(2),
+    ],
+    ids=["wait", "isolation", "client", "topic", "version"],
+)
+def test_what_differs_elsewhere_is_heard(changed: bytes) -> None:
+    repeats = Repeats()
+    read(repeats, frame(11, MANY))
+
+    assert outcome(repeats.read, changed) == outcome(read_request, changed)
+
+
+def test_what_stands_behind_the_partitions_is_heard() -> None:
+    repeats = Repeats()
+    read(repeats, frame(11, MANY, options=FetchOptions(500, 1, rack_id="a")))
+
+    assert read(repeats, frame(11, MANY, options=FetchOptions(500, 1, rack_id="b"))).options.rack_id == "b"
+
+
+def test_tagged_fields_of_a_partition_are_no_offsets() -> None:
+    repeats = Repeats()
+    plain = frame(12, [(0, 0), (0, 1)])
+    read(repeats, plain)
+    tagged = bytearray(plain)
+    tagged[plain.index(struct.pack(">ii", 1, -1)) - 1] = 1  # the next partition's bytes are the field then
+
+    with pytest.raises(MalformedFrame):
+        read(repeats, bytes(tagged))
+
+
+_ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True, max_size=12)
+
+
+@pytest.mark.parametrize("version", [3, 4, 11, 12, 15])
+@examples(40)
+@given(data=st.data())
+def test_whatever_is_sent_one_after_another_is_read_as_by_itself(version: int, data: st.DataObject) -> None:
+    repeats = Repeats()
+    asked: Entries = data.draw(st.one_of(_ENTRIES, st.just(MANY)))
+    sent = bytearray(frame(version, asked))
+    for _ in range(data.draw(st.integers(1, 6))):
+        match data.draw(st.sampled_from(["repeat", "move", "byte", "other"])):
+            case "move" if asked:
+                places = data.draw(st.lists(st.sampled_from(asked), max_size=4))
+                sent = bytearray(frame(version, asked, dict.fromkeys(places, data.draw(st.integers(0, 9)))))
+            case "byte":
+                sent[data.draw(st.integers(4, len(sent) - 1))] = data.draw(st.integers(0, 255))
+            case "other":
+                asked = data.draw(_ENTRIES)
+                sent = bytearray(frame(version, asked))
+        struct.pack_into(">i", sent, 4, data.draw(st.integers(0, 3)))
+        said = outcome(read_request, bytes(sent))
+        assert outcome(repeats.read, bytes(sent)) == said
