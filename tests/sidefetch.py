@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from tests.ports import free_port_range
 from tests.processes import Process
@@ -28,8 +28,12 @@ class Sidefetch:
         grace_s: how long it serves, once told to stop, the clients that a test has left connected.
         env:     more of its environment.
         by:      a command that starts what it is given, as another user.
+        port:    of the bootstrap listener, with those of the brokers behind it; else they are free ones.
     Raises: AssertionError: it did not listen in time, ended by itself, or did not exit with 0 on SIGTERM.
     """
+
+    python: ClassVar[str] = sys.executable
+    """What runs it."""
 
     def __init__(
         self,
@@ -39,14 +43,15 @@ class Sidefetch:
         grace_s: float = 2.0,
         env: Mapping[str, str] | None = None,
         by: Sequence[str] = (),
+        port: int | None = None,
     ) -> None:
         self._grace_s = grace_s
         self._env = env
-        port = free_port_range(1 + _BROKER_PORTS)
+        self.port = port = port or free_port_range(1 + _BROKER_PORTS)
         self.bootstrap = f"127.0.0.1:{port}"
         self._command = [
             *by,
-            *(sys.executable, "-m", "proxy", "run"),
+            *(self.python, "-m", "proxy", "run"),
             *("--bootstrap-servers", bootstrap_servers),
             *("--listen", self.bootstrap),
             *("--broker-ports", f"{port + 1}-{port + _BROKER_PORTS}"),

@@ -23,6 +23,7 @@ from proxy.config import (
     TopicSwitch,
     UpstreamConfig,
     UpstreamSecurity,
+    option_named,
     problems_between,
 )
 
@@ -83,7 +84,7 @@ def test_a_range_holds_both_of_its_ends() -> None:
 
 
 def parse(name: str, text: str) -> object:
-    return next(option for option in OPTIONS if option.name == name).kind.parse(text)
+    return option_named(name).kind.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_what_no_client_could_connect_to_is_not_advertised(text: str) -> None:
 
 @given(st.integers(1024, 2**31 - 1))
 def test_a_size_reads_back_as_it_is_shown(size: int) -> None:
-    option = next(option for option in OPTIONS if option.name == "max-frame")
+    option = option_named("max-frame")
 
     assert option.kind.parse(option.kind.show(size)) == size
 
@@ -388,7 +389,7 @@ def test_the_places_of_the_rack_keep_their_order() -> None:
 
 
 def test_places_read_back_as_they_are_shown() -> None:
-    option = next(option for option in OPTIONS if option.name == "rack-from")
+    option = option_named("rack-from")
     none: tuple[RackPlace, ...] = ()
 
     for places in (none, RoutingConfig().rack_from):

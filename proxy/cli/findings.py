@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
 from proxy.cli import closest, security
@@ -9,6 +10,8 @@ from proxy.cli.seen import FETCH, BrokerSeen, ClusterSeen, Finding, Range, named
 from proxy.config import Config
 from proxy.config.rack import RackFound
 from proxy.convert.kernel import is_compiled
+from proxy.fetch.topology import BrokerId
+from proxy.relay.ports import NoPortLeft, PortBook
 
 __all__ = ["judge", "kafka_release", "verdict"]
 
@@ -151,10 +154,12 @@ def _reach(cluster: ClusterSeen) -> Iterator[Finding]:
 
 def _ports(brokers: tuple[BrokerSeen, ...], config: Config) -> Iterator[Finding]:
     ports = config.downstream.broker_ports
-    if len(brokers) > len(ports):
-        yield Finding(
-            "failure", f"{len(brokers)} brokers, and {len(ports)} ports to stand for them: widen broker-ports"
-        )
+    book = PortBook(ports, config.downstream.share_ports)
+    for broker in sorted(brokers, key=attrgetter("node")):
+        try:
+            book.assign(BrokerId(broker.node))
+        except NoPortLeft as none_left:
+            yield Finding("failure", f"broker-ports: {none_left}")
     for broker in brokers:
         if _is_loopback(broker.address.host) and broker.address.port in ports:
             yield Finding(

@@ -6,13 +6,13 @@ import os
 from typing import Final
 
 from proxy.cli.options import Commands
-from proxy.config import OPTIONS, Address
+from proxy.config import Address, option_named
 from proxy.errors import ConfigError
 from proxy.net.watch.probes import PROBES
 
 __all__ = ["add_to"]
 
-_LISTEN: Final = next(option for option in OPTIONS if option.name == "admin-listen")
+_LISTEN: Final = option_named("admin-listen")
 _USUAL_PORT: Final = 9080
 _TIMEOUT_S: Final = 5.0
 _MOST_BYTES: Final = 1000
@@ -57,10 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _address(given: str | None) -> Address:
     text = given or os.environ.get(_LISTEN.env) or f"127.0.0.1:{_USUAL_PORT}"
     try:
-        address = Address.parse(text)
+        return Address.parse(text).here
     except ValueError as wrong:
         whence = "HOST:PORT" if given else f"environment {_LISTEN.env}"
         raise ConfigError(f"{whence}: {wrong}; accepted: such as 127.0.0.1:{_USUAL_PORT}") from None
-    if not address.is_wildcard:
-        return address
-    return Address("::1" if address.host == "::" else "127.0.0.1", address.port)

@@ -9,7 +9,8 @@ from typing import Any, Final
 from proxy.cli.extras import needs_kube_extra
 from proxy.cli.inject import defaults_of
 from proxy.cli.options import Commands
-from proxy.config.kinds import ADDRESS, Kind, choice, seconds
+from proxy.config import option_named
+from proxy.config.kinds import ADDRESS, Kind, seconds
 from proxy.errors import ConfigError
 from proxy.net.logs import Log
 
@@ -18,6 +19,8 @@ __all__ = ["add_to"]
 _LISTEN: Final = "0.0.0.0:9443"
 _LIFE: Final = "2160h"
 _GRACE: Final = "5s"
+_LOG_FORMAT: Final = option_named("log-format")
+_LOG_LEVEL: Final = option_named("log-level")
 
 
 def add_to(commands: Commands) -> None:
@@ -62,10 +65,10 @@ def add_to(commands: Commands) -> None:
         help="after SIGTERM: how long it still answers, until all API servers know that it goes"
         f" [default: {_GRACE}]",
     )
-    parser.add_argument("--log-format", metavar="FORMAT", default="text", help="text or json [default: text]")
-    parser.add_argument(
-        "--log-level", metavar="LEVEL", default="info", help="debug, info, warning or error [default: info]"
-    )
+    for option, metavar in ((_LOG_FORMAT, "FORMAT"), (_LOG_LEVEL, "LEVEL")):
+        told = option.default_text
+        help_text = f"{option.kind.accepts} [default: {told}]"
+        parser.add_argument(option.flag, metavar=metavar, default=told, help=help_text)
     parser.set_defaults(run=_run)
 
 
@@ -76,8 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
     problems: list[str] = []
     listen = _parsed("listen", arguments.listen, ADDRESS, problems)
     grace_s = _parsed("grace", arguments.grace, seconds(0, 300), problems)
-    log_format = _parsed("log-format", arguments.log_format, choice("text", "json"), problems)
-    log_level = _parsed("log-level", arguments.log_level, choice("debug", "info", "warning", "error"), problems)
+    log_format = _parsed("log-format", arguments.log_format, _LOG_FORMAT.kind, problems)
+    log_level = _parsed("log-level", arguments.log_level, _LOG_LEVEL.kind, problems)
     certificate = _certificate(arguments, problems)
     try:
         defaults = Defaults.parse(defaults_of(arguments.defaults), arguments.defaults or "defaults")

@@ -9,7 +9,7 @@ from proxy.config.checks import problems_between
 from proxy.config.clients import ConversionConfig, DownstreamConfig, LimitsConfig
 from proxy.config.kinds import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
 from proxy.config.model import SECTIONS, Config
-from proxy.config.options import ENV_PREFIX, OPTIONS, Option, config_of
+from proxy.config.options import ENV_PREFIX, OPTIONS, Option, config_of, option_named
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 from proxy.config.telling import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
 
@@ -37,5 +37,6 @@ __all__ = [
     "UpstreamConfig",
     "UpstreamSecurity",
     "config_of",
+    "option_named",
     "problems_between",
 ]

@@ -9,6 +9,7 @@ from proxy.config.kinds import (
     HOST,
     ON,
     PORTS,
+    SWITCH,
     TOPIC_SWITCH,
     Address,
     PortRange,
@@ -43,6 +44,15 @@ class DownstreamConfig:
             PORTS,
             "Ports that stand for the brokers, one each: first port + node id where that fits.",
             "100 brokers, next to the bootstrap port.",
+        ),
+    )
+    share_ports: bool = attrs.field(
+        default=False,
+        metadata=_option(
+            "share-ports",
+            SWITCH,
+            "Whether several processes may listen on the same ports; a broker's is then first port + node id.",
+            "One that is started twice by mistake is to fail.",
         ),
     )
     advertise: str | None = attrs.field(

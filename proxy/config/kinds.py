@@ -73,6 +73,13 @@ class Address:
         """Whether it stands for every interface, and so cannot be told to a client."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
+    @property
+    def here(self) -> "Address":
+        """Where this host itself reaches what listens there."""
+        if not self.is_wildcard:
+            return self
+        return Address("::1" if self.host == "::" else "127.0.0.1", self.port)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

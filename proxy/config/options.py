@@ -8,7 +8,7 @@ import attrs
 from proxy.config.kinds import Kind
 from proxy.config.model import SECTIONS, Config
 
-__all__ = ["ENV_PREFIX", "OPTIONS", "Option", "config_of"]
+__all__ = ["ENV_PREFIX", "OPTIONS", "Option", "config_of", "option_named"]
 
 ENV_PREFIX: Final = "SIDEFETCH_"
 
@@ -64,6 +64,11 @@ def _options() -> Iterator[Option]:
 
 
 OPTIONS: Final = tuple(_options())
+
+
+def option_named(name: str) -> Option:
+    """The one that is called so."""
+    return next(option for option in OPTIONS if option.name == name)
 
 
 def config_of(values: Mapping[str, object]) -> Config:

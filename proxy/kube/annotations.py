@@ -198,9 +198,7 @@ class Asked:
     @property
     def address(self) -> str:
         """Where the application finds its cluster."""
-        first = self.config.downstream.listen[0]
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(first.host)  # noqa: S104
-        return f"{host}:{first.port}" if host else str(first)
+        return str(self.config.downstream.listen[0].here)
 
 
 def is_on(annotations: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import attrs
 from proxy.kube.annotations import Defaults
 from proxy.kube.inject import injected
 from proxy.kube.patch import difference
+from proxy.kube.pods import mapping
 from proxy.kube.refused import Refused
 
 __all__ = ["OUTCOMES", "Outcome", "Verdict", "verdict_on"]
@@ -75,9 +76,7 @@ def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
 def _verdict(
     outcome: Outcome, request: Mapping[str, Any], response: Mapping[str, Any], reasons: tuple[str, ...] = ()
 ) -> Verdict:
-    pod = request.get("object")
-    metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
-    named = metadata if isinstance(metadata, Mapping) else {}
+    named = mapping(mapping(request.get("object")).get("metadata"))
     name = request.get("name") or named.get("name") or named.get("generateName") or ""
     review = {
         "apiVersion": _VERSION,

@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from proxy.kube.annotations import OPTION_PREFIX, OTEL_PREFIX, PREFIX
-from proxy.kube.pods import annotations_of
+from proxy.kube.pods import annotations_of, mapping
 
 __all__ = ["Place", "places"]
 
@@ -46,8 +46,7 @@ def places(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[Place]:
             yield from places(each, (*item, "items", index))
     path = _PATHS.get((str(document.get("apiVersion")).rpartition("/")[0], kind))
     if path is not None and isinstance(_at(document, path), Mapping):
-        given = document.get("metadata")
-        metadata = given if isinstance(given, Mapping) else {}
+        metadata = mapping(document.get("metadata"))
         name = metadata.get("name") or metadata.get("generateName") or ""
         told = tuple(_misplaced(annotations_of(document), path)) if path else ()
         yield Place((*item, *path), item, f"{kind}/{name}", told)
@@ -62,5 +61,5 @@ def _misplaced(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterato
 
 def _at(document: Any, path: tuple[str, ...]) -> Any:
     for key in path:
-        document = document.get(key) if isinstance(document, Mapping) else None
+        document = mapping(document).get(key)
     return document

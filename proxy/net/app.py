@@ -184,6 +184,7 @@ class Proxy:
                 upstream.metadata_max_age_s,
                 sessions=self.client_sessions,
                 cpu_s=time.thread_time,
+                reads_ahead=upstream.read_ahead,
                 tells_exchanges=told.wants_exchanges,
             ),
             budget,

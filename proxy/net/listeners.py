@@ -13,14 +13,18 @@ from proxy.config import Address, DownstreamConfig
 from proxy.errors import ConfigError
 from proxy.fetch.topology import BrokerId
 from proxy.net.logs import Log
-from proxy.relay.ports import PortBook, RangeUsedUp
+from proxy.relay.ports import NoPortLeft, PortBook
 
 __all__ = ["Handler", "Listeners"]
 
 Handler = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
 """Serves a client that came to a broker's listener, or to the bootstrap listener: None."""
 
-_BACKLOG: Final = 128
+_BACKLOG: Final = 4096
+"""Clients that have connected and were not accepted yet. A gateway has thousands that come back at once; beyond
+this, the kernel drops what they say, and they try again after a second, and then three. The system bounds it, too
+(``net.core.somaxconn``).
+"""
 _NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """What is said to ``::1`` where the host has IPv4 only."""
 
@@ -33,7 +37,7 @@ class Listeners:
         self._handler = handler
         self._nursery = nursery
         self._log = log
-        self._book = PortBook(config.broker_ports)
+        self._book = PortBook(config.broker_ports, config.share_ports)
         self._hosts: list[str] = []
 
     async def open_bootstrap(self) -> None:
@@ -79,7 +83,7 @@ class Listeners:
             try:
                 port = self._book.assign(node_id, taken)
                 self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}"))
-            except RangeUsedUp as none_left:
+            except NoPortLeft as none_left:
                 self._log.error("no-port-left", every_s=60, per=node_id, node=node_id, reason=none_left)
                 return None
             except ConfigError as wrong:
@@ -93,18 +97,15 @@ class Listeners:
     def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
         """The listeners of the brokers that are there at the start.
 
-        Raises: ConfigError: a port is taken, or the range is used up. Later on, that would not end us.
+        Raises: ConfigError: a port is taken, or there is none for a broker. Later on, that would not end us.
         """
         for node_id in sorted(node_ids):
             if node_id in self._book.assigned:
                 continue
             try:
                 port = self._book.assign(node_id)
-            except RangeUsedUp as none_left:
-                raise ConfigError(
-                    f"broker-ports: {self._config.broker_ports} has {len(self._config.broker_ports)} ports,"
-                    f" and the cluster {len(node_ids)} brokers; accepted: a port for each"
-                ) from none_left
+            except NoPortLeft as none_left:
+                raise ConfigError(f"broker-ports: {none_left}") from none_left
             self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}, of broker {node_id}"))
             self._log.info("listening", node=node_id, port=port)
 
@@ -121,7 +122,7 @@ class Listeners:
         opened: list[socket.socket] = []
         try:
             for host in hosts:
-                opened.append(_listening_socket(host, port))
+                opened.append(_listening_socket(host, port, is_shared=self._config.share_ports))
         except OSError as wrong:
             for each in opened:
                 each.close()
@@ -138,12 +139,13 @@ class Listeners:
         await trio.serve_listeners(handler, listeners, handler_nursery=self._nursery)
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
+def _listening_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind((host, port))

@@ -8,11 +8,11 @@ from proxy.config import PortRange
 from proxy.errors import ProxyError
 from proxy.fetch.topology import BrokerId
 
-__all__ = ["PortBook", "RangeUsedUp"]
+__all__ = ["NoPortLeft", "PortBook"]
 
 
-class RangeUsedUp(ProxyError):
-    """No port of the range is left for this broker."""
+class NoPortLeft(ProxyError):
+    """No port of the range can be this broker's."""
 
 
 @attrs.define
@@ -23,22 +23,34 @@ class PortBook:
     old address must never reach another broker by it. Ports of ids that fit are the same after a restart, too.
     Those of ids that do not are the same if the brokers are, so assign them together, lowest id first. Where they
     are not, a client with an old address is told by the broker, or by ``fetch.Wanted``, to look again.
+
+    Processes that share their ports have to agree on them without a word: for them, no other port than that of its
+    id is a broker's.
     """
 
     range: PortRange
+    is_shared: bool = False
     assigned: dict[BrokerId, int] = attrs.field(factory=dict)
 
     def assign(self, node_id: BrokerId, unusable: Collection[int] = ()) -> int:
         """The port of *node_id*; *unusable* are ports that others listen on.
 
-        Raises: RangeUsedUp: every port is taken.
+        Raises: NoPortLeft: every port is taken, or the one that all processes would find.
         """
         if node_id in self.assigned:
             return self.assigned[node_id]
         taken = {*self.assigned.values(), *unusable}
-        ports: tuple[int, ...] = (self.range.first + node_id, *range(self.range.first, self.range.last + 1))
-        for port in ports:
+        of_its_id = self.range.first + node_id
+        others: Collection[int] = () if self.is_shared else range(self.range.first, self.range.last + 1)
+        for port in (of_its_id, *others):
             if port in self.range and port not in taken:
                 self.assigned[node_id] = port
                 return port
-        raise RangeUsedUp(f"broker {node_id} finds no port in {self.range}: all are taken")
+        if self.is_shared:
+            raise NoPortLeft(
+                f"broker {node_id} finds no port in {self.range}: with share-ports it is {of_its_id} or none;"
+                " accepted: a range that has it, free on this host"
+            )
+        raise NoPortLeft(
+            f"broker {node_id} finds no port in {self.range}: all are taken; accepted: a port for each broker"
+        )

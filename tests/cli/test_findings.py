@@ -168,6 +168,15 @@ def test_more_brokers_than_ports_is_a_failure() -> None:
     assert not verdict(found(broker(1), broker(2), broker(3), config=config))
 
 
+def test_a_broker_that_has_no_port_of_its_id_is_a_failure_where_ports_are_shared() -> None:
+    alone = attrs.evolve(CONFIG, downstream=DownstreamConfig(broker_ports=PortRange(9093, 9094)))
+    sharing = attrs.evolve(alone, downstream=attrs.evolve(alone.downstream, share_ports=True))
+
+    assert verdict(found(broker(0), broker(7), config=alone))
+    (failure,) = texts(found(broker(0), broker(7), config=sharing), "failure")
+    assert failure.startswith("broker-ports: broker 7 finds no port in 9093-9094: with share-ports it is 9100")
+
+
 def texts(findings: list[Finding], *levels: str) -> list[str]:
     return [finding.text for finding in findings if finding.level in levels]
 

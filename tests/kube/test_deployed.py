@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Producer
 
-from proxy.config import OPTIONS
+from proxy.config import OPTIONS, option_named
 from proxy.kube.sizes import limit_bytes
 from tests.clients.programs import PROGRAMS
 from tests.kafka.admin import Admin, eventually, unique
@@ -100,7 +100,7 @@ def test_every_example_of_a_client_is_told_of() -> None:
 
 
 def default_of(option: str) -> Any:
-    return next(each.default for each in OPTIONS if each.name == option)
+    return option_named(option).default
 
 
 def test_the_unit_bounds_memory_by_the_same_formula_as_pods() -> None:

@@ -279,15 +279,16 @@ async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memo
     async with limited(request_memory_bytes=SIZE) as it, trio.open_nursery() as nursery:
         offsets = dict.fromkeys(range(15_000), 0)
 
-        async def rest() -> None:
+        async def rest(task_status: trio.TaskStatus[None]) -> None:
             async with it.client(1) as client:
                 response = await client.call("fetch", 11, ask(offsets))
                 assert len(response.responses[0].partitions) == 15_000
+                task_status.started()
                 await trio.sleep_forever()
 
-        for _ in range(5):
-            nursery.start_soon(rest)
         with trio.fail_after(30):
+            for _ in range(5):
+                await nursery.start(rest)
             async with it.client(1) as last:
                 await last.call("fetch", 11, ask(offsets))
         nursery.cancel_scope.cancel()

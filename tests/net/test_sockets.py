@@ -1,6 +1,6 @@
 """Connections that share a budget, over real sockets."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
@@ -174,3 +174,40 @@ async def test_a_lane_that_is_closed_keeps_nothing(budget: Budget) -> None:
         lane.close()
 
         assert budget.claimed_bytes == 0
+
+
+async def test_a_large_frame_that_dribbles_in_is_not_woken_up_for_with_each_drop(
+    budget: Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, drops = with_size(bytes(400_000)), 20
+    looks = 0
+    space = frames.FrameReader.space
+
+    def counted(self: frames.FrameReader) -> memoryview:
+        nonlocal looks
+        looks += 1
+        return space(self)
+
+    async def dribble(stream: trio.SocketStream) -> None:
+        for at in range(0, len(frame), len(frame) // drops):
+            await stream.send_all(frame[at : at + len(frame) // drops])
+            await trio.sleep(0.01)
+        await stream.send_all(with_size(b"small"))
+        await stream.receive_some(1)
+
+    monkeypatch.setattr(frames.FrameReader, "space", counted)
+    with trio.fail_after(10):
+        await dribbled(budget, dribble)
+
+    assert looks < drops
+
+
+async def dribbled(budget: Budget, dribble: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+    """Receive a large frame and a small one."""
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, dribble, 0)
+        address = Address("127.0.0.1", listeners[0].socket.getsockname()[1])
+        with await connect(address, connect_timeout_s=5, budget=budget) as lane:
+            assert len(await receive_one(lane)) == 400_000
+            assert bytes(await receive_one(lane)) == b"small"
+        nursery.cancel_scope.cancel()

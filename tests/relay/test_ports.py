@@ -4,11 +4,11 @@ import pytest
 
 from proxy.config import PortRange
 from proxy.fetch.topology import BrokerId
-from proxy.relay.ports import PortBook, RangeUsedUp
+from proxy.relay.ports import NoPortLeft, PortBook
 
 
-def book(first: int = 9093, last: int = 9095) -> PortBook:
-    return PortBook(PortRange(first, last))
+def book(first: int = 9093, last: int = 9095, *, is_shared: bool = False) -> PortBook:
+    return PortBook(PortRange(first, last), is_shared)
 
 
 def assigned(ports: PortBook, *nodes: int, unusable: tuple[int, ...] = ()) -> list[int]:
@@ -50,7 +50,22 @@ def test_a_range_that_is_used_up_is_told_with_the_broker() -> None:
     ports = book(9093, 9094)
     assigned(ports, 0, 1)
 
-    with pytest.raises(RangeUsedUp, match=r"broker 7 .*9093-9094"):
+    with pytest.raises(NoPortLeft, match=r"broker 7 .*9093-9094"):
         ports.assign(BrokerId(7))
-    with pytest.raises(RangeUsedUp):
+    with pytest.raises(NoPortLeft):
         ports.assign(BrokerId(-1))
+
+
+def test_processes_that_share_ports_agree_on_them_whatever_each_has_seen() -> None:
+    assert assigned(book(is_shared=True), 2, 0) == [9095, 9093]
+    assert assigned(book(is_shared=True), 0, 1, 2) == [9093, 9094, 9095]
+
+
+@pytest.mark.parametrize(("node", "unusable"), [(3, ()), (-1, ()), (1001, ()), (1, (9094,))])
+def test_a_broker_has_no_other_port_than_that_of_its_id_where_ports_are_shared(
+    node: int, unusable: tuple[int, ...]
+) -> None:
+    with pytest.raises(
+        NoPortLeft, match=rf"broker {node} .*9093-9095: with share-ports it is {9093 + node} or none"
+    ):
+        book(is_shared=True).assign(BrokerId(node), unusable)

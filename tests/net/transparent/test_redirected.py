@@ -347,10 +347,10 @@ async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest
 _listening_socket = Listeners._listen.__globals__["_listening_socket"]
 
 
-def _without_ipv6(host: str, port: int) -> socket.socket:
+def _without_ipv6(host: str, port: int, *, is_shared: bool) -> socket.socket:
     if ":" in host:
         raise OSError(99, "Cannot assign requested address")
-    opened: socket.socket = _listening_socket(host, port)
+    opened: socket.socket = _listening_socket(host, port, is_shared=is_shared)
     return opened
 
 
