@@ -6,10 +6,12 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+import attrs
 
 from tests.bench import (
     client_sessions,
@@ -17,20 +19,35 @@ from tests.bench import (
     conversion,
     convert,
     idle,
+    idle_cpu,
+    latency,
     patience_idle,
     patience_memory,
     patience_moving,
     patience_wake,
+    processes,
+    scale,
+    slow_link,
+    start,
     telemetry,
     throughput,
     tls,
 )
+from tests.bench.deployed import deployed_python
 from tests.bench.frame import Table, as_json, render
-from tests.bench.stage import KAFKA, brokers, haproxy_path
+from tests.bench.machine import cpu_model
+from tests.bench.noise import observed
+from tests.bench.rivals import KROXYLICIOUS, haproxy_path
+from tests.bench.stage import KAFKA, brokers
+from tests.sidefetch import Sidefetch
 
 _CASES: Final = {
     "idle": idle.run,
     "throughput": throughput.run,
+    "latency": latency.run,
+    "slow-link": slow_link.run,
+    "scale": scale.run,
+    "start": start.run,
     "telemetry": telemetry.run,
     "patience-idle": patience_idle.run,
     "patience-moving": patience_moving.run,
@@ -41,7 +58,13 @@ _CASES: Final = {
     "conversion": conversion.run,
     "conversion-memory": conversion.run_memory,
 }
-_WITHOUT_BROKERS: Final = {"client-sessions": client_sessions.run, "convert": convert.run, "tls": tls.run}
+_WITHOUT_BROKERS: Final = {
+    "client-sessions": client_sessions.run,
+    "convert": convert.run,
+    "idle-cpu": idle_cpu.run,
+    "processes": processes.run,
+    "tls": tls.run,
+}
 _NAMES: Final = (*_WITHOUT_BROKERS, *_CASES)
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -55,24 +78,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(arguments.cases) - set(_NAMES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
 
+    Sidefetch.python = deployed_python()
     started = datetime.now(UTC)
-    chosen = set(arguments.cases or _NAMES)
+    with observed() as noise:
+        tables = _measured(set(arguments.cases or _NAMES), quick=arguments.quick)
+    about = {"at": started.isoformat(timespec="seconds"), "quick": arguments.quick, **_machine()}
+    print(f"\n{about['cpu']}, {about['cores']} cores: {noise()}\n\n{render(tables)}")
+    path = _ROOT / f"bench-{started:%Y%m%d-%H%M%S}.json"
+    all_of_it = {**about, "noise": attrs.asdict(noise()), "cases": as_json(tables)}
+    path.write_text(json.dumps(all_of_it, indent=2) + "\n", encoding="utf-8")
+    print(f"\nevery value is in {path.name}")
+    return 0 if all(e.is_met for table in tables for e in table.expectations) else 1
+
+
+def _measured(chosen: Set[str], *, quick: bool) -> list[Table]:
     tables: list[Table] = []
     for name, run_alone in _WITHOUT_BROKERS.items():
         if name in chosen:
-            tables += run_alone(quick=arguments.quick, tell=_tell)
+            tables += run_alone(quick=quick, tell=_tell)
     if chosen & set(_CASES):
         _tell(f"starting three brokers of Kafka {KAFKA}")
         with brokers() as cluster:
             for name, run in _CASES.items():
                 if name in chosen:
-                    tables += run(cluster, quick=arguments.quick, tell=_tell)
-    print(f"\n{render(tables)}")
-    path = _ROOT / f"bench-{started:%Y%m%d-%H%M%S}.json"
-    about = {"at": started.isoformat(timespec="seconds"), "quick": arguments.quick, **_machine()}
-    path.write_text(json.dumps({**about, "cases": as_json(tables)}, indent=2) + "\n", encoding="utf-8")
-    print(f"\nevery value is in {path.name}")
-    return 0 if all(e.is_met for table in tables for e in table.expectations) else 1
+                    tables += run(cluster, quick=quick, tell=_tell)
+    return tables
 
 
 def _tell(line: str) -> None:
@@ -84,8 +114,10 @@ def _machine() -> dict[str, object]:
         "kafka": KAFKA,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "haproxy": _first_line([path, "-v"]) if (path := haproxy_path()) else None,
+        "kroxylicious": KROXYLICIOUS,
         "commit": _first_line(["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]),
     }
 

@@ -16,7 +16,7 @@ from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
 from proxy.fetch.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
-from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, Reply, Send, Tick
+from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import (
@@ -35,7 +35,6 @@ from proxy.wire.fetch import (
 )
 from proxy.wire.headers import RequestHeader, read_request_header
 from tests.bench.frame import Expectation, Figure, Table, measure_all
-from tests.relay.playbook import PATIENT
 
 __all__ = ["run"]
 
@@ -109,8 +108,9 @@ class _Conversation:
         for command in commands:
             if isinstance(command, Send):
                 done += self._asked(command)
-            elif not isinstance(command, Reply) and hasattr(command, "link"):
-                done += self._relay.handle(LinkOpened(PATIENT, {FETCH: VersionRange(0, MAX_VERSION)}), self.now_s)
+            elif isinstance(command, OpenLink):
+                ranges = {FETCH: VersionRange(0, MAX_VERSION)}
+                done += self._relay.handle(LinkOpened(command.link, ranges), self.now_s)
         return done
 
     def _asked(self, sent: Send) -> list[Command]:

@@ -156,14 +156,14 @@ def run_memory(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None
     tell("writing records")
     _fill_many(cluster, topic, partitions, megabytes)
     peaks: dict[str, list[float]] = {}
-    for clients in (1, 8):
+    for name, clients in (("one client", 1), ("eight clients", 8)):
         with Sidefetch(cluster.bootstrap) as sidefetch:
             job = OldJob(address_of(NODE, sidefetch.bootstrap), topic, partitions, 1, partition_bytes=1_000_000)
             with ThreadPoolExecutor(clients) as at_once:
                 counts = list(at_once.map(old_read, [job] * clients))
             assert {count.entries for count in counts} == {megabytes * 1000}
-            peaks[f"{clients} clients"] = [resident_mib(sidefetch.process.pid, "VmHWM")]
-            tell(f"{clients} clients: {peaks[f'{clients} clients'][0]:.0f} MiB")
+            peaks[name] = [resident_mib(sidefetch.process.pid, "VmHWM")]
+            tell(f"{name}: {peaks[name][0]:.0f} MiB")
     table = Table("memory while converting: peak", "MiB", peaks)
     most = max(max(each) for each in peaks.values())
     return [table.expecting(Expectation(f"{table.case}: {most:.0f} MiB, at most 150", is_met=most <= 150))]

@@ -13,6 +13,7 @@ __all__ = [
     "Table",
     "Way",
     "as_json",
+    "figure_text",
     "in_turns",
     "measure",
     "measure_all",
@@ -87,7 +88,7 @@ def measure(case: str, unit: str, ways: Sequence[Way], *, rounds: int, tell: Cal
     """Run every way *rounds* times, in turns."""
     values: dict[str, list[float]] = {way.name: [] for way in ways}
     for number, name, value in in_turns({way.name: way.run for way in ways}, rounds=rounds):
-        tell(f"{case}, round {number + 1} of {rounds}: {name} {_figure(value)} {unit}")
+        tell(f"{case}, round {number + 1} of {rounds}: {name} {figure_text(value)} {unit}")
         values[name].append(value)
     return Table(case, unit, values)
 
@@ -102,7 +103,7 @@ def measure_all(
     """As ``measure``, of ways that each give several figures; a table a figure, of the ways that have it."""
     values: dict[Figure, dict[str, list[float]]] = {}
     for number, name, found in in_turns(ways, rounds=rounds):
-        told = ", ".join(f"{figure.name} {_figure(value)} {figure.unit}" for figure, value in found.items())
+        told = ", ".join(f"{figure.name} {figure_text(value)} {figure.unit}" for figure, value in found.items())
         tell(f"{case}, round {number + 1} of {rounds}: {name}: {told}")
         for figure, value in found.items():
             values.setdefault(figure, {way: [] for way in ways})[name].append(value)
@@ -136,13 +137,14 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
         yield (
             table.case if way == first else "",
             way,
-            f"{_figure(table.median(way))} {table.unit}",
-            f"{_figure(min(values))} to {_figure(max(values))}" if len(set(values)) > 1 else "none",
+            f"{figure_text(table.median(way))} {table.unit}",
+            f"{figure_text(min(values))} to {figure_text(max(values))}" if len(set(values)) > 1 else "none",
             "" if way == first else f"{table.ratio(way):.3g}",
         )
 
 
-def _figure(value: float) -> str:
+def figure_text(value: float) -> str:
+    """With three digits that count, or all before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

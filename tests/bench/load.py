@@ -39,6 +39,7 @@ __all__ = [
     "delivery",
     "followers",
     "idle_cpu",
+    "idlers",
     "librdkafka",
     "sides",
 ]
@@ -50,7 +51,7 @@ OWN_CPU: Final = Figure("CPU of Sidefetch", "ms/s")
 P50: Final = Figure("delivery, p50", "ms")
 P99: Final = Figure("delivery, p99", "ms")
 
-_READY_S: Final = 90
+_READY_S: Final = 180
 _IDLE_WINDOWS: Final = 4
 T = TypeVar("T")
 Place = tuple[str, int]
@@ -68,9 +69,9 @@ class Side:
 
 
 @contextlib.contextmanager
-def sides(cluster: KafkaCluster) -> Iterator[list[Side]]:
-    """Direct, and through a Sidefetch with default options."""
-    with Sidefetch(cluster.bootstrap) as sidefetch:
+def sides(cluster: KafkaCluster, *, options: Sequence[str] = ()) -> Iterator[list[Side]]:
+    """Direct, and through a Sidefetch, with default options but for these."""
+    with Sidefetch(cluster.bootstrap, options=options) as sidefetch:
         yield [
             Side("direct", cluster.bootstrap, cluster.brokers[NODE].address),
             Side("Sidefetch", sidefetch.bootstrap, address_of(NODE, sidefetch.bootstrap), sidefetch.process.pid),
@@ -181,10 +182,14 @@ class Crowd:
         self._stack.close()
 
     def finish(self) -> Heard:
-        """Tell them to leave; may be called once."""
-        self._say("")
-        heard = json.loads(self._hear("{"))
+        """As ``leave``, of those that note what they read."""
+        heard = self.leave()
         return Heard(heard["records"], [(made, came) for made, came in heard["arrivals"]])
+
+    def leave(self) -> Any:
+        """Tell them to; return what they have to say. May be called once."""
+        self._say("")
+        return json.loads(self._hear("{"))
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # why it has ended is told when it is listened to
@@ -204,6 +209,11 @@ class Crowd:
 
 def followers(jobs: Sequence[Job]) -> Crowd:
     return Crowd("follower", {"jobs": [dataclasses.asdict(job) for job in jobs]})
+
+
+def idlers(job: Job, clients: int) -> Crowd:
+    """Of idle partitions that begin and end at 0."""
+    return Crowd("idlers", {"job": dataclasses.asdict(job), "clients": clients})
 
 
 def librdkafka(side: Side, topics: Mapping[str, int], **more: object) -> Crowd:

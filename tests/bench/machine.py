@@ -1,9 +1,10 @@
-"""What the kernel says of a process."""
+"""What the kernel says of a process, and of the machine."""
 
 import os
+import platform
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "cpu_ticks", "resident_mib"]
+__all__ = ["cpu_model", "cpu_seconds", "cpu_ticks", "resident_mib"]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -22,3 +23,10 @@ def resident_mib(pid: int, field: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     (line,) = (line for line in status.splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) / 1024
+
+
+def cpu_model() -> str:
+    """As Linux tells it, or the architecture where it does not."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -45,6 +45,8 @@ class Job:
     client_id: str = "bench"
     leader: str = ""
     """Where to ask for offsets, if *address* is that of a follower: only leaders tell."""
+    not_before_s: float = 0.0
+    """By ``time.monotonic``, which all processes share: those that read at once begin at once."""
 
     @property
     def partitions(self) -> int:
@@ -55,7 +57,11 @@ class Job:
 class Count:
     """What came of it."""
 
+    began_s: float = 0.0
+    """By ``time.monotonic``."""
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """Of the client itself."""
     fetches: int = 0
     record_bytes: int = 0
     bytes_sent: int = 0
@@ -189,7 +195,8 @@ def run(job: Job) -> Count:
     """Do it."""
     count = Count()
     with Connection(job.address) as connection:
-        began = time.perf_counter()
+        time.sleep(max(job.not_before_s - time.monotonic(), 0.0))
+        count.began_s, cpu_before_s = time.monotonic(), time.process_time()
         if job.fetches:
             asking = Asking(job)
             for _ in range(job.fetches):
@@ -197,7 +204,8 @@ def run(job: Job) -> Count:
         else:
             for _ in range(job.passes):
                 _drain(connection, job, count)
-        count.seconds = time.perf_counter() - began
+        count.seconds = time.monotonic() - count.began_s
+        count.cpu_s = time.process_time() - cpu_before_s
     return count
 
 

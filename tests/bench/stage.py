@@ -3,13 +3,11 @@
 import contextlib
 import dataclasses
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from confluent_kafka import Producer
@@ -22,8 +20,6 @@ from tests.bench.frame import Way
 from tests.bench.reader import Count, Job
 from tests.kafka.ask import ask
 from tests.kafka.cluster import KafkaCluster
-from tests.ports import free_ports
-from tests.processes import Process
 
 __all__ = [
     "KAFKA",
@@ -33,10 +29,9 @@ __all__ = [
     "create_missing_topics",
     "create_topics",
     "fill",
-    "haproxy",
-    "haproxy_path",
     "idle_topics",
     "read",
+    "read_at_once",
     "reading_way",
 ]
 
@@ -46,6 +41,7 @@ _PASSES: Final = 4
 NODE: Final = 1
 """Leads every partition, so that a client has one connection to fetch by."""
 _PER_TOPIC: Final = 100
+_CLIENT_START_S: Final = 0.1
 _TOPICS_AT_ONCE: Final = 20
 """A controller refuses to do more than 10,000 things for one request."""
 
@@ -58,6 +54,8 @@ def brokers() -> Iterator[KafkaCluster]:
         "log.segment.bytes": 1 << 29,
         # Else a broker's own 55 MB bounds what a client may ask for.
         "fetch.max.bytes": (1 << 31) - 1,
+        # Of 50, most of a thousand clients that come at once would wait for TCP to try again.
+        "socket.listen.backlog.size": 4096,
     }
     with KafkaCluster(KAFKA, quick=False, heap_mib=1024, settings=settings) as cluster:
         yield cluster
@@ -113,14 +111,16 @@ def _all_led(job: Job) -> bool:
     return len(parts) == job.partitions and not any(part.error for part in parts)
 
 
-def fill(cluster: KafkaCluster, topic: str, partitions: int, *, megabytes: int) -> None:
+def fill(
+    cluster: KafkaCluster, topic: str, partitions: int, *, megabytes: int, batch_bytes: int = 256 * 1024
+) -> None:
     """Produce records of 1 KiB, dealt to the partitions in turn, uncompressed."""
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "acks": "1",
             "linger.ms": 50,
-            "batch.size": 256 * 1024,
+            "batch.size": batch_bytes,
             "queue.buffering.max.kbytes": 64 * 1024,
             "log_level": 0,
         }
@@ -151,6 +151,13 @@ def read(job: Job) -> Count:
     return Count(**json.loads(done.stdout))
 
 
+def read_at_once(job: Job, clients: int) -> list[Count]:
+    """Run so many of the client, which all begin when the last of them is there."""
+    job = dataclasses.replace(job, not_before_s=time.monotonic() + clients * _CLIENT_START_S)
+    with ThreadPoolExecutor(clients) as at_once:
+        return list(at_once.map(read, [job] * clients))
+
+
 def reading_way(name: str, address: str, topic: str, partitions: int, megabytes: int) -> Way:
     """Reads all *megabytes* of *topic* at *address* a few times; in MB/s."""
 
@@ -160,36 +167,3 @@ def reading_way(name: str, address: str, topic: str, partitions: int, megabytes:
         return count.record_bytes / count.seconds / 1e6
 
     return Way(name, once)
-
-
-def haproxy_path() -> str | None:
-    """Debian keeps it where an ordinary user's PATH does not lead."""
-    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
-
-
-@contextlib.contextmanager
-def haproxy(path: str, server: str) -> Iterator[str]:
-    """HAProxy before *server* in TCP mode, with one thread, as Sidefetch has; its address."""
-    (port,) = free_ports(1)
-    with tempfile.TemporaryDirectory(prefix="sidefetch-haproxy-") as folder:
-        config = Path(folder) / "haproxy.cfg"
-        config.write_text(
-            "global\n  nbthread 1\n"
-            "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1m\n  timeout server 1m\n"
-            f"listen broker\n  bind 127.0.0.1:{port}\n  server broker {server}\n"
-        )
-        with Process([path, "-db", "-f", str(config)], log=Path(folder) / "haproxy.log") as process:
-            _wait_until_open(f"127.0.0.1:{port}", process)
-            yield f"127.0.0.1:{port}"
-
-
-def _wait_until_open(address: str, process: Process) -> None:
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            with reader.Connection(address):
-                return
-        except OSError:
-            assert process.exit_code is None, process.log_text()
-            assert time.monotonic() < deadline, f"{process.name} does not listen"
-            time.sleep(0.05)

@@ -15,7 +15,7 @@ from tests.sidefetch import Sidefetch
 
 __all__ = ["run"]
 
-_TOPIC: Final = "full"
+_TOPIC: Final = "telemetry"
 _PARTITIONS: Final = 4
 _LEAST_OFF: Final = 0.98
 _ROUNDS: Final = 15

@@ -1,7 +1,9 @@
 """The benchmarks' client against kio's codec."""
 
 import io
+import socket
 import struct
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -17,12 +19,14 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from tests.bench.reader import Asking, Job, Part, whole_batches
+from tests.bench.reader import Asking, Job, Part, run, whole_batches
+from tests.bench.small_broker import answer, served_by, take
+from tests.bench.small_broker import batch as small_batch
 
 
-def batch(base: int, delta: int, size: int = 100, time: int = 0) -> bytes:
+def batch(base: int, delta: int, size: int = 100, time_ms: int = 0) -> bytes:
     """The header of a batch of that size, and nothing else in it."""
-    head = struct.pack(">qiibIhiq", base, size - 12, 0, 2, 0, 0, delta, time)
+    head = struct.pack(">qiibIhiq", base, size - 12, 0, 2, 0, 0, delta, time_ms)
     return head + bytes(size - len(head))
 
 
@@ -73,7 +77,7 @@ def test_an_answer_is_read_partition_by_partition() -> None:
         responses=(
             FetchableTopicResponse(
                 topic=TopicName("a"),
-                partitions=(partition(0, batch(5, 4, time=70) + batch(10, 0, time=80)), partition(1, b"")),
+                partitions=(partition(0, batch(5, 4, time_ms=70) + batch(10, 0, time_ms=80)), partition(1, b"")),
             ),
             FetchableTopicResponse(topic=TopicName("b"), partitions=(partition(3, None, ErrorCode(3)),)),
         ),
@@ -91,9 +95,24 @@ def test_an_answer_is_read_partition_by_partition() -> None:
 
 
 def test_a_batch_that_is_cut_short_does_not_count() -> None:
-    records = batch(5, 4, time=70) + batch(10, 9, time=80)
+    records = batch(5, 4, time_ms=70) + batch(10, 9, time_ms=80)
 
     assert whole_batches(memoryview(records)) == (20, [70, 80])
     assert whole_batches(memoryview(records[:-1])) == (10, [70])
     assert whole_batches(memoryview(records[:70])) == (-1, [])
     assert whole_batches(memoryview(b"")) == (-1, [])
+
+
+def test_it_begins_when_it_is_told_to_and_tells_what_it_took_itself() -> None:
+    def serve(broker: socket.socket) -> None:
+        for number in range(2):
+            take(broker)
+            broker.sendall(answer(number, small_batch(number, 0)))
+
+    with served_by(serve) as address:
+        not_before_s = time.monotonic() + 0.1
+        count = run(Job(address, {"a": 1}, fetches=2, not_before_s=not_before_s))
+
+    assert count.began_s >= not_before_s
+    assert 0 < count.cpu_s < count.seconds * 2
+    assert (count.fetches, count.record_bytes) == (2, 122)

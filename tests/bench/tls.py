@@ -48,7 +48,7 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
         tell("warming up")
         for way in ways:
             way.run()
-        table = measure("reading 1 KiB records", "MB/s", ways, rounds=3 if quick else 5, tell=tell)
+        table = measure("TLS, reading 1 KiB records", "MB/s", ways, rounds=3 if quick else 5, tell=tell)
     ratio = table.ratio("Sidefetch, TLS")
     return [
         table.expecting(

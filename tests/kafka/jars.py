@@ -9,8 +9,9 @@ from tests.kept import CACHE, locked, run
 
 __all__ = ["CLUSTER_ID", "What", "class_path", "formatted_storage", "home"]
 
-What = Literal["kafka", "kafka-clients"]
-"""Brokers, tools and the client of their version; or the client alone, with a reader of JSON for our programs."""
+What = Literal["kafka", "kafka-clients", "kroxylicious"]
+"""Brokers, tools and the client of their version; or the client alone, with a reader of JSON for our programs; or
+another proxy, which the benchmarks compare with."""
 
 CLUSTER_ID = "c2lkZWZldGNoLXRlc3RzIQ"
 """Of every cluster that the tests start: 16 bytes in base64, as Kafka wants it."""
@@ -36,6 +37,15 @@ _POMS: Mapping[What, str] = {
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>{version}</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
     <dependency><groupId>com.fasterxml.jackson.core</groupId><artifactId>jackson-databind</artifactId><version>2.21.2</version></dependency>
+  </dependencies>
+</project>
+""",
+    "kroxylicious": """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>sidefetch</groupId><artifactId>tests-kroxylicious</artifactId><version>{version}</version>
+  <dependencies>
+    <dependency><groupId>io.kroxylicious</groupId><artifactId>kroxylicious-runtime</artifactId><version>{version}</version></dependency>
   </dependencies>
 </project>
 """,

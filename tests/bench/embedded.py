@@ -1,0 +1,80 @@
+"""The embedded cluster in a process of its own, for cases that want more partitions than a real broker bears.
+
+``python -m tests.bench.embedded TOPICS PARTITIONS`` prints where its one broker is, and for each line that it is
+sent what that broker has counted, as JSON.
+"""
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.demo.cluster import embedded_cluster
+from tests.processes import Process
+
+__all__ = ["Counts", "Embedded", "embedded", "topic_name"]
+
+NODE: Final = 1
+
+
+def topic_name(number: int) -> str:
+    return f"idle-{number:04}"
+
+
+@attrs.frozen
+class Counts:
+    """What the broker has seen so far."""
+
+    fetches: int
+    incremental_fetches: int
+    """Of these, those within a session."""
+    bytes: int
+    """Of fetches, both ways."""
+
+
+class Embedded:
+    """Made by ``embedded``."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.bootstrap = process.stdout.readline().strip()
+        assert self.bootstrap, process.log_text()
+
+    def counts(self) -> Counts:
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return Counts(**json.loads(self._process.stdout.readline()))
+
+
+@contextlib.contextmanager
+def embedded(topics: int, partitions: int) -> Iterator[Embedded]:
+    """A cluster of one broker with *topics* of *partitions* each, all empty."""
+    command = [sys.executable, "-m", "tests.bench.embedded", str(topics), str(partitions)]
+    with (
+        tempfile.TemporaryDirectory(prefix="sidefetch-embedded-") as folder,
+        Process(command, log=Path(folder) / "embedded.log", piped=True) as process,
+    ):
+        yield Embedded(process)
+
+
+async def _serve(topics: int, partitions: int) -> None:
+    async with embedded_cluster(1) as cluster:
+        for number in range(topics):
+            cluster.create_topic(topic_name(number), partitions)
+        print(cluster.bootstrap, flush=True)
+        lines = trio.wrap_file(sys.stdin)
+        while await lines.readline():
+            counted = cluster.counters
+            both_ways = counted.fetch_request_bytes + counted.fetch_response_bytes
+            told = Counts(counted.fetches, counted.incremental_fetches, both_ways)
+            print(json.dumps(attrs.asdict(told)), flush=True)
+
+
+if __name__ == "__main__":
+    trio.run(_serve, int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,169 @@
+"""What an idle full fetch costs Sidefetch, beside what its bytes cost: those of a C program that only moves them.
+
+The client names every partition in every fetch, and asks again as soon as it is answered. Real brokers bear some
+10,000 partitions each, so that the cluster is the embedded one.
+"""
+
+import contextlib
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count, product
+from pathlib import Path
+from typing import Final, Self
+
+from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
+from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
+from proxy.wire.headers import RequestHeader
+from tests.bench.embedded import NODE, Embedded, embedded, topic_name
+from tests.bench.frame import Expectation, Table, Way, measure
+from tests.bench.machine import cpu_seconds
+from tests.bench.stage import address_of
+from tests.processes import Process
+from tests.sidefetch import Sidefetch
+
+__all__ = ["run"]
+
+_VERSIONS: Final = (4, 11)
+_PER_TOPIC: Final = 100
+_MOST_PARTITIONS: Final = 100_000
+"""For which these are told: with fewer, what any fetch takes is a good part of it."""
+_MOST_RATIO: Final = 3.0
+_MOST_US: Final = 8_000
+_MOST_FETCHES: Final = 0.3
+_MOST_BYTES: Final = 60
+_ROUNDS: Final = 3
+_WARM_UP_S: Final = 0.5
+_SESSION_S: Final = 120.0
+_OPTIONS: Final = ("--ask-timeout", "30")
+"""The embedded cluster takes its time to answer about so many for the first time."""
+_SOURCE: Final = Path(__file__).with_name("echo.c")
+
+
+def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+    """CPU of Sidefetch and of the C program, a fetch; and what reaches the broker meanwhile."""
+    sizes = (100, _MOST_PARTITIONS) if quick else (100, 1_000, 10_000, _MOST_PARTITIONS)
+    cases = product(sizes, _VERSIONS)
+    return [table for size, version in cases for table in _at(size, version, quick=quick, tell=tell)]
+
+
+def _at(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) -> Iterator[Table]:
+    case = f"idle CPU, {size:,} partitions, Fetch v{version}"
+    with contextlib.ExitStack() as stage:
+        cluster = stage.enter_context(embedded(size // _PER_TOPIC, _PER_TOPIC))
+        sidefetch = stage.enter_context(Sidefetch(cluster.bootstrap, options=_OPTIONS))
+        client = stage.enter_context(_Client(address_of(NODE, sidefetch.bootstrap), size, version))
+        _wait_until_parked(cluster, client)
+        echo = stage.enter_context(_echo(client.request_bytes, client.fetch()))
+        plain = stage.enter_context(_Client(f"127.0.0.1:{echo.stdout.readline().strip()}", size, version))
+        seconds = 1.0 if quick else 3.0
+        ways = [
+            Way("C, bytes alone", partial(_cpu_us, plain, echo.pid, seconds)),
+            Way("Sidefetch", partial(_cpu_us, client, sidefetch.process.pid, seconds)),
+        ]
+        before, began_s = cluster.counts(), time.monotonic()
+        table = measure(case, "us a fetch", ways, rounds=_ROUNDS, tell=tell)
+        after, took_s = cluster.counts(), time.monotonic() - began_s
+    yield table.expecting(*_expected(table)) if size == _MOST_PARTITIONS else table
+    yield _at_most(f"{case}: fetches at the broker", "/s", (after.fetches - before.fetches) / took_s, _MOST_FETCHES)
+    yield _at_most(f"{case}: bytes at the broker", "B/s", (after.bytes - before.bytes) / took_s, _MOST_BYTES)
+
+
+def _at_most(case: str, unit: str, found: float, most: float) -> Table:
+    expected = Expectation(f"{case}: {found:.3g} {unit}, at most {most:g}", is_met=found <= most)
+    return Table(case, unit, {"Sidefetch": [found]}, [expected])
+
+
+def _expected(table: Table) -> Iterator[Expectation]:
+    ratio, cpu_us = table.ratio("Sidefetch"), table.median("Sidefetch")
+    yield Expectation(f"{table.case}: {ratio:.2g} of C, at most {_MOST_RATIO:g}", is_met=ratio <= _MOST_RATIO)
+    yield Expectation(f"{table.case}: {cpu_us:,.0f} us, at most {_MOST_US:,}", is_met=cpu_us <= _MOST_US)
+
+
+def _cpu_us(client: "_Client", pid: int, seconds: float) -> float:
+    client.fetch_for(_WARM_UP_S)
+    before_s = cpu_seconds(pid)
+    fetches = client.fetch_for(seconds)
+    return (cpu_seconds(pid) - before_s) / fetches * 1e6
+
+
+class _Client:
+    """Fetches *partitions* at their end, one fetch after another, and looks at no answer."""
+
+    def __init__(self, address: str, partitions: int, version: int) -> None:
+        asks = {
+            Key(topic_name(number // _PER_TOPIC), number % _PER_TOPIC): Ask(0, 1 << 20)
+            for number in range(partitions)
+        }
+        options = FetchOptions(0, 1, 50 << 20)
+        header = RequestHeader(FETCH, version, 0, "bench")
+        self._frame = bytearray(write_request(header, options, NO_SESSION, FINAL_EPOCH, asks, ()))
+        self._ids = count(1)
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = memoryview(bytearray(1 << 20))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    @property
+    def request_bytes(self) -> int:
+        return len(self._frame)
+
+    def fetch(self) -> int:
+        """Returns how many bytes the answer has."""
+        size: int
+        struct.pack_into(">i", self._frame, 8, next(self._ids))
+        self._socket.sendall(self._frame)
+        got = self._socket.recv_into(self._buffer)
+        while got < 4:
+            got += self._some(self._buffer[got:])
+        (size,) = struct.unpack_from(">i", self._buffer)
+        size += 4
+        while got < size:
+            got += self._some(self._buffer)
+        return size
+
+    def fetch_for(self, seconds: float) -> int:
+        """Returns how often."""
+        until_s, fetches = time.monotonic() + seconds, 0
+        while time.monotonic() < until_s:
+            self.fetch()
+            fetches += 1
+        return fetches
+
+    def _some(self, into: memoryview) -> int:
+        some = self._socket.recv_into(into)
+        if not some:
+            raise ConnectionError("closed in the middle of an answer")
+        return some
+
+
+@contextlib.contextmanager
+def _echo(request_bytes: int, answer_bytes: int) -> Iterator[Process]:
+    with tempfile.TemporaryDirectory(prefix="sidefetch-echo-") as folder:
+        program = Path(folder) / "echo"
+        subprocess.run(["cc", "-O2", "-o", str(program), str(_SOURCE)], check=True, timeout=60)
+        command = [str(program), str(request_bytes), str(answer_bytes)]
+        with Process(command, log=Path(folder) / "echo.log", piped=True) as process:
+            yield process
+
+
+def _wait_until_parked(cluster: Embedded, client: _Client) -> None:
+    """Return once there is a session, in which a fetch waits at the broker: then that hears of no other."""
+    until_s, seen = time.monotonic() + _SESSION_S, cluster.counts()
+    while True:
+        client.fetch_for(_WARM_UP_S)
+        now = cluster.counts()
+        if now == seen and now.incremental_fetches:
+            return
+        assert time.monotonic() < until_s, "no session in time"
+        seen = now

@@ -1,0 +1,83 @@
+"""Clients by the thousand that fetch the same idle partitions all the time, each on a connection of its own.
+
+``python -m tests.bench.idlers`` plays them in one process, of the standard library alone; ``load`` tells it what to
+do. Their first fetches do not wait at the broker, so that it shows when the last of them was served.
+"""
+
+import json
+import resource
+import selectors
+import socket
+import struct
+import sys
+import time
+from dataclasses import replace
+
+from tests.bench.reader import Asking, Connection, Job
+
+_HEAD = struct.Struct(">iiih")
+"""Of an answer: size, correlation id, throttle time, error."""
+_CORRELATION_ID = 0
+"""Of all fetches, so that all are the same bytes."""
+
+
+class Idler:
+    """One of them; ``read`` never waits for an answer that has not begun."""
+
+    def __init__(self, address: str) -> None:
+        self.socket: socket.socket = Connection(address).socket
+        self.socket.settimeout(None)  # else nothing waits for all of an answer's head
+        self.answers = 0
+        self._lacks = 0
+        """Bytes of an answer that has begun."""
+
+    def read(self, buffer: bytearray) -> bool:
+        """Take what is there; say whether an answer is whole by now."""
+        if not self._lacks:
+            head = self.socket.recv(_HEAD.size, socket.MSG_WAITALL)
+            if len(head) < _HEAD.size:
+                raise ConnectionError("closed instead of an answer")
+            size, correlation_id, _, error = _HEAD.unpack(head)
+            if error or correlation_id != _CORRELATION_ID:
+                raise ConnectionError(f"answer {correlation_id}, error {error}")
+            self._lacks = size + 4 - len(head)
+        count = self.socket.recv_into(memoryview(buffer)[: self._lacks])
+        if not count:
+            raise ConnectionError("closed in the middle of an answer")
+        self._lacks -= count
+        self.answers += not self._lacks
+        return not self._lacks
+
+
+def poll(job: Job, clients: int) -> tuple[list[Idler], float]:
+    """Say ``ready`` once all are served; go on until standard input has a line; return also when that was, in s."""
+    first, again = (bytes(Asking(each).frame(_CORRELATION_ID)) for each in (replace(job, max_wait_ms=0), job))
+    buffer = bytearray(1 << 16)
+    began_s = time.monotonic()
+    idlers = [Idler(job.address) for _ in range(clients)]
+    unserved = set(idlers)
+    served_s = 0.0
+    with selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin, selectors.EVENT_READ)
+        for idler in idlers:
+            selector.register(idler.socket, selectors.EVENT_READ, idler)
+            idler.socket.sendall(first)
+        while True:
+            for key, _ in selector.select():
+                if key.data is None:
+                    return idlers, served_s
+                if key.data.read(buffer):
+                    key.data.socket.sendall(again)
+                    if key.data in unserved:
+                        unserved.remove(key.data)
+                        if not unserved:
+                            served_s = time.monotonic() - began_s
+                            print("ready", flush=True)
+
+
+if __name__ == "__main__":
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    spec = json.loads(sys.stdin.readline())
+    all_of_them, seconds = poll(Job(**spec["job"]), spec["clients"])
+    print(json.dumps({"served_s": seconds, "answers": sum(each.answers for each in all_of_them)}))

@@ -1,0 +1,63 @@
+"""A client that fetches one record at a time, at a steady pace, and notes how long each fetch took.
+
+It asks for so few bytes that a single batch comes, and waits for the answer before it asks again; a fetch that is
+late for its turn is sent at once. ``python -m tests.bench.paced '{"address": ...}'`` prints what it has counted.
+"""
+
+import json
+import struct
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+from tests.bench.reader import Asking, Connection, Job, Part
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What to do."""
+
+    address: str
+    topic: str
+    """Of one partition, with at least as many batches as are fetched, of one record each."""
+    fetches: int
+    per_s: float
+    step: int = 1
+    """From one offset to the next, round and round; 1 reads in order, as one may expect of a client."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """What came of it."""
+
+    seconds: float
+    waits_us: list[float]
+    """From sending a fetch to the last byte of its answer, each."""
+
+
+def run(pace: Pace) -> Times:
+    asking = Asking(Job(pace.address, {pace.topic: 1}, max_bytes=1, partition_bytes=1))
+    waits_us = []
+    with Connection(pace.address) as connection:
+        began_s = time.perf_counter()
+        for number in range(pace.fetches):
+            time.sleep(max(began_s + number / pace.per_s - time.perf_counter(), 0.0))
+            offset = number * pace.step % pace.fetches
+            asking.move(pace.topic, 0, offset)
+            frame = asking.frame(number)
+            sent_s = time.perf_counter()
+            answer = connection.ask(frame)
+            waits_us.append(1e6 * (time.perf_counter() - sent_s))
+            _check(answer, number, offset)
+        return Times(time.perf_counter() - began_s, waits_us)
+
+
+def _check(answer: memoryview, number: int, offset: int) -> None:
+    (correlation_id,) = struct.unpack_from(">i", answer)
+    (part,) = Part.all_of(answer[4:])
+    if (correlation_id, part.error, part.next_offset) != (number, 0, offset + 1):
+        raise ConnectionError(f"answer {correlation_id} to request {number}: {part}")
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(run(Pace(**json.loads(sys.argv[1]))))))

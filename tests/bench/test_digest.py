@@ -1,0 +1,103 @@
+"""What the README is told of a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.bench.digest import digest
+
+LOOPS = {"median_ms": 20.04, "p95_ms": 21.0, "most_ms": 33.0}
+
+
+def case(name: str, unit: str, ways: Mapping[str, float], *missed: str) -> dict[str, Any]:
+    return {
+        "case": name,
+        "unit": unit,
+        "ways": {way: {"median": median} for way, median in ways.items()},
+        "expectations": [{"text": text, "is_met": False} for text in missed],
+    }
+
+
+def run_of(*cases: dict[str, Any], **more: object) -> dict[str, Any]:
+    about = {
+        "at": "2026-03-01T10:00:00+00:00",
+        "quick": False,
+        "kafka": "4.3.1",
+        "python": "3.11.2",
+        "system": "Linux x86_64",
+        "cpu": "A CPU",
+        "cores": 2,
+        "haproxy": "HAProxy version 2.6.12-1 2026/01/02 - https://haproxy.org/",
+        "kroxylicious": "0.12.0",
+        "commit": "abc",
+        "noise": {"before": LOOPS, "after": LOOPS, "steal": 0.0125},
+    }
+    return {**about, **more, "cases": cases}
+
+
+def test_it_says_where_and_how_noisily_it_was_measured() -> None:
+    told = digest(run_of(quick=True))
+
+    assert "one quick run of 01 March 2026, commit `abc`" in told
+    assert "A CPU, 2 cores, Linux x86_64; Python 3.11.2." in told
+    assert "loopback; HAProxy 2.6.12 and Kroxylicious 0.12.0 with one thread each" in told
+    assert "20 ms before, 33 at most, and 20 after, 33 at most;\n  1.25% of the CPU" in told
+    assert "Of 0 expectations 0 were met." in told
+
+
+def test_without_haproxy_none_is_named() -> None:
+    assert "loopback; Kroxylicious 0.12.0 with one thread each" in digest(run_of(haproxy=None))
+
+
+def test_a_way_is_a_column_and_those_that_nobody_has_are_left_out() -> None:
+    told = digest(
+        run_of(
+            case("reading 1 KiB records, 1 client: speed", "MB/s", {"direct": 2000, "Sidefetch": 1000}),
+            case("reading 1 KiB records, 1 client: CPU of the proxy", "s/GB", {"Sidefetch": 0.7}),
+        )
+    )
+
+    assert (
+        "| reading | direct | Sidefetch |\n|---|---|---|\n"
+        "| 1 client, records of 1 KiB: speed | 2,000 MB/s | 1,000 MB/s |\n"
+        "| 1 client, records of 1 KiB: CPU of the proxy |  | 0.7 s/GB |\n"
+    ) in told
+
+
+def test_figures_of_one_label_share_a_row_and_their_unit() -> None:
+    told = digest(
+        run_of(
+            case("one record a fetch, in order: p50", "ms", {"direct": 0.2, "Sidefetch": 0.3}),
+            case("one record a fetch, in order: p99", "ms", {"direct": 1.5, "Sidefetch": 2.25}),
+        )
+    )
+
+    assert "| 1 client, in order, one record a fetch: p50 and p99 | 0.2 and 1.5 ms | 0.3 and 2.25 ms |\n" in told
+
+
+def test_tables_with_ways_of_their_own_name_them_unless_it_is_sidefetch_alone() -> None:
+    told = digest(
+        run_of(
+            case("telemetry, reading 1 KiB records", "MB/s", {"off": 100, "full": 50}),
+            case("start: first answer", "s", {"Sidefetch": 0.5}),
+            case("start: end", "s", {"python": 0.1}),
+        )
+    )
+
+    assert "| telemetry, reading 1 KiB records | off: 100 MB/s, full: 50 MB/s |\n" in told
+    assert "| start: first answer | 0.5 s |\n| start: end | python: 0.1 s |\n" in told
+
+
+def test_what_was_expected_and_is_not_so_is_said() -> None:
+    met = {**case("a", "s", {}), "expectations": [{"text": "fine", "is_met": True}]}
+
+    told = digest(run_of(met, case("b", "s", {}, "0.3 of direct, at least 0.5")))
+
+    assert told.endswith("Of 2 expectations 1 were met; these were not:\n\n- 0.3 of direct, at least 0.5\n")
+    assert "fine" not in told
+
+
+@pytest.mark.parametrize("name", ["something else", "reading 1 KiB records"])
+def test_a_table_that_no_row_speaks_of_is_left_out(name: str) -> None:
+    assert "|" not in digest(run_of(case(name, "MB/s", {"direct": 1})))

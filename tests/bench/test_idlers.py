@@ -1,0 +1,37 @@
+"""A client of many, against a broker of a few bytes."""
+
+import socket
+import time
+
+import pytest
+
+from tests.bench.idlers import Idler
+from tests.bench.small_broker import answer, served_by
+
+BUFFER = bytearray(20)
+"""Less than an answer."""
+
+
+def test_an_answer_is_read_in_pieces_and_counts_when_it_is_whole() -> None:
+    def serve(broker: socket.socket) -> None:
+        whole = answer(0, b"")
+        for piece in (whole[:10], whole[10:30], whole[30:], whole):
+            broker.sendall(piece)
+            time.sleep(0.02)
+
+    with served_by(serve) as address:
+        idler = Idler(address)
+        read = 0
+        with idler.socket:
+            while idler.answers < 2:
+                read += idler.read(BUFFER)
+
+    assert read == 2
+
+
+@pytest.mark.parametrize("wrong", [answer(1, b""), answer(0, b"")[:12] + b"\0\x6f" + answer(0, b"")[14:], b""])
+def test_what_is_no_answer_ends_it(wrong: bytes) -> None:
+    with served_by(lambda broker: broker.sendall(wrong)) as address:
+        idler = Idler(address)
+        with idler.socket, pytest.raises(ConnectionError):
+            idler.read(BUFFER)

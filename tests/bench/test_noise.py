@@ -1,0 +1,30 @@
+"""How the machine's unrest is told."""
+
+from tests.bench.noise import Loops, Noise, observed, stolen_share
+
+BEFORE = "cpu  100 0 50 800 10 0 5 20 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
+AFTER = "cpu  150 0 70 900 10 0 5 50 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
+
+
+def test_what_is_stolen_is_a_share_of_all_that_went_by_guests_counted_once() -> None:
+    assert stolen_share(BEFORE, AFTER) == 30 / 200
+    assert stolen_share(BEFORE, BEFORE) == 0
+
+
+def test_loops_are_told_by_their_middle_and_their_slowest() -> None:
+    loops = Loops.of([20.0] * 18 + [30.0, 90.0])
+
+    assert (loops.median_ms, loops.p95_ms, loops.most_ms) == (20, 30, 90)
+    assert str(Noise(loops, loops, 0.0125)) == (
+        "a loop took 20 ms, 95 % within 30 ms, at most 90 ms before, "
+        "20 ms, 95 % within 30 ms, at most 90 ms after; 1.25% of the CPU was stolen"
+    )
+
+
+def test_loops_run_before_and_after() -> None:
+    with observed() as noise:
+        pass
+
+    assert 0 < noise().before.median_ms <= noise().before.most_ms
+    assert 0 < noise().after.median_ms <= noise().after.most_ms
+    assert 0 <= noise().steal <= 1
