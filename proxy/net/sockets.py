@@ -25,6 +25,8 @@ _PIECES_A_CALL: Final = 256
 """Buffers handed to one sendmsg; Linux takes up to 1,024."""
 _TURNS: Final = 16
 """Receives that may succeed at once before the other tasks get their turn."""
+_MAKING_S: Final = 0.0005
+"""For so long, chunks are made one after the other before the other tasks get their turn."""
 _LOW_WATER_BYTES: Final = 1024 * 1024
 """Of a large frame, so much has to be there before it is gone on with, or all that is left of it, if that is less:
 waking up for each segment took a fifth of the time that reading takes."""
@@ -234,13 +236,16 @@ class Outbox:
 
     async def flush(self) -> None:
         """Send all there is."""
+        turn_ends_s = 0.0
         while self._pieces:
             if not self._send_what_fits():
                 await self._connection.wait_writable()
             elif self._pieces:
                 chunks, began_s = self._to_make(), trio.current_time()
                 if chunks.is_quick:
-                    await trio.lowlevel.checkpoint()
+                    if began_s >= turn_ends_s:
+                        await trio.lowlevel.checkpoint()
+                        turn_ends_s = trio.current_time() + _MAKING_S
                     made = _timed(chunks)
                 else:
                     made = await trio.to_thread.run_sync(_timed, chunks, limiter=self._workers)

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import attrs
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from proxy.net.sockets import FrameSocket, Outbox
-from proxy.wire.frames import Chunks
+from proxy.wire.frames import QUICK_BYTES, Chunks
 
 LARGE = 1 << 20
 """More than is made without a thread."""
@@ -22,6 +23,7 @@ class Slowly:
     count: int
     size: int
     is_quick: bool = False
+    takes_s: float = 0.0
     made: int = 0
     threads: set[int] = attrs.field(factory=set)
 
@@ -33,6 +35,7 @@ class Slowly:
         if self.made == self.count:
             return None
         self.made += 1
+        time.sleep(self.takes_s)
         return bytes([self.made % 256]) * self.size
 
 
@@ -121,6 +124,22 @@ async def test_what_is_quick_is_made_without_a_thread_however_much_it_is(pair: P
         await pair.receive(4 * LARGE)
 
     assert quick.threads == {threading.get_ident()}
+
+
+async def test_others_get_their_turn_while_much_is_made_that_is_quick(pair: Pair) -> None:
+    quick = Slowly(20, QUICK_BYTES, is_quick=True, takes_s=0.001)
+    outbox = Outbox(pair.sender)
+    outbox.put([quick])
+    made_at_turns: set[int] = set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pair.receive, len(quick))
+        nursery.start_soon(outbox.flush)
+        while quick.made < quick.count:
+            await trio.lowlevel.checkpoint()
+            made_at_turns.add(quick.made)
+
+    assert len(made_at_turns) >= quick.count // 2
 
 
 async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:
