@@ -5,7 +5,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -28,10 +28,28 @@ _PARTITIONS: Final = 4
 _SPEED: Final = Figure("speed", "MB/s")
 _CPU: Final = Figure("CPU", "s/GB")
 _WASTE: Final = Figure("waste", "%")
+_CLIENT_SHARE: Final = Figure("CPU of the client", "% of its time")
+"""Near 100: the client itself can do no more."""
+
+
+@attrs.frozen
+class _Shape:
+    name: str
+    size: int
+    codec: str = "none"
+    versions: Sequence[int] = (1,)
+    """Of Fetch: v1 reads message format 0, and v3 format 1."""
+
+    @property
+    def topic(self) -> str:
+        return f"conversion-{self.size}-{self.codec}"
+
+
 _SHAPES: Final = (
-    ("1 KiB records", 1024, "none"),
-    ("100 B records", 100, "none"),
-    ("1 KiB records, gzip", 1024, "gzip"),
+    _Shape("1 KiB records", 1024, versions=(1, 3)),
+    _Shape("100 B records", 100, versions=(1, 3)),
+    _Shape("10 KiB records", 10 * 1024),
+    *(_Shape(f"1 KiB records, {codec}", 1024, codec) for codec in ("gzip", "snappy", "lz4", "zstd")),
 )
 _CHUNKS: Final = ("16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB")
 
@@ -46,36 +64,49 @@ class _Log:
 
 
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """MB/s of values, and CPU seconds for each GB of them: broker and Sidefetch together."""
-    megabytes, rounds = (64, 1) if quick else (256, 3)
+    """MB/s of values, and CPU seconds for each GB of them: broker and Sidefetch together.
+
+    Of zstd, brokers give old clients nothing.
+    """
+    megabytes, rounds = (128, 3) if quick else (256, 5)
     tables: list[Table] = []
     with KafkaCluster(CONVERTING, quick=False, heap_mib=1024) as converting, contextlib.ExitStack() as stage:
         sidefetch = stage.enter_context(Sidefetch(cluster.bootstrap))
-        for name, size, codec in _SHAPES:
-            log = _Log(f"conversion-{size}-{codec}", megabytes if size > 100 else megabytes // 4)
-            tell(f"writing {name}")
+        for shape in _SHAPES:
+            log = _Log(shape.topic, megabytes if shape.size > 100 else megabytes // 4)
+            tell(f"writing {shape.name}")
             for each in (cluster, converting):
                 create_topics(each, {log.topic: _PARTITIONS})
-                _fill(each, log, size, codec)
-            for version in (1, 3):
+                _fill(each, log, shape)
+            brokers = {"Kafka 3.9 converts": (converting.brokers[NODE].address, [converting.pid(NODE)])}
+            if shape.codec == "zstd":
+                brokers.clear()
+            through = (address_of(NODE, sidefetch.bootstrap), [cluster.pid(NODE), sidefetch.process.pid])
+            for version in shape.versions:
                 ways = {
-                    "Kafka 3.9 converts": _old_way(
-                        converting.brokers[NODE].address, log, version, [converting.pid(NODE)]
-                    ),
-                    "Sidefetch": _old_way(
-                        address_of(NODE, sidefetch.bootstrap),
-                        log,
-                        version,
-                        [cluster.pid(NODE), sidefetch.process.pid],
-                    ),
-                    "no conversion": _new_way(cluster, log),
+                    name: _old_way(address, log, version, pids)
+                    for name, (address, pids) in (*brokers.items(), ("Sidefetch", through))
                 }
+                ways["no conversion"] = _new_way(cluster, log)
                 for way in ways.values():  # the brokers' JVMs compile what they use
                     way()
-                tables += measure_all(f"{name} by Fetch v{version}", ways, rounds=rounds, tell=tell).values()
+                measured = measure_all(f"{shape.name} by Fetch v{version}", ways, rounds=rounds, tell=tell)
+                tables += _judged(measured)
         log = _Log("conversion-1024-none", megabytes)
         tables += measure_all("chunks, Fetch v1", dict(_chunks(cluster, log)), rounds=rounds, tell=tell).values()
     return tables
+
+
+def _judged(measured: Mapping[Figure, Table]) -> Iterator[Table]:
+    """With what is expected: no slower than the brokers that convert, and at no more CPU."""
+    for figure, table in measured.items():
+        if figure in (_SPEED, _CPU) and next(iter(table.values)) != "Sidefetch":
+            ratio = table.ratio("Sidefetch")
+            bound = "at least" if figure is _SPEED else "at most"
+            is_met = ratio >= 1 if figure is _SPEED else ratio <= 1
+            yield table.expecting(Expectation(f"{table.case}: {ratio:.2f} of Kafka 3.9, {bound} 1", is_met=is_met))
+        else:
+            yield table
 
 
 def _chunks(cluster: KafkaCluster, log: _Log) -> Iterator[tuple[str, Callable[[], Mapping[Figure, float]]]]:
@@ -89,21 +120,21 @@ def _chunks(cluster: KafkaCluster, log: _Log) -> Iterator[tuple[str, Callable[[]
         yield chunk, once
 
 
-def _fill(cluster: KafkaCluster, log: _Log, size: int, codec: str) -> None:
+def _fill(cluster: KafkaCluster, log: _Log, shape: _Shape) -> None:
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "acks": "1",
             "linger.ms": 50,
             "batch.size": 64 * 1024,
-            "compression.type": codec,
+            "compression.type": shape.codec,
             "queue.buffering.max.kbytes": 64 * 1024,
             "log_level": 0,
         }
     )
-    pattern = bytes(range(256)) * 5
-    for number in range(log.megabytes * 1_000_000 // size):
-        value = pattern[number % 251 : number % 251 + size]
+    pattern = bytes(range(256)) * (shape.size // 256 + 2)
+    for number in range(log.megabytes * 1_000_000 // shape.size):
+        value = pattern[number % 251 : number % 251 + shape.size]
         while True:
             try:
                 producer.produce(log.topic, value, partition=number % _PARTITIONS)
@@ -125,6 +156,7 @@ def _old_way(address: str, log: _Log, version: int, pids: list[int]) -> Callable
             _SPEED: log.megabytes / count.seconds,
             _CPU: cpu_s * 1000 / log.megabytes,
             _WASTE: 100 * count.other_bytes / sent,
+            _CLIENT_SHARE: 100 * count.cpu_s / count.seconds,
         }
 
     return once
@@ -161,7 +193,7 @@ def run_memory(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None
             job = OldJob(address_of(NODE, sidefetch.bootstrap), topic, partitions, 1, partition_bytes=1_000_000)
             with ThreadPoolExecutor(clients) as at_once:
                 counts = list(at_once.map(old_read, [job] * clients))
-            assert {count.entries for count in counts} == {megabytes * 1000}
+            assert {count.records for count in counts} == {megabytes * 1000}
             peaks[name] = [resident_mib(sidefetch.process.pid, "VmHWM")]
             tell(f"{name}: {peaks[name][0]:.0f} MiB")
     table = Table("memory while converting: peak", "MiB", peaks)

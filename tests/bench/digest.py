@@ -79,7 +79,7 @@ _GRIDS: Final = (
     ),
     _Grid(
         "old clients (Fetch v1): MB of values; CPU of broker and Sidefetch",
-        (_Row(r"(.*) by Fetch v1: (.*)", "{0}: {1}"),),
+        (_Row(r"(.*) by Fetch v1: (speed|CPU)", "{0}: {1}"),),
         ("Kafka 3.9 converts", "Sidefetch", "no conversion"),
     ),
     _Grid(

@@ -1,6 +1,7 @@
 """A client of Fetch v1 or v3 that reads partitions from their beginning to their end, and keeps nothing.
 
 It looks at the entries of message sets, not into them: that a client has to decompress costs the same either way.
+That is done by compiled code, or it would be the one that all others wait for.
 ``python old_reader.py '{"address": "127.0.0.1:9092", ...}'`` prints what it counted as JSON.
 """
 
@@ -10,9 +11,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
+from proxy.convert.kernel import Whole, whole_entries
 from tests.bench.reader import Connection
 
-_ENTRY = struct.Struct(">qi")
 _ASK = struct.Struct(">iqi")
 _HEAD = struct.Struct(">ihqi")
 _LIMITED_VERSION = 3
@@ -37,9 +38,10 @@ class OldCount:
     """What came of it."""
 
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """Of the client itself."""
     fetches: int = 0
-    entries: int = 0
-    """Messages, or wrappers of some."""
+    records: int = 0
     entry_bytes: int = 0
     other_bytes: int = 0
     """Of message sets: what no message is made from."""
@@ -48,10 +50,11 @@ class OldCount:
 def run(job: OldJob) -> OldCount:
     count = OldCount()
     with Connection(job.address) as connection:
-        began = time.perf_counter()
+        began, cpu_before_s = time.perf_counter(), time.process_time()
         for _ in range(job.passes):
             _drain(connection, job, count)
         count.seconds = time.perf_counter() - began
+        count.cpu_s = time.process_time() - cpu_before_s
     return count
 
 
@@ -69,27 +72,14 @@ def _drain(connection: Connection, job: OldJob, count: OldCount) -> None:
                 raise ConnectionError(f"partition {partition}: error {error}")
             at += _HEAD.size
             end = at + size
-            next_offset, used, entries = _walk(answer, at, end, offsets[partition])
-            count.entries += entries
-            count.entry_bytes += used
-            count.other_bytes += size - used
-            offsets[partition] = next_offset
-            unread = unread or next_offset < high_watermark
+            whole = whole_entries(answer[at:end], size) if size else Whole(0, -1)
+            count.entry_bytes += whole.end
+            count.other_bytes += size - whole.end
+            if whole.end:
+                count.records += whole.next_offset - offsets[partition]
+                offsets[partition] = whole.next_offset
+            unread = unread or offsets[partition] < high_watermark
             at = end
-
-
-def _walk(answer: memoryview, start: int, end: int, offset: int) -> tuple[int, int, int]:
-    """The offset behind the last whole entry, the bytes of whole entries, and how many there are."""
-    at, entries = start, 0
-    unpack, head = _ENTRY.unpack_from, _ENTRY.size
-    while end - at >= head:
-        last, size = unpack(answer, at)
-        if size > end - at - head:
-            break
-        at += head + size
-        offset = last + 1
-        entries += 1
-    return offset, at - start, entries
 
 
 def _request(job: OldJob, offsets: dict[int, int], correlation_id: int) -> bytes:
