@@ -90,6 +90,8 @@ _GRIDS: Final = (
             _Row(r"(patience memory, .*): peak memory", "{0}: peak"),
             _Row(r"(memory while converting): peak", "{0}: peak"),
             _Row(r"idle CPU, ([\d,]+) partitions, Fetch v11", "an idle fetch of {0} partitions: CPU"),
+            _Row(r"(1 % busy), Fetch v11: CPU", "{0}: CPU of a fetch"),
+            _Row(r"(1 % busy), Fetch v11: bytes at the broker", "{0}: bytes at the broker"),
             _Row(r"(5 ms away, .*)", "brokers {0}"),
             _Row(r"start: (.*)", "start: {0}"),
             _Row(r"(TLS, reading 1 KiB records)", "{0}"),

@@ -1,7 +1,7 @@
 """The embedded cluster in a process of its own, for cases that want more partitions than a real broker bears.
 
-``python -m tests.bench.embedded TOPICS PARTITIONS`` prints where its one broker is, and for each line that it is
-sent what that broker has counted, as JSON.
+``python -m tests.bench.embedded TOPICS PARTITIONS BUSY`` prints where its one broker is, and for each line that it
+is sent what that broker has counted, as JSON.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from tests.processes import Process
 __all__ = ["Counts", "Embedded", "embedded", "topic_name"]
 
 NODE: Final = 1
+_RECORD: Final = bytes(100)
 
 
 def topic_name(number: int) -> str:
@@ -53,9 +55,9 @@ class Embedded:
 
 
 @contextlib.contextmanager
-def embedded(topics: int, partitions: int) -> Iterator[Embedded]:
-    """A cluster of one broker with *topics* of *partitions* each, all empty."""
-    command = [sys.executable, "-m", "tests.bench.embedded", str(topics), str(partitions)]
+def embedded(topics: int, partitions: int, busy: int = 0) -> Iterator[Embedded]:
+    """A cluster of one broker with *topics* of *partitions* each, of which the first *busy* have two batches."""
+    command = [sys.executable, "-m", "tests.bench.embedded", str(topics), str(partitions), str(busy)]
     with (
         tempfile.TemporaryDirectory(prefix="sidefetch-embedded-") as folder,
         Process(command, log=Path(folder) / "embedded.log", piped=True) as process,
@@ -63,10 +65,12 @@ def embedded(topics: int, partitions: int) -> Iterator[Embedded]:
         yield Embedded(process)
 
 
-async def _serve(topics: int, partitions: int) -> None:
+async def _serve(topics: int, partitions: int, busy: int) -> None:
     async with embedded_cluster(1) as cluster:
         for number in range(topics):
             cluster.create_topic(topic_name(number), partitions)
+            for index, _ in product(range(busy), range(2)):
+                cluster.append(topic_name(number), index, [_RECORD])
         print(cluster.bootstrap, flush=True)
         lines = trio.wrap_file(sys.stdin)
         while await lines.readline():
@@ -77,4 +81,4 @@ async def _serve(topics: int, partitions: int) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(_serve, int(sys.argv[1]), int(sys.argv[2]))
+    trio.run(_serve, int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

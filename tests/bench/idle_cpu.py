@@ -1,7 +1,7 @@
 """What an idle full fetch costs Sidefetch, beside what its bytes cost: those of a C program that only moves them.
 
 The client names every partition in every fetch, and asks again as soon as it is answered. Real brokers bear some
-10,000 partitions each, so that the cluster is the embedded one.
+10,000 partitions each, so that the cluster is the embedded one. Where 1 % are busy, the cost is to follow these.
 """
 
 import contextlib
@@ -10,9 +10,9 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count, product
+from itertools import count, cycle, product
 from pathlib import Path
 from typing import Final, Self
 
@@ -20,7 +20,7 @@ from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
 from proxy.wire.headers import RequestHeader
 from tests.bench.embedded import NODE, Embedded, embedded, topic_name
-from tests.bench.frame import Expectation, Table, Way, measure
+from tests.bench.frame import Expectation, Figure, Table, Way, measure, measure_all
 from tests.bench.machine import cpu_seconds
 from tests.bench.stage import address_of
 from tests.processes import Process
@@ -36,8 +36,12 @@ _MOST_RATIO: Final = 3.0
 _MOST_US: Final = 8_000
 _MOST_FETCHES: Final = 0.3
 _MOST_BYTES: Final = 60
+_MOST_OF_BUSY: Final = 2.0
+"""What busy partitions cost more among idle ones, to what they cost alone."""
 _ROUNDS: Final = 3
 _WARM_UP_S: Final = 0.5
+_CPU: Final = Figure("CPU", "us a fetch")
+_BYTES: Final = Figure("bytes at the broker", "B a fetch")
 _SESSION_S: Final = 120.0
 _OPTIONS: Final = ("--ask-timeout", "30")
 """The embedded cluster takes its time to answer about so many for the first time."""
@@ -48,7 +52,8 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     """CPU of Sidefetch and of the C program, a fetch; and what reaches the broker meanwhile."""
     sizes = (100, _MOST_PARTITIONS) if quick else (100, 1_000, 10_000, _MOST_PARTITIONS)
     cases = product(sizes, _VERSIONS)
-    return [table for size, version in cases for table in _at(size, version, quick=quick, tell=tell)]
+    tables = [table for size, version in cases for table in _at(size, version, quick=quick, tell=tell)]
+    return [*tables, *_busy(_MOST_PARTITIONS, _VERSIONS[-1], quick=quick, tell=tell)]
 
 
 def _at(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) -> Iterator[Table]:
@@ -73,6 +78,38 @@ def _at(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) ->
     yield _at_most(f"{case}: bytes at the broker", "B/s", (after.bytes - before.bytes) / took_s, _MOST_BYTES)
 
 
+def _busy(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) -> Iterator[Table]:
+    """One partition of each topic has something new in every fetch."""
+    topics, case = size // _PER_TOPIC, f"1 % busy, Fetch v{version}"
+    with contextlib.ExitStack() as stage:
+        ways = {}
+        for name, partitions, busy in (
+            (f"{topics:,} partitions, all busy", 1, 1),
+            (f"{size:,} idle", _PER_TOPIC, 0),
+            (f"{size:,}, 1 % busy", _PER_TOPIC, 1),
+        ):
+            cluster = stage.enter_context(embedded(topics, partitions, busy))
+            sidefetch = stage.enter_context(Sidefetch(cluster.bootstrap, options=_OPTIONS))
+            client = _Client(address_of(NODE, sidefetch.bootstrap), topics * partitions, version, partitions, busy)
+            stage.enter_context(client)
+            _wait_until_parked(cluster, client, is_quiet=not busy)
+            ways[name] = partial(_cost, client, cluster, sidefetch.process.pid, 1.0 if quick else 3.0)
+        measured = measure_all(case, ways, rounds=_ROUNDS, tell=tell)
+    alone, idle, among = (measured[_CPU].median(name) for name in ways)
+    ratio = (among - idle) / alone
+    text = f"{case}: what is busy costs {ratio:.2f} of what it costs alone, at most {_MOST_OF_BUSY:g}"
+    measured[_CPU] = measured[_CPU].expecting(Expectation(text, is_met=ratio <= _MOST_OF_BUSY))
+    yield from measured.values()
+
+
+def _cost(client: "_Client", cluster: Embedded, pid: int, seconds: float) -> Mapping[Figure, float]:
+    client.fetch_for(_WARM_UP_S)
+    before, before_s = cluster.counts(), cpu_seconds(pid)
+    fetches = client.fetch_for(seconds)
+    cpu_s, after = cpu_seconds(pid) - before_s, cluster.counts()
+    return {_CPU: cpu_s / fetches * 1e6, _BYTES: (after.bytes - before.bytes) / fetches}
+
+
 def _at_most(case: str, unit: str, found: float, most: float) -> Table:
     expected = Expectation(f"{case}: {found:.3g} {unit}, at most {most:g}", is_met=found <= most)
     return Table(case, unit, {"Sidefetch": [found]}, [expected])
@@ -92,16 +129,22 @@ def _cpu_us(client: "_Client", pid: int, seconds: float) -> float:
 
 
 class _Client:
-    """Fetches *partitions* at their end, one fetch after another, and looks at no answer."""
+    """Fetches *partitions* at their end, one fetch after another, and looks at no answer.
 
-    def __init__(self, address: str, partitions: int, version: int) -> None:
-        asks = {
-            Key(topic_name(number // _PER_TOPIC), number % _PER_TOPIC): Ask(0, 1 << 20)
-            for number in range(partitions)
-        }
+    Of the first *busy* of each topic, it reads the first batch and the second, in turns.
+    """
+
+    def __init__(
+        self, address: str, partitions: int, version: int, per_topic: int = _PER_TOPIC, busy: int = 0
+    ) -> None:
+        keys = [Key(topic_name(number // per_topic), number % per_topic) for number in range(partitions)]
         options = FetchOptions(0, 1, 50 << 20)
         header = RequestHeader(FETCH, version, 0, "bench")
-        self._frame = bytearray(write_request(header, options, NO_SESSION, FINAL_EPOCH, asks, ()))
+        self._frames = cycle(
+            bytearray(write_request(header, options, NO_SESSION, FINAL_EPOCH, asks, ()))
+            for offset in range(2 if busy else 1)
+            for asks in [{key: Ask(offset if key.partition < busy else 0, 1 if busy else 1 << 20) for key in keys}]
+        )
         self._ids = count(1)
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=60)
@@ -116,13 +159,14 @@ class _Client:
 
     @property
     def request_bytes(self) -> int:
-        return len(self._frame)
+        return len(next(self._frames))
 
     def fetch(self) -> int:
         """Returns how many bytes the answer has."""
         size: int
-        struct.pack_into(">i", self._frame, 8, next(self._ids))
-        self._socket.sendall(self._frame)
+        frame = next(self._frames)
+        struct.pack_into(">i", frame, 8, next(self._ids))
+        self._socket.sendall(frame)
         got = self._socket.recv_into(self._buffer)
         while got < 4:
             got += self._some(self._buffer[got:])
@@ -157,13 +201,15 @@ def _echo(request_bytes: int, answer_bytes: int) -> Iterator[Process]:
             yield process
 
 
-def _wait_until_parked(cluster: Embedded, client: _Client) -> None:
-    """Return once there is a session, in which a fetch waits at the broker: then that hears of no other."""
+def _wait_until_parked(cluster: Embedded, client: _Client, *, is_quiet: bool = True) -> None:
+    """Return once there is a session, in which a fetch waits at the broker if all *is_quiet*, so that it hears of
+    no other.
+    """
     until_s, seen = time.monotonic() + _SESSION_S, cluster.counts()
     while True:
         client.fetch_for(_WARM_UP_S)
         now = cluster.counts()
-        if now == seen and now.incremental_fetches:
+        if now.incremental_fetches and (now == seen or not is_quiet):
             return
         assert time.monotonic() < until_s, "no session in time"
         seen = now
