@@ -53,7 +53,7 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     given = sys.argv[1:] if argv is None else argv
-    # The other commands are imported for help and for what is wrong: they take longer than Sidefetch's own start.
+    # The others are imported for help, and to refuse: a health check would take half as long again.
     arguments = parser([name for name in given[:1] if name in _COMMANDS] or _COMMANDS).parse_args(given)
     try:
         code: int = arguments.run(arguments)
