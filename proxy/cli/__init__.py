@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Final
 
 from proxy.errors import ConfigError, SparkFailed
+from proxy.version import VERSION
 
 __all__ = ["main"]
 
@@ -43,7 +44,9 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
         " incremental fetch sessions.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, help="print the version and leave")
+    parser.add_argument(
+        "--version", action="version", version=f"sidefetch {VERSION}", help="print the version and leave"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
         import_module(f"proxy.cli.{_COMMANDS[name]}").add_to(commands)
@@ -98,19 +101,3 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield from _leaves(error)
         else:
             yield error
-
-
-class _Version(argparse.Action):
-    """Reads the package's metadata only when asked: that takes longer than the rest of the parser."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"sidefetch {version('sidefetch')}")
-        except PackageNotFoundError:
-            print("sidefetch, not installed")
-        parser.exit()

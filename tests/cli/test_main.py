@@ -20,6 +20,7 @@ from proxy.cli.settings import load
 from proxy.config import OPTIONS, Address
 from proxy.config.rack import RackFound
 from proxy.errors import ConfigError
+from proxy.version import VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +113,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
 
     assert left.value.code == 0
-    assert capsys.readouterr().out.startswith("sidefetch")
+    assert capsys.readouterr().out == f"sidefetch {VERSION}\n"
 
 
 class _Command:
@@ -132,7 +133,7 @@ class _Command:
 
 def run_it(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
     monkeypatch.setattr(proxy.cli, "_COMMANDS", {"it": "it"})
-    monkeypatch.setitem(sys.modules, "proxy.cli.it", _Command(error))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "proxy.cli.it", _Command(error))
     return main(["it"])
 
 
