@@ -16,6 +16,7 @@ __all__ = [
     "MalformedFrame",
     "ProtocolError",
     "ProxyError",
+    "SparkFailed",
 ]
 
 
@@ -42,6 +43,10 @@ class LimitReached(ProxyError):
         super().__init__(why)
         self.limit = limit
         """The option that sets it."""
+
+
+class SparkFailed(ProxyError):
+    """Spark did not do what it was asked to; the arguments are lines that tell why."""
 
 
 class MalformedFrame(ProxyError):

@@ -8,73 +8,62 @@ the command does not end by it anyway.
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Final
 
-from proxy.cli import (
-    check,
-    demo,
-    health,
-    inject,
-    ledger,
-    redirect,
-    report,
-    run,
-    top,
-    topology,
-    trial,
-    user,
-    webhook,
-    whatif,
-)
-from proxy.cli.spark import SparkFailedError
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, SparkFailed
+from proxy.version import VERSION
 
 __all__ = ["main"]
 
-_COMMANDS: Sequence[Any] = (
-    run,
-    check,
-    health,
-    top,
-    topology,
-    ledger,
-    whatif,
-    report,
-    trial,
-    demo,
-    user,
-    inject,
-    webhook,
-    redirect,
-)
-"""Each has ``add_to``, which sets ``run`` in its parser's defaults."""
+_COMMANDS: Final = {
+    "run": "run",
+    "check": "check",
+    "health": "health",
+    "top": "top",
+    "topology": "topology",
+    "ledger": "ledger",
+    "whatif": "whatif",
+    "report": "report",
+    "try": "trial",
+    "demo": "demo",
+    "user": "user",
+    "inject": "inject",
+    "webhook": "webhook",
+    "redirect": "redirect",
+}
+"""The module of each, which has ``add_to``, which sets ``run`` in its parser's defaults."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Of all commands."""
+def parser(names: Iterable[str]) -> argparse.ArgumentParser:
+    """Of the commands called *names*."""
     parser = argparse.ArgumentParser(
         prog="sidefetch",
         description="A Kafka sidecar proxy: clients that fetch every partition every time read a cluster by"
         " incremental fetch sessions.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, help="print the version and leave")
+    parser.add_argument(
+        "--version", action="version", version=f"sidefetch {VERSION}", help="print the version and leave"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add_to(commands)
+    for name in names:
+        import_module(f"proxy.cli.{_COMMANDS[name]}").add_to(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    # The others are imported for help, and to refuse: a health check would take half as long again.
+    arguments = parser([name for name in given[:1] if name in _COMMANDS] or _COMMANDS).parse_args(given)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except ConfigError as error:
         return _refuse([error])
-    except SparkFailedError as wrong:
+    except SparkFailed as wrong:
         print("\n  ".join(["Spark failed:", *wrong.args]), file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
@@ -112,19 +101,3 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield from _leaves(error)
         else:
             yield error
-
-
-class _Version(argparse.Action):
-    """Reads the package's metadata only when asked: that takes longer than the rest of the parser."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"sidefetch {version('sidefetch')}")
-        except PackageNotFoundError:
-            print("sidefetch, not installed")
-        parser.exit()

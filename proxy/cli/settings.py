@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, cast
 
@@ -110,6 +109,10 @@ def _is_from_kubernetes(name: str, text: str) -> bool:
 
 
 def _from_toml(text: str, file: str, problems: list[str]) -> Iterator[_Given]:
+    if not text:
+        return
+    import tomllib  # most sidecars are told all by their environment, and start sooner
+
     try:
         tables: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

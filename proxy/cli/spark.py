@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from proxy.cli.extras import needs_spark_extra
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, SparkFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkFailedError", "add_flags", "settings_of", "spark_at"]
+__all__ = ["add_flags", "settings_of", "spark_at"]
 
 _LEAST_JAVA: Final = 17
 _LOCAL: Final = {
@@ -33,10 +33,6 @@ _ALWAYS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 _TOLD_LINES: Final = 12
-
-
-class SparkFailedError(Exception):
-    """Spark did not do what it was asked to; the arguments are lines that tell why."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +59,7 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
     """Started, and stopped in the end. What Spark says goes into a file, which is shown where it fails.
 
     Args:   master: as Spark calls it: ``local[*]``, ``spark://HOST:PORT``.
-    Raises: ConfigError: a part of it is not installed; SparkFailedError: it does not start, or fails within.
+    Raises: ConfigError: a part of it is not installed; SparkFailed: it does not start, or fails within.
     """
     with needs_spark_extra():
         from py4j.protocol import Py4JError
@@ -86,7 +82,7 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
             finally:
                 session.stop()
         except (PySparkException, Py4JError) as wrong:
-            raise SparkFailedError(*_why(wrong, log)) from wrong
+            raise SparkFailed(*_why(wrong, log)) from wrong
 
 
 def _check_java() -> None:

@@ -7,8 +7,19 @@ import attrs
 
 from proxy.config.kinds import RACK
 
-__all__ = ["ZONE_LABEL", "Miss", "NotTold", "RackFound", "rack_name", "zone_of_file", "zone_of_node"]
+__all__ = [
+    "KUBERNETES_HOST",
+    "ZONE_LABEL",
+    "Miss",
+    "NotTold",
+    "RackFound",
+    "rack_name",
+    "zone_of_file",
+    "zone_of_node",
+]
 
+KUBERNETES_HOST: Final = "KUBERNETES_SERVICE_HOST"
+"""In the environment of every pod."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 """Of nodes in Kubernetes; from 1.35 on of pods too (KEP-4742)."""
 

@@ -4,12 +4,11 @@ import struct
 from typing import Final
 from zlib import crc32
 
-from crc32c import crc32c
-
 from proxy.convert import kernel
 from proxy.convert.codecs import compress, decompress
 from proxy.convert.types import Counts, Target
 from proxy.errors import BadRecords, ErrorCode
+from proxy.wire.checksum import crc32c
 from proxy.wire.records import (
     BATCH_HEADER_BYTES,
     ENTRY_HEADER_BYTES,

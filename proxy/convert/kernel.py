@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from crc32c import crc32c
+from proxy.wire.checksum import crc32c
 
 try:
     import cython

@@ -5,8 +5,6 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import trio
@@ -22,6 +20,7 @@ from proxy.net.dialed import dialed, not_reached
 from proxy.net.memory import Budget
 from proxy.net.sockets import FrameSocket
 from proxy.net.tls import reason, shake_hands
+from proxy.version import VERSION
 from proxy.wire import api_versions, messages
 from proxy.wire.apis import ApiRanges
 
@@ -65,9 +64,7 @@ class BrokerConnection:
 
     async def learn_versions(self) -> None:
         """Ask the broker what it serves (KIP-511: v3 tells our name; brokers before 2.4 know v0 only)."""
-        request = ApiVersionsRequest(
-            client_software_name=_SOFTWARE_NAME, client_software_version=_software_version()
-        )
+        request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
         frame = await self._exchange(request)
         body = self._checked(lambda: api_versions.read(3, frame))
         if body.error_code == ErrorCode.unsupported_version:
@@ -227,11 +224,3 @@ async def open_broker(
 def renewal_time(lifetime_s: float) -> float:
     """When to log in again, on trio's clock, where a broker believes us for *lifetime_s* from now on."""
     return trio.current_time() + lifetime_s * random.uniform(*_RENEW_AT) if lifetime_s > 0 else math.inf
-
-
-@cache
-def _software_version() -> str:
-    try:
-        return version("sidefetch")
-    except PackageNotFoundError:
-        return "unknown"

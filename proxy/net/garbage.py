@@ -38,10 +38,12 @@ class Garbage:
 
         Large buffers are the system's again as soon as they are free. glibc would stop that with the first of them,
         so that what had been in use at once would stay with the process.
+
+        What is old was looked at while it was loaded; once more would take a twentieth of the start.
         """
         with suppress(OSError, AttributeError):  # other C libraries
             ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-        gc.collect()
+        gc.collect(1)
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)
 

@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request
 
-from proxy.config.rack import ZONE_LABEL, NotTold, zone_of_node
+from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NotTold, zone_of_node
 from proxy.net.https import answer_to
 
 __all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_of", "credentials", "zone_of_this_node"]
@@ -33,12 +33,11 @@ def zone_of_this_node(
 ) -> tuple[str, str]:
     """The zone of the node, and the node's name.
 
-    Args:  timeout_s: for each step of the conversation, not for all of it.
-    Raises: NotTold: without a remedy where this is no pod of Kubernetes.
+    Args:   environ: of a pod; timeout_s: for each step of the conversation, not for all of it.
+    Raises: NotTold: and what to do about it.
     """
     api = api_of(environ)
-    if api is None:
-        raise NotTold("this is no pod of Kubernetes")
+    assert api is not None
     node = environ.get(NODE_NAME, "").strip()
     if not node:
         raise NotTold(f"{NODE_NAME} is not set", _NAME_NODE)
@@ -62,7 +61,7 @@ def zone_of_this_node(
 
 def api_of(environ: Mapping[str, str]) -> str | None:
     """The API's host and port, as every pod is told them; None where this is no pod."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    host, port = environ.get(KUBERNETES_HOST), environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:
         return None
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from proxy.config import RackPlace, RoutingConfig
-from proxy.config.rack import ZONE_LABEL, Miss, NotTold, RackFound, rack_name, zone_of_file
+from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, Miss, NotTold, RackFound, rack_name, zone_of_file
 from proxy.fetch.topology import Topology
 from proxy.net.logs import Log
 
@@ -96,7 +96,9 @@ def _from_file(place: RackPlace) -> Told:
 
 
 def _from_kubernetes(place: RackPlace, environ: Mapping[str, str], account: Path | None) -> Told:
-    from proxy.net import kubernetes  # its libraries take memory, and few need them
+    if not environ.get(KUBERNETES_HOST):
+        raise NotTold("this is no pod of Kubernetes")
+    from proxy.net import kubernetes  # its libraries take memory and time, and few need them
 
     account = account or kubernetes.SERVICE_ACCOUNT
     zone, node = kubernetes.zone_of_this_node(environ, _STEP_S, account, place.name or ZONE_LABEL)

@@ -86,10 +86,8 @@ class PassThrough:
 
     def lifted_to(self, key: int, version: int) -> int:
         """In which version the broker is asked for what the client asks for in *version*."""
-        lift = LIFTS.get((key, version))
-        if lift is None or self._served is None or serves(self._served, key, version):
-            return version
-        return lift.to
+        to = TARGETS.get((key, version), version)
+        return version if self._served is None or serves(self._served, key, version) else to
 
     @property
     def deadline_s(self) -> float | None:
@@ -149,7 +147,8 @@ class PassThrough:
         while self._queue and self._blocked_by is None:
             request = self._queue[0]
             header = request.header
-            lift = LIFTS.get((header.api_key, header.api_version))
+            asked = header.api_key, header.api_version
+            lift = LIFTS[asked] if asked in TARGETS else None
             if lift is None or lift.steps is None:
                 self._queue.popleft()
                 yield from self._pass(request)

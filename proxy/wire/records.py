@@ -22,9 +22,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from crc32c import crc32c
-
 from proxy.errors import BadRecords, ErrorCode
+from proxy.wire.checksum import crc32c
 
 __all__ = [
     "BATCH_HEADER_BYTES",

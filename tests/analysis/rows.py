@@ -1,5 +1,7 @@
 """Rows of the ledger by hand: what a test does not tell is neutral."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,7 +11,7 @@ from proxy.analysis.frames import Ledger
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry.ledger import RECORDS, SCHEMA, Column, Row
 
-__all__ = ["columns", "ledger_of", "row"]
+__all__ = ["columns", "ledger_of", "row", "write_lines"]
 
 _NEUTRAL: Final[dict[str, Any]] = {"string": "", "long": 0, "double": 0.0}
 _UNTOLD: Final[dict[str, Any]] = {
@@ -34,6 +36,13 @@ def row(record: str, **told: Any) -> Row:
             raise KeyError(f"{record} has no column {name}")
         columns[name] = value
     return columns
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """A file of the ledger, in a folder that is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
 
 
 def ledger_of(spark: SparkSession, *rows: Row) -> Ledger:

@@ -10,7 +10,7 @@ from proxy.analysis import ingest, layout
 from proxy.analysis.days import ALL, Days, days_between
 from proxy.errors import ConfigError
 from proxy.telemetry.ledger import Row
-from tests.analysis.rows import row
+from tests.analysis.rows import row, write_lines
 
 _TODAY = date(2026, 11, 22)
 _DAY_US = 86_400_000_000
@@ -46,8 +46,7 @@ def test_what_is_no_day_is_refused_with_what_would_be(since: str | None, until: 
 
 
 def _written(path: Path, rows: Iterable[Row], *others: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in [*map(json.dumps, rows), *others]))
+    write_lines(path, [*map(json.dumps, rows), *others])
 
 
 def _days_of(spark: SparkSession, path: Path, days: Days) -> list[int]:

@@ -1,6 +1,5 @@
 import gzip
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from proxy.analysis.lines import BAD_ROWS
 from proxy.analysis.schemas import SCHEMAS
 from proxy.errors import ConfigError
 from proxy.telemetry.ledger import RECORDS
-from tests.analysis.rows import row
+from tests.analysis.rows import row, write_lines
 
 _SHARE: Final = {
     "topic": None,
@@ -37,12 +36,6 @@ def _without(line: str, *columns: str) -> str:
 
 def _with(line: str, **columns: Any) -> str:
     return json.dumps(json.loads(line) | columns)
-
-
-def _write(path: Path, lines: Iterable[str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
 
 
 def _seqs(frame: DataFrame) -> list[int]:
@@ -102,7 +95,7 @@ BAD: Final[dict[str, tuple[str, str]]] = {
 
 
 def test_each_bad_row_is_kept_with_its_text_the_reason_and_its_file(spark: SparkSession, tmp_path: Path) -> None:
-    path = _write(tmp_path / "p-0-9.jsonl", [GOOD, *(text for text, _ in BAD.values()), EXCHANGE])
+    path = write_lines(tmp_path / "p-0-9.jsonl", [GOOD, *(text for text, _ in BAD.values()), EXCHANGE])
 
     found = ingest.read(spark, str(tmp_path))
 
@@ -118,7 +111,7 @@ def test_each_bad_row_is_kept_with_its_text_the_reason_and_its_file(spark: Spark
 def test_rows_of_every_record_come_as_they_were_written(spark: SparkSession, tmp_path: Path) -> None:
     told = [row(record, seq=number, at_us=5) for number, record in enumerate(RECORDS)]
     told[0] |= {"sources": [_SHARE], "client_id": 'a}{"x" "client_id": 5}', "weight": 20}
-    _write(tmp_path / "p-0-9.jsonl", map(json.dumps, told))
+    write_lines(tmp_path / "p-0-9.jsonl", map(json.dumps, told))
 
     found = ingest.read(spark, str(tmp_path))
 
@@ -135,7 +128,7 @@ def test_columns_of_newer_writers_are_left_out_and_what_older_ones_lack_is_null(
 ) -> None:
     newer = _with(GOOD, mood={"good": [1]})
     older = _with(_without(GOOD, "rack"), seq=2)
-    _write(tmp_path / "p-0-9.jsonl", [newer, "", "  ", older])
+    write_lines(tmp_path / "p-0-9.jsonl", [newer, "", "  ", older])
 
     found = ingest.read(spark, str(tmp_path))
 
@@ -146,8 +139,10 @@ def test_columns_of_newer_writers_are_left_out_and_what_older_ones_lack_is_null(
 
 def test_rows_that_came_twice_are_one_by_record_process_and_seq(spark: SparkSession, tmp_path: Path) -> None:
     lost = {"reason": "full", "seq": 1, "count": 1, "seq_last": 1}
-    _write(tmp_path / "a-0-1.jsonl", [GOOD, _line("lost", **lost, seq_first=1), _with(GOOD, proxy_id="other")])
-    _write(tmp_path / "b-0-1.jsonl", [GOOD, _line("lost", **lost, seq_first=1), _line("lost", **lost, seq_first=0)])
+    write_lines(tmp_path / "a-0-1.jsonl", [GOOD, _line("lost", **lost, seq_first=1), _with(GOOD, proxy_id="other")])
+    write_lines(
+        tmp_path / "b-0-1.jsonl", [GOOD, _line("lost", **lost, seq_first=1), _line("lost", **lost, seq_first=0)]
+    )
 
     found = ingest.read(spark, str(tmp_path)).ledger
 
@@ -156,11 +151,11 @@ def test_rows_that_came_twice_are_one_by_record_process_and_seq(spark: SparkSess
 
 
 def test_folders_are_read_in_depth_but_only_whole_files_of_lines(spark: SparkSession, tmp_path: Path) -> None:
-    _write(tmp_path / "one" / "p-0-1.jsonl", [_with(GOOD, seq=1)])
-    _write(tmp_path / "two" / "deep" / "p-1-2.jsonl", [_with(GOOD, seq=2)])
+    write_lines(tmp_path / "one" / "p-0-1.jsonl", [_with(GOOD, seq=1)])
+    write_lines(tmp_path / "two" / "deep" / "p-1-2.jsonl", [_with(GOOD, seq=2)])
     (tmp_path / "two" / "q.jsonl.gz").write_bytes(gzip.compress(_with(GOOD, seq=3).encode()))
-    _write(tmp_path / "two" / ".p-2.open", [_with(GOOD, seq=4)])
-    _write(tmp_path / "two" / "notes.txt", ["none of the ledger's"])
+    write_lines(tmp_path / "two" / ".p-2.open", [_with(GOOD, seq=4)])
+    write_lines(tmp_path / "two" / "notes.txt", ["none of the ledger's"])
 
     assert _seqs(ingest.read(spark, str(tmp_path)).ledger.fetch) == [1, 2, 3]
     assert _seqs(ingest.read(spark, f"{tmp_path}/t*").ledger.fetch) == [2, 3]
@@ -168,7 +163,7 @@ def test_folders_are_read_in_depth_but_only_whole_files_of_lines(spark: SparkSes
 
 
 def test_a_file_that_is_named_is_read_whatever_its_name(spark: SparkSession, tmp_path: Path) -> None:
-    path = _write(tmp_path / "rows.json", [GOOD])
+    path = write_lines(tmp_path / "rows.json", [GOOD])
 
     assert _seqs(ingest.read(spark, str(path)).ledger.fetch) == [1]
 

@@ -3,7 +3,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.analysis import ingest, jobs
+from proxy.version import VERSION
 from tests.analysis.rows import row
 from tests.kafka.admin import eventually
 from tests.ports import free_ports
@@ -133,11 +133,10 @@ def test_the_ingest_job_runs_on_a_cluster_of_two_workers(spark: SparkSession, cl
 def test_the_manifests_are_of_one_image_and_submit_jobs_that_there_are() -> None:
     manifest = (_DEPLOY / "kubernetes.yaml").read_text()
     dockerfile = (_DEPLOY / "Dockerfile").read_text()
-    version = tomllib.loads((_DEPLOY.parents[1] / "pyproject.toml").read_text())["project"]["version"]
 
     kinds = re.findall(r"^kind: (\w+)$", manifest, re.MULTILINE)
     assert kinds == ["SparkApplication", "ScheduledSparkApplication"]
-    assert set(re.findall(r"image: (.*)", manifest)) == {f"sidefetch-spark:{version}"}
+    assert set(re.findall(r"image: (.*)", manifest)) == {f"sidefetch-spark:{VERSION}"}
     assert set(re.findall(r"sparkVersion: (.*)", manifest)) == {pyspark.__version__}
     assert f"docker.io/apache/spark:{pyspark.__version__}\n" in dockerfile
     (script,) = set(re.findall(r"mainApplicationFile: local://(.*)", manifest))

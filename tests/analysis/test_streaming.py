@@ -1,5 +1,4 @@
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,10 @@ from pyspark.sql import SparkSession
 
 from proxy.analysis import ingest, layout, streaming
 from proxy.errors import ConfigError
-from tests.analysis.rows import row
+from tests.analysis.rows import row, write_lines
 
 _DAY_US = 86_400_000_000
 _NOW = streaming.Pace(every=None)
-
-
-def _write(folder: Path, name: str, lines: Sequence[str]) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text("".join(f"{line}\n" for line in lines))
 
 
 def _fetch(seq: int, day: int = 20_000, **told: Any) -> str:
@@ -42,7 +36,7 @@ def test_a_batch_is_written_by_record_day_and_cluster_and_read_as_it_was(
         _fetch(1, 20_001, cluster_id="7"),
         _fetch(1, 20_001, cluster_id="7"),
     ]
-    _write(tmp_path / "in", "p-0-2.jsonl", [*lines, _fetch(2, 20_001, cluster_id=None), "torn", "torn"])
+    write_lines(tmp_path / "in" / "p-0-2.jsonl", [*lines, _fetch(2, 20_001, cluster_id=None), "torn", "torn"])
     rows = ingest.read_wide(spark, str(tmp_path / "in"))
 
     layout.write(rows, str(tmp_path / "out"))
@@ -66,14 +60,14 @@ def test_a_stream_writes_each_row_once_whenever_it_comes_and_goes_on_where_it_wa
     spark: SparkSession, tmp_path: Path
 ) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
-    _write(source, "p-0-2.jsonl", [_fetch(0), _fetch(1), _fetch(1), "torn"])
-    _write(source, ".p-2.open", [_fetch(9)])
+    write_lines(source / "p-0-2.jsonl", [_fetch(0), _fetch(1), _fetch(1), "torn"])
+    write_lines(source / ".p-2.open", [_fetch(9)])
     _drain(spark, source, out)
     assert _days(spark, out) == [(0, "2024-10-04", "cluster"), (1, "2024-10-04", "cluster")]
 
-    _write(source, "p-2-9.jsonl", [_fetch(1), _fetch(2, 30_000), _fetch(3, 10)])
+    write_lines(source / "p-2-9.jsonl", [_fetch(1), _fetch(2, 30_000), _fetch(3, 10)])
     _drain(spark, source, out)
-    _write(source, "q-0-1.jsonl", [_fetch(4, 10), _fetch(5, proxy_id="other")])
+    write_lines(source / "q-0-1.jsonl", [_fetch(4, 10), _fetch(5, proxy_id="other")])
     _drain(spark, source, out)
 
     assert [(seq, day) for seq, day, _ in _days(spark, out)] == [
@@ -89,7 +83,7 @@ def test_a_stream_writes_each_row_once_whenever_it_comes_and_goes_on_where_it_wa
 
 def test_what_a_killed_batch_has_left_behind_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
-    _write(source, "p-0-1.jsonl", [_fetch(0)])
+    write_lines(source / "p-0-1.jsonl", [_fetch(0)])
     _drain(spark, source, out)
     (written,) = out.glob("record=fetch/*/*/*.parquet")
 
@@ -101,7 +95,7 @@ def test_what_a_killed_batch_has_left_behind_is_not_read(spark: SparkSession, tm
 def test_a_stream_takes_no_folder_of_somebody_else_and_none_that_lost_its_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    _write(tmp_path / "in", "p-0-1.jsonl", [_fetch(0)])
+    write_lines(tmp_path / "in" / "p-0-1.jsonl", [_fetch(0)])
     lines = streaming.from_folder(spark, str(tmp_path / "in"))
     with pytest.raises(ConfigError, match="not empty, and no stream's"):
         streaming.start(lines, str(tmp_path / "in"))

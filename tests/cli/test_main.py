@@ -20,6 +20,7 @@ from proxy.cli.settings import load
 from proxy.config import OPTIONS, Address
 from proxy.config.rack import RackFound
 from proxy.errors import ConfigError
+from proxy.version import VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -71,16 +72,29 @@ def test_what_is_not_a_command_or_a_flag_is_refused(argv: list[str], capsys: pyt
     assert capsys.readouterr().err.startswith("usage: sidefetch")
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["--help"], *([command, "--help"] for command in ("run", "check", "try", "demo", "inject", "webhook"))],
-)
+@pytest.mark.parametrize("argv", [["--help"], *([command, "--help"] for command in proxy.cli._COMMANDS)])
 def test_help_is_at_hand(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
 
     assert left.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: sidefetch")
+    assert capsys.readouterr().out.startswith(" ".join(["usage: sidefetch", *argv[:-1]]))
+
+
+def test_help_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    listed = re.findall(r"^    (\S+)", capsys.readouterr().out, re.MULTILINE)
+    assert listed == [*proxy.cli._COMMANDS]
+
+
+def test_a_command_imports_no_other() -> None:
+    program = "import sys; from proxy.cli import main; main(['run', '--grace', 'soon']); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    imported = {module.rpartition(".")[2] for module in told.split() if module.startswith("proxy.cli.")}
+    assert imported == {"run", "options", "settings"}
 
 
 def test_help_of_run_has_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +113,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
 
     assert left.value.code == 0
-    assert capsys.readouterr().out.startswith("sidefetch")
+    assert capsys.readouterr().out == f"sidefetch {VERSION}\n"
 
 
 class _Command:
@@ -118,7 +132,8 @@ class _Command:
 
 
 def run_it(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
-    monkeypatch.setattr(proxy.cli, "_COMMANDS", (_Command(error),))
+    monkeypatch.setattr(proxy.cli, "_COMMANDS", {"it": "it"})
+    monkeypatch.setitem(sys.modules, "proxy.cli.it", _Command(error))
     return main(["it"])
 
 

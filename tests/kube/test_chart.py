@@ -1,7 +1,6 @@
 """The chart against the program that it deploys, helm, and Kubernetes' own schemas."""
 
 import json
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ from proxy.cli.settings import load
 from proxy.config import OPTIONS
 from proxy.kube.annotations import ANNOTATIONS, Defaults
 from proxy.kube.sizes import limit_bytes, request_memory_bytes
+from proxy.version import VERSION
 from tests.kube.charts import CHART, VALUES_FILES, helm, loaded, rendered, values_table
 
 OF_OTHERS: Final = {"Certificate", "Issuer", "PodMonitor", "ServiceMonitor"}
@@ -63,9 +63,8 @@ def test_the_table_of_values_is_that_of_the_values() -> None:
 
 def test_chart_and_program_are_of_one_version() -> None:
     chart = loaded(CHART / "Chart.yaml")
-    project = tomllib.loads((CHART.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-    assert chart["version"] == chart["appVersion"] == project["version"]
+    assert chart["version"] == chart["appVersion"] == VERSION
 
 
 @pytest.mark.parametrize("file", [CHART / "values.yaml", *VALUES_FILES], ids=lambda file: file.stem)

@@ -33,6 +33,22 @@ def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
     assert gc.get_threshold()[2] > 10_000
 
 
+def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None:
+    looked_at = []
+
+    def looks(phase: str, told: dict[str, int]) -> None:
+        if phase == "start":
+            looked_at.append(told["generation"])
+
+    gc.callbacks.append(looks)
+    try:
+        Garbage().settle()
+    finally:
+        gc.callbacks.remove(looks)
+
+    assert looked_at == [1]
+
+
 async def test_what_a_connection_leaves_is_found_within_a_minute(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:

@@ -3,8 +3,12 @@
 import struct
 from typing import Any
 
+import pytest
+
+from proxy.fetch.ahead import AHEAD_BYTES
 from proxy.relay.commands import Draining, MemoryNeeded
 from proxy.wire.records import batch_of
+from tests.old_clients import batch, fetch_frame
 from tests.relay.playbook import PATIENT, QUICK, Part, Play, told, topology
 
 BATCH = 1000
@@ -200,6 +204,23 @@ def test_nothing_is_asked_for_behind_the_end() -> None:
     assert given(play.fetch({0: 40})) == {0: (40, 2)}
 
     assert len(play.asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "ahead"),
+    [(1000, [2]), (AHEAD_BYTES - 1000, [2]), (AHEAD_BYTES, [])],
+    ids=["few", "1MiB", "more"],
+)
+def test_behind_much_that_is_converted_nothing_is_read_ahead(value_bytes: int, ahead: list[int]) -> None:
+    """It takes its time to be sent, and its memory."""
+    play = Play(topology(3), patience_s=10, reads_ahead=True)
+    play.request(fetch_frame(2, {0: 0}))
+    play.open(PATIENT)
+    play.answer({0: Part(records=batch(0, bytes(value_bytes)))})
+    play.request(fetch_frame(2, {0: 1}))
+    play.answer({0: Part(records=batch(1, bytes(value_bytes)))})
+
+    assert [dict(each.offsets) for each in play.asked] == [{0: offset} for offset in (0, 1, *ahead)]
 
 
 def test_after_memory_was_needed_nothing_is_read_ahead_for_a_while() -> None:

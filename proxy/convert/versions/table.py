@@ -1,47 +1,71 @@
 """Every version that is lifted, by API key and version."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from proxy.convert.versions import (
-    acls,
-    describe_configs,
-    fetch,
-    join_group,
-    list_offsets,
-    offset_commit,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    same_layout,
-    topics,
-)
 from proxy.convert.versions.lift import Lift
 from proxy.wire.apis import ApiKey, ApiRanges
 
 __all__ = ["LIFTS", "TARGETS", "readme_table", "serves"]
 
-_MODULES: Final = (
-    produce,
-    fetch,
-    list_offsets,
-    offset_commit,
-    offset_fetch,
-    join_group,
-    topics,
-    offset_for_leader_epoch,
-    acls,
-    describe_configs,
-    same_layout,
-)
+_APIS: Final[Mapping[int, tuple[int, str]]] = {
+    ApiKey.PRODUCE: (3, "produce"),
+    ApiKey.FETCH: (4, "fetch"),
+    ApiKey.LIST_OFFSETS: (1, "list_offsets"),
+    ApiKey.OFFSET_COMMIT: (2, "offset_commit"),
+    ApiKey.OFFSET_FETCH: (1, "offset_fetch"),
+    ApiKey.JOIN_GROUP: (2, "join_group"),
+    ApiKey.CREATE_TOPICS: (2, "topics"),
+    ApiKey.DELETE_TOPICS: (1, "topics"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, "offset_for_leader_epoch"),
+    ApiKey.DESCRIBE_ACLS: (1, "acls"),
+    ApiKey.CREATE_ACLS: (1, "acls"),
+    ApiKey.DELETE_ACLS: (1, "acls"),
+    ApiKey.DESCRIBE_CONFIGS: (1, "describe_configs"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (1, "same_layout"),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, "same_layout"),
+    ApiKey.CREATE_DELEGATION_TOKEN: (1, "same_layout"),
+    ApiKey.RENEW_DELEGATION_TOKEN: (1, "same_layout"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: (1, "same_layout"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, "same_layout"),
+}
+"""To which version all below it are lifted, and the module that does it."""
 
-LIFTS: Final[Mapping[tuple[int, int], Lift]] = MappingProxyType(
-    {(lift.key, lift.version): lift for module in _MODULES for lift in module.LIFTS}
+TARGETS: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
+    {(int(key), version): to for key, (to, _) in _APIS.items() for version in range(to)}
 )
-TARGETS: Final[Mapping[tuple[int, int], int]] = MappingProxyType({key: lift.to for key, lift in LIFTS.items()})
 """What each is lifted to."""
+
+
+class _Lifts(Mapping[tuple[int, int], Lift]):
+    """Imports the module of an API when a lift of it is asked for: those of all would take a fifth of the start."""
+
+    def __getitem__(self, version: tuple[int, int]) -> Lift:
+        return _lifts_of(version[0])[version]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(TARGETS)
+
+    def __len__(self) -> int:
+        return len(TARGETS)
+
+    def __contains__(self, version: object) -> bool:
+        return version in TARGETS
+
+
+LIFTS: Final[Mapping[tuple[int, int], Lift]] = _Lifts()
+
+
+@cache
+def _lifts_of(key: int) -> Mapping[tuple[int, int], Lift]:
+    _, name = _APIS[key]
+    lifts: Sequence[Lift] = import_module(f"proxy.convert.versions.{name}").LIFTS
+    return {(lift.key, lift.version): lift for lift in lifts}
+
 
 _PRODUCE_SINCE: Final = 3
 

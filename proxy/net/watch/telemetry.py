@@ -3,8 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 import attrs
@@ -20,6 +18,7 @@ from proxy.telemetry.facts import Budgeted, Facts, Status
 from proxy.telemetry.problems import Problems
 from proxy.telemetry.state import State
 from proxy.trace import ClientRecord, Record
+from proxy.version import VERSION
 
 __all__ = ["Connected", "Sources", "Telemetry"]
 
@@ -93,7 +92,7 @@ class Telemetry:
         return Facts(
             state=self._state,
             now_us=now_us,
-            version=_version(),
+            version=VERSION,
             status=sources.status(),
             is_reached=sources.topology.is_reachable() if sources.asks_brokers else None,
             topology=sources.topology.topology,
@@ -128,11 +127,3 @@ class Telemetry:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
-
-
-@cache
-def _version() -> str:
-    try:
-        return version("sidefetch")
-    except PackageNotFoundError:
-        return "not installed"

@@ -1,5 +1,8 @@
 """The table of lifts as a whole."""
 
+import subprocess
+import sys
+
 import pytest
 from kio.index import load_request_schema
 
@@ -19,9 +22,28 @@ def test_every_version_that_clients_had_and_kafka_4_removed_is_lifted() -> None:
     assert sorted(LIFTS) == [(key, version) for key, versions in REMOVED.items() for version in versions]
 
 
+def test_an_api_is_imported_with_the_first_request_that_is_lifted() -> None:
+    program = (
+        "import sys; from proxy.convert.versions.table import LIFTS, TARGETS; (11, 0) in LIFTS and len(LIFTS);"
+        " before = {*sys.modules}; LIFTS[11, 0]; print(*{*sys.modules} - before)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    versions = {each.rpartition(".")[2] for each in told.split() if each.startswith("proxy.convert.versions.")}
+    assert versions == {"join_group", "entities"}
+
+
+@pytest.mark.parametrize("version", [(11, 2), (3, 0), (999, 0)])
+def test_what_is_not_lifted_is_not_there(version: tuple[int, int]) -> None:
+    assert version not in LIFTS
+    assert LIFTS.get(version) is None
+
+
 @pytest.mark.parametrize(("key", "version"), LIFTS)
 def test_a_lift_goes_to_the_nearest_version_that_was_kept(key: int, version: int) -> None:
-    assert TARGETS[key, version] == REMOVED[key][-1] + 1
+    lift = LIFTS[key, version]
+    assert (lift.key, lift.version, lift.to) == (key, version, TARGETS[key, version])
+    assert lift.to == REMOVED[key][-1] + 1
     assert load_request_schema(key, TARGETS[key, version])
     assert passes(key, version)
 

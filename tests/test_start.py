@@ -1,0 +1,41 @@
+"""What a start does not wait for; how long it takes is the benchmark's."""
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import os, sys
+sys.modules["hypothesis"] = None  # kio imports it where it is, which is in tests alone
+import trio
+from proxy.cli.options import settings_of
+from proxy.cli.run import add_to
+from proxy.cli import parser
+from proxy.net.app import Proxy
+from proxy.net.logs import Log
+from proxy.net.rack import find_rack
+
+config = settings_of(parser(["run"]).parse_args(["run", "--bootstrap-servers", "127.0.0.1:1"])).config
+found = trio.run(find_rack, config.routing, {})
+Proxy(config, Log(config.log.format, config.log.level, sys.stderr), rack=found.rack)
+print(*sys.modules)
+"""
+_LATER = {
+    "crc32c": "records are converted",
+    "email": "the package's own metadata is read, or HTTP",
+    "http.client": "Kubernetes is asked for the rack",
+    "importlib.metadata": "a package is asked for its version",
+    "opentelemetry": "traces are exported",
+    "prometheus_client": "metrics are asked for",
+    "proxy.cli.check": "it is the command",
+    "proxy.convert.versions.entities": "a request is lifted",
+    "proxy.kube": "pods are injected",
+    "tomllib": "there is a file of settings",
+}
+"""What is imported when it is needed, and when that is."""
+
+
+def test_a_start_imports_nothing_that_most_sidecars_need_later_or_never() -> None:
+    told = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True).stdout
+
+    assert {"trio", "proxy.net.app"} < {*told.split()}
+    assert _LATER.keys().isdisjoint(told.split())
