@@ -1,6 +1,5 @@
 """What a reader and its broker say to each other: one fetch at a time, in a session where that pays."""
 
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import ceil
@@ -82,8 +81,8 @@ class Landed:
 
     response: FetchResponse
     outcome: Brought | Refused
-    asked: Mapping[Key, KeyAsk]
-    """What it answers."""
+    asked: Callable[[Key], KeyAsk | None]
+    """What it answers, until the next fetch is sent."""
     terms: Terms
     begun_in: int | None
     """The number of the client's exchange in which it began to come; None if it came at once."""
@@ -125,7 +124,7 @@ class Lane:
         self._muted_until_s = 0.0
         self._brought_before = False
         self._session_made_s: float | None = None
-        self.asks: dict[Key, KeyAsk] = {}
+        self.asks: Mapping[Key, KeyAsk] = self._session.asks
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.topics: dict[Topic, int] = {}
         """How many partitions of each those are."""
@@ -241,17 +240,15 @@ class Lane:
         """Ask for this, too; only while nothing is under way."""
         if key not in self.asks:
             self.topics[key.topic] = self.topics.get(key.topic, 0) + 1
-        self.asks[key] = ask
+        self._session.put(key, ask)
         self.answered_in = 0
-        self._session.touch((key,))
 
     def take_out(self, key: Key) -> None:
         """Ask for it no more."""
-        del self.asks[key]
+        self._session.take_out(key)
         self.topics[key.topic] -= 1
         if not self.topics[key.topic]:
             del self.topics[key.topic]
-        self._session.touch((key,))
 
     def restart(self) -> None:
         """Have the next fetch name every partition, and the broker tell of every one again."""
@@ -265,7 +262,7 @@ class Lane:
     def ask(self, client_id: str | None, options: FetchOptions, terms: Terms, now_s: float) -> Ask:
         """The next fetch, for all of ``asks``; only while none is under way."""
         options = attrs.evolve(options, max_wait_ms=ceil(terms.wait_s * 1000 - 0.001))
-        plan = self._session.plan(self.asks, keep=self._keeps_session(now_s))
+        plan = self._session.plan(keep=self._keeps_session(now_s))
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
         late_s = self.heard_s + max(terms.wait_s + _LATE_S, terms.timeout_s)
@@ -287,12 +284,11 @@ class Lane:
         self._muted_until_s = now_s + response.throttle_ms / 1000
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
         reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
-        asked = ChainMap(dict(sent.plan.asks), self._session.listed)
         outcome = self._session.receive(sent.plan, reply)
         self._learn_of_slots(sent.plan, response, outcome, now_s)
         record = partial(sent.answered, response, len(frame), now_s, topic_name)
         notes = tuple(self._session_notes(sent, outcome, now_s))
-        return Landed(response, outcome, asked, flight.terms, flight.begun_in, record, notes)
+        return Landed(response, outcome, self._session.asked, flight.terms, flight.begun_in, record, notes)
 
     def close_session(self, now_s: float, timeout_s: float) -> Ask:
         """Have the broker give its slot to another; only while nothing is asked for, or under way."""
@@ -300,7 +296,7 @@ class Lane:
 
     def farewell(self, now_s: float) -> Iterator[Note | Farewell]:
         """Give up what is under way, and close the session at the broker, if there is one."""
-        size = len(self._session.listed)
+        size = self._session.size
         yield from self.lost(now_s)
         plan = self._session.farewell()
         if plan is None:

@@ -117,7 +117,7 @@ class Tables:
             named = self.wanted.named.get(topic)
             for reply in replies:
                 key = Key(topic, reply.partition)
-                ask, wanted = landed.asked.get(key), self.wanted.expected(key)
+                ask, wanted = landed.asked(key), self.wanted.expected(key)
                 if named is None or ask is None or wanted is None:
                     continue
                 is_current = ask == wanted
@@ -206,7 +206,7 @@ class Tables:
             if _is_news(each)
         }
         asks = self.wanted.asks
-        found = [key for key in self.wanted.checked if key not in news and landed.asked.get(key) == asks[key]]
+        found = [key for key in self.wanted.checked if key not in news and landed.asked(key) == asks[key]]
         for key in found:
             self.wanted.uncheck(key)
         return found

@@ -55,6 +55,18 @@ class TopicInfo:
     """By partition."""
     replicas: Mapping[int, Replicas] = attrs.field(factory=dict)
     """By partition."""
+    _keys: dict[Key, Key] = attrs.field(factory=dict, eq=False, repr=False)
+
+    def key(self, partition: int, *, by_id: bool) -> Key | None:
+        """What brokers that are asked by id, or by name, call a partition; None where there is no such name.
+
+        One object for all clients, each of which may have it for thousands of partitions.
+        """
+        topic = self.topic_id if by_id else self.name
+        if topic is None:
+            return None
+        key = Key(topic, partition)
+        return self._keys.setdefault(key, key) if partition in self.leaders else key
 
 
 _NO_TOPIC: Final = TopicInfo(None, NO_TOPIC_ID, ErrorCode.unknown_topic_id)
@@ -101,6 +113,8 @@ class Topology:
                 known = topics.get(name)
                 if known is not None and known == info:
                     info = known
+                elif known is not None and known.topic_id == info.topic_id:
+                    info = attrs.evolve(info, keys=known._keys)
                 elif known is not None and known.topic_id != info.topic_id and known.topic_id is not None:
                     topics[known.topic_id] = TopicInfo(known.name, known.topic_id, ErrorCode.unknown_topic_id)
             for name in _names(info):
@@ -124,7 +138,10 @@ def _topic_info(topic: Any) -> TopicInfo:
         int(each.partition_index): Leader(BrokerId(each.leader_id), getattr(each, "leader_epoch", UNKNOWN))
         for each in topic.partitions
     }
-    replicas = {int(each.partition_index): _replicas(each) for each in topic.partitions}
+    # Most partitions have the same replicas as some others of their topic.
+    shared: dict[Replicas, Replicas] = {}
+    told = ((int(each.partition_index), _replicas(each)) for each in topic.partitions)
+    replicas = {partition: shared.setdefault(each, each) for partition, each in told}
     name = str(topic.name) if topic.name is not None else None
     identity = TopicId(topic_id.bytes) if topic_id is not None else None
     return TopicInfo(name, identity, int(topic.error_code), leaders, replicas)

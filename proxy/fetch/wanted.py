@@ -16,6 +16,8 @@ from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
 __all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
 
 _BLOCK_BYTES: Final = 512
+_PARTITION_BYTES: Final = 4
+"""At the beginning of each entry."""
 
 
 def differing_entries(
@@ -75,10 +77,6 @@ class _Known:
 
     entries: bytes
     info: TopicInfo | None
-    shape: tuple[int, ...]
-    """Its partitions, in order."""
-    keys: list[Key | None]
-    """What each is called upstream; None where it is not asked for."""
 
 
 _Name = tuple[Topic, int]
@@ -155,7 +153,7 @@ class Wanted:
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
             if known is not None and _is_another(known.info, info):
-                made_anew += [key for key in known.keys if key is not None]
+                made_anew += self._asked_of(layout, known, asker)
             comparable = known is not None and known.info is info and len(known.entries) == len(section.entries)
             if not (comparable and known and self._moved(layout, known, section, asker, touched)):
                 fresh.append((index, name, info))
@@ -166,9 +164,9 @@ class Wanted:
         gone = [name for name in self._known if name not in current]
         fresh = self._with_siblings(fresh, gone, names, topology)
         for name in gone:
-            touched += self._drop(name)
+            touched += self._drop(layout, name, asker)
         for _, name, _ in fresh:
-            touched += self._drop(name)
+            touched += self._drop(layout, name, asker)
         reshaped = set()
         for index, name, info in fresh:
             touched += self._add(layout, name, sections[index], info, asker)
@@ -263,34 +261,44 @@ class Wanted:
         self, layout: RequestLayout, known: _Known, section: Section, asker: Asker, touched: list[Key]
     ) -> bool:
         """Take over the entries that differ; False, with nothing done, if their partitions are not the same."""
-        differing = differing_entries(known.entries, section.entries, layout.stride)
-        moved = [layout.entry.unpack_from(section.entries, index * layout.stride) for index in differing]
-        if any(known.shape[index] != fields[0] for index, fields in zip(differing, moved, strict=True)):
+        before, entries, stride = known.entries, section.entries, layout.stride
+        differing = [index * stride for index in differing_entries(before, entries, stride)]
+        if any(before[at : at + _PARTITION_BYTES] != entries[at : at + _PARTITION_BYTES] for at in differing):
             return False
-        for index, fields in zip(differing, moved, strict=True):
-            key = known.keys[index]
-            if key is not None and known.info is not None:
+        for at in differing:
+            fields = layout.entry.unpack_from(entries, at)
+            key = None if known.info is None else known.info.key(fields[0], by_id=asker.by_id)
+            if key in self.asks and known.info is not None:
                 own = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
                 self._own.pop(key, None)
                 ask = self.ahead.met(key, own)
-                if ask != self.asks.get(key):
+                if ask != self.asks[key]:
                     self.asks[key] = ask
                     touched.append(key)
         if differing:
-            known.entries = bytes(section.entries)
+            known.entries = bytes(entries)
         return True
 
-    def _drop(self, name: tuple[Topic, int]) -> list[Key]:
+    def _asked_of(self, layout: RequestLayout, known: _Known, asker: Asker) -> list[Key]:
+        """The partitions of a section that brokers are asked for."""
+        info = known.info
+        if info is None:
+            return []
+        entries = layout.entry.iter_unpack(known.entries)
+        keys = (info.key(fields[0], by_id=asker.by_id) for fields in entries)
+        return [key for key in keys if key in self.asks]
+
+    def _drop(self, layout: RequestLayout, name: _Name, asker: Asker) -> list[Key]:
         known = self._known.pop(name, None)
         if known is None:
             return []
         topic = name[0]
         self.unknown.discard(topic)
-        for partition in known.shape:
+        for partition, *_ in layout.entry.iter_unpack(known.entries) if self.misfits else ():
             self.misfits.pop((topic, partition), None)
-        gone = [key for key in known.keys if key is not None]
+        gone = self._asked_of(layout, known, asker)
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
@@ -299,36 +307,27 @@ class Wanted:
         return gone
 
     def _add(
-        self,
-        layout: RequestLayout,
-        name: tuple[Topic, int],
-        section: Section,
-        info: TopicInfo | None,
-        asker: Asker,
+        self, layout: RequestLayout, name: _Name, section: Section, info: TopicInfo | None, asker: Asker
     ) -> list[Key]:
         topic = name[0]
-        shape: list[int] = []
-        keys: list[Key | None] = []
-        upstream = None if info is None else info.topic_id if asker.by_id else info.name
+        keys: list[Key] = []
         for fields in layout.entry.iter_unpack(section.entries):
             partition = fields[0]
-            shape.append(partition)
-            error = _misfit(info, upstream, partition, asker)
+            key = None if info is None else info.key(partition, by_id=asker.by_id)
+            error = _misfit(info, key, partition, asker)
             if error:
                 self.misfits[topic, partition] = error
                 if error != ErrorCode.unsupported_version:
                     self.unknown.add(topic)
-                keys.append(None)
             else:
                 assert info is not None
-                assert upstream is not None
-                key = Key(upstream, partition)
+                assert key is not None
                 self.asks[key] = self.ahead.met(key, _with_epoch(layout.ask(fields), info, partition, asker))
                 keys.append(key)
-        if upstream is not None:
-            self.named[upstream] = topic
-        self._known[name] = _Known(bytes(section.entries), info, tuple(shape), keys)
-        return [key for key in keys if key is not None]
+        if keys:
+            self.named[keys[0].topic] = topic
+        self._known[name] = _Known(bytes(section.entries), info)
+        return keys
 
 
 def _is_another(known: TopicInfo | None, now: TopicInfo | None) -> bool:
@@ -346,7 +345,7 @@ def numbered(sections: Iterable[Section]) -> list[tuple[Topic, int]]:
     return names
 
 
-def _misfit(info: TopicInfo | None, upstream: Topic | None, partition: int, asker: Asker) -> int:
+def _misfit(info: TopicInfo | None, key: Key | None, partition: int, asker: Asker) -> int:
     """The error that a partition gets without asking; 0 to ask.
 
     A partition that the topology does not know may be newer than it, so the broker is asked.
@@ -357,7 +356,7 @@ def _misfit(info: TopicInfo | None, upstream: Topic | None, partition: int, aske
         return ErrorCode.unknown_topic_or_partition  # as a fetch says it
     if info.error:
         return info.error
-    if upstream is None:
+    if key is None:
         return ErrorCode.unknown_topic_or_partition
     if not asker.readable.is_on_for(info.name):
         return ErrorCode.unsupported_version

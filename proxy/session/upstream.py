@@ -4,13 +4,13 @@ Only what a broker has acknowledged is believed. A fetch that is lost, cancelled
 next one names every partition again and replaces whatever session may be left.
 
 The rules are those of Kafka's ``FetchSessionHandler``, with two differences. The session's id in an incremental
-answer is compared with ours. And a plan is made from what was touched since the last one, so that its cost follows
-the changes; ``FetchSessionHandler`` walks all partitions for each request.
+answer is compared with ours. And a plan is made from what was changed since the last one, so that its cost follows
+the changes; ``FetchSessionHandler`` walks all partitions for each request, and has a copy of what it has sent.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
-from typing import assert_never
+from collections.abc import Collection, Mapping
+from typing import Final, assert_never
 
 import attrs
 
@@ -98,44 +98,65 @@ class Refused:
 class UpstreamSession:
     """One session with one broker; at most one fetch in flight.
 
-    Use: ``touch`` what changed, ``plan`` the next fetch, then tell ``receive`` its answer or ``lost`` its loss.
+    Use: ``put`` and ``take_out`` what changes, ``plan`` the next fetch, then tell ``receive`` its answer or
+         ``lost`` its loss.
     """
 
-    __slots__ = ("_touched", "listed", "state")
+    __slots__ = ("_before", "asks", "state")
 
     def __init__(self) -> None:
         self.state: Full | Incremental = Full()
-        self.listed: dict[Key, Ask] = {}
-        """What the broker remembers, as far as it has acknowledged; empty without a session."""
-        self._touched: dict[Key, None] = {}
+        self.asks: Final[dict[Key, Ask]] = {}
+        """What the next fetch is for, in the order in which it was put in. Not to be written to by others."""
+        self._before: dict[Key, Ask | None] = {}
+        """What the last plan had of each that was put in or taken out since; None for nothing.
 
-    def touch(self, keys: Iterable[Key]) -> None:
-        """These may have been added, moved or removed since the last plan."""
-        self._touched.update(dict.fromkeys(keys))
-
-    def plan(self, wanted: Mapping[Key, Ask], *, keep: bool) -> Plan:
-        """The next fetch, for all of *wanted*; *keep* asks for a session or goes on with it.
-
-        Cost: O(wanted) for a full fetch, O(touched) for an incremental one.
+        A plan either is acknowledged as a whole or ends the session, so this is all that need be kept of it.
         """
-        touched, self._touched = self._touched, {}
+
+    def put(self, key: Key, ask: Ask) -> None:
+        """Ask for this, too, or in another way."""
+        self._before.setdefault(key, self.asks.get(key))
+        self.asks[key] = ask
+
+    def take_out(self, key: Key) -> None:
+        """Ask for it no more."""
+        self._before.setdefault(key, self.asks.pop(key))
+
+    def asked(self, key: Key) -> Ask | None:
+        """What the last plan asks of it, or leaves as the broker remembers it; None for nothing."""
+        return self._before[key] if key in self._before else self.asks.get(key)
+
+    @property
+    def size(self) -> int:
+        """The partitions that the last plan covers. Cost: O(changed since)."""
+        since = sum((key in self.asks) - (ask is not None) for key, ask in self._before.items())
+        return len(self.asks) - since
+
+    def plan(self, *, keep: bool) -> Plan:
+        """The next fetch, for all of ``asks``; *keep* asks for a session or goes on with it.
+
+        Cost: O(asks) for a full fetch, O(changed) for an incremental one.
+        """
+        before, self._before = self._before, {}
         match self.state:
             case Incremental(session_id, epoch) if keep:
-                asks = {
-                    key: wanted[key] for key in touched if key in wanted and wanted[key] != self.listed.get(key)
-                }
-                forgotten = tuple(key for key in touched if key not in wanted and key in self.listed)
-                return Plan(session_id, epoch, _added_first(asks, self.listed), forgotten, len(wanted))
+                changed = [key for key, ask in before.items() if self.asks.get(key) != ask]
+                named = [key for key in changed if key in self.asks]
+                # New partitions come before moved ones, each in the order in which they were changed.
+                asks = {key: self.asks[key] for key in sorted(named, key=lambda key: before[key] is not None)}
+                forgotten = tuple(key for key in changed if key not in self.asks)
+                return Plan(session_id, epoch, asks, forgotten, len(self.asks))
             case Full(session_id) | Incremental(session_id):
                 epoch = INITIAL_EPOCH if keep else FINAL_EPOCH
-                return Plan(session_id, epoch, dict(wanted), (), len(wanted))
+                return Plan(session_id, epoch, dict(self.asks), (), len(self.asks))
             case never:
                 assert_never(never)
 
     def receive(self, plan: Plan, reply: SessionReply) -> Brought | Refused:
         """Take in the answer to *plan*."""
         if isinstance(self.state, Full) and not plan.is_full:
-            return Refused(Refusal.OUTDATED, reply.error)  # what was listed is forgotten, and a new one is due
+            return Refused(Refusal.OUTDATED, reply.error)  # the session is given up, and a new one is due
         refusal = self._refusal(plan, reply)
         if refusal is not None:
             # An evicted session is gone; any other is replaced, since the two sides disagree about it.
@@ -147,12 +168,8 @@ class UpstreamSession:
             self._start_over(NO_SESSION)
         elif plan.is_full:
             self.state = Incremental(reply.session_id, next_epoch(INITIAL_EPOCH))
-            self.listed = dict(plan.asks)
         else:
             self.state = Incremental(reply.session_id, next_epoch(plan.epoch))
-            for key in plan.forgotten:
-                del self.listed[key]
-            self.listed.update(plan.asks)
         return Brought(self.session_id)
 
     def lost(self, plan: Plan) -> None:
@@ -176,7 +193,6 @@ class UpstreamSession:
 
     def _start_over(self, closing: SessionId) -> None:
         self.state = Full(closing)
-        self.listed = {}
 
     def _known_id(self, plan: Plan, reply: SessionReply) -> SessionId:
         return reply.session_id if plan.is_full and reply.session_id != NO_SESSION else plan.session_id
@@ -199,12 +215,5 @@ class UpstreamSession:
             return None if whole or throttled else Refusal.DISAGREED
         if reply.session_id not in (NO_SESSION, plan.session_id):
             return Refusal.DISAGREED
-        forgotten = set(plan.forgotten)
-        known = all((key in self.listed and key not in forgotten) or key in plan.asks for key in reply.keys)
+        known = all(self.asked(key) is not None for key in reply.keys)
         return None if known else Refusal.DISAGREED
-
-
-def _added_first(asks: dict[Key, Ask], listed: Mapping[Key, Ask]) -> Mapping[Key, Ask]:
-    """New partitions before moved ones, each in the order they were touched."""
-    added = {key: ask for key, ask in asks.items() if key not in listed}
-    return added | asks if added else asks

@@ -52,7 +52,6 @@ class WireAgreement(RuleBasedStateMachine):
         self.connection = Connection()
         self.ours = UpstreamSession()
         self.logs = {key: Log() for key in KEYS}
-        self.wanted: dict[Key, Ask] = {}
         self.told: dict[Key, tuple[int, int, int]] = {}
         """(error, high watermark, log start)"""
         self.late: list[FetchRequest] = []
@@ -71,15 +70,30 @@ class WireAgreement(RuleBasedStateMachine):
 
     # ----------------------------------------------------------------- what is wanted, and what there is
 
+    @property
+    def wanted(self) -> dict[Key, Ask]:
+        return self.ours.asks
+
+    @property
+    def listed(self) -> dict[Key, Ask]:
+        """What we believe that the broker remembers, while nothing is under way."""
+        return {key: ask for key in KEYS if (ask := self.ours.asked(key)) is not None}
+
     def change(self, what: What, key: Key, number: int) -> None:
         log = self.logs[key]
         match what:
             case "want":
-                self.wanted[key] = Ask(max(log.end - number, 0), 100, number % 2 if self.version >= 9 else -1)
+                epoch = number % 2 if self.version >= 9 else -1
+                self.ours.put(key, Ask(max(log.end - number, 0), 100, epoch))
+            case "want no more" if key in self.wanted:
+                self.ours.take_out(key)
             case "want no more":
-                self.wanted.pop(key, None)
-            case "touch in vain":
                 pass
+            case "touch in vain" if key in self.wanted:
+                self.ours.put(key, self.wanted[key])
+            case "touch in vain":
+                self.ours.put(key, Ask(0, 100))
+                self.ours.take_out(key)
             case "produce":
                 log.end += number
             case "delete records":
@@ -88,8 +102,6 @@ class WireAgreement(RuleBasedStateMachine):
                 log.error = ErrorCode.not_leader_or_follower
             case "heal":
                 log.error = 0
-        if what in ("want", "want no more", "touch in vain"):
-            self.ours.touch([key])
 
     @rule()
     def start_over(self) -> None:
@@ -104,10 +116,9 @@ class WireAgreement(RuleBasedStateMachine):
         """One that names topics in the same way."""
         if self.version in BY_NAME:
             self.version = version
-            epochs = {} if version >= 9 else {key: ask._replace(epoch=-1) for key, ask in self.wanted.items()}
-            self.wanted.update(epochs)
-            self.ours.touch(self.wanted)
-            if epochs:
+            if version < 9 and self.wanted:
+                for key, ask in dict(self.wanted).items():
+                    self.ours.put(key, ask._replace(epoch=-1))
                 self.ours.restart()
 
     # ------------------------------------------------------------------------------------------ accidents
@@ -156,7 +167,7 @@ class WireAgreement(RuleBasedStateMachine):
         if fate == "topic ids come or go":
             self.version = BY_ID[0] if self.version in BY_NAME else BY_NAME[-1]
             self.accidents += self.ours.session_id != NO_SESSION
-        plan = self.ours.plan(self.wanted, keep=keep)
+        plan = self.ours.plan(keep=keep)
         request = self.request(plan)
         match fate:
             case "delivered" | "topic ids come or go":
@@ -198,8 +209,9 @@ class WireAgreement(RuleBasedStateMachine):
             assert not self.sessions.topics(plan.session_id, NODE)
         elif plan is not None:
             self.unheard.add(plan.session_id)
-        self.ours = UpstreamSession()
-        self.ours.touch(self.wanted)
+        wanted, self.ours = self.wanted, UpstreamSession()
+        for key, ask in wanted.items():
+            self.ours.put(key, ask)
 
     def request(self, plan: Plan) -> FetchRequest:
         asks = {self.sent(key): ask for key, ask in plan.asks.items()}
@@ -258,13 +270,12 @@ class WireAgreement(RuleBasedStateMachine):
         self.told |= {
             key: (each.error, each.high_watermark, each.log_start_offset) for key, each in replies.items()
         }
-        for key, ask in self.wanted.items():
+        for key, ask in dict(self.wanted).items():
             log = self.logs[key]
             assert self.told[key] == ((log.error, -1, -1) if log.error else (0, log.end, log.start))
             if not log.error and ask.offset < log.end:
                 assert len(replies[key].records) == log.end - ask.offset
-                self.wanted[key] = ask._replace(offset=log.end)
-                self.ours.touch([key])
+                self.ours.put(key, ask._replace(offset=log.end))
 
     def sent(self, key: Key) -> Key:
         return _sent(key, by_id=self.version in BY_ID)
@@ -281,7 +292,7 @@ class WireAgreement(RuleBasedStateMachine):
         if session is not None and isinstance(self.ours.state, Incremental):
             whole = attrs.evolve(fetch_of(session._layout.version, 0, 0, {}), sections=session.sections)
             held = {named(key): ask for key, ask in asked_by(whole).items()}
-            assert held == dict(self.ours.listed)
+            assert held == self.listed
             assert len(session) == len(held)
             assert session.epoch == self.ours.state.epoch
 
@@ -302,7 +313,7 @@ class WireAgreement(RuleBasedStateMachine):
         for _ in range(3):
             self.fetch([], True, "delivered")
 
-        plan = self.ours.plan(self.wanted, keep=True)
+        plan = self.ours.plan(keep=True)
         assert (plan.asks, plan.forgotten) == ({}, ())
         assert not plan.is_full
         response = self.answer(self.see(self.request(plan)))

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from proxy.fetch.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
-from proxy.wire.fetch import TopicId
+from proxy.wire.fetch import Key, Topic, TopicId
 from tests.wire.entities import item_type, made
 
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -118,3 +118,38 @@ def test_an_id_that_the_brokers_do_not_know_is_kept_with_its_error() -> None:
     view = Topology().refreshed(metadata((None, ONE, {}), error=ErrorCode.unknown_topic_id))
 
     assert view.topic(ID_ONE) == TopicInfo(None, ID_ONE, ErrorCode.unknown_topic_id)
+
+
+# ----------------------------------------------------------------------------------------- what is shared
+
+
+@pytest.mark.parametrize(("by_id", "topic"), [(False, "orders"), (True, ID_ONE)])
+def test_a_partition_has_one_key_for_all_which_stays_when_its_leader_changes(by_id: bool, topic: Topic) -> None:
+    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    after = before.refreshed(metadata(("orders", ONE, {0: (2, 6)})))
+    infos = [view.topics[topic] for view in (before, before, after)]
+
+    keys = [info.key(0, by_id=by_id) for info in infos]
+
+    assert infos[0] != infos[2]
+    assert keys[0] == Key(topic, 0)
+    assert all(key is keys[0] for key in keys)
+
+
+def test_keys_of_partitions_that_there_are_not_are_not_kept() -> None:
+    info = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)}))).topics["orders"]
+
+    assert info.key(7, by_id=True) == info.key(7, by_id=True) == Key(ID_ONE, 7)
+    assert info.key(7, by_id=True) is not info.key(7, by_id=True)
+
+
+def test_a_topic_without_an_id_has_no_keys_by_id() -> None:
+    info = Topology().refreshed(metadata(("orders", None, {0: (1, 5)}), version=9)).topics["orders"]
+
+    assert info.key(0, by_id=True) is None
+
+
+def test_partitions_with_the_same_replicas_share_them() -> None:
+    info = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5), 1: (2, 5)}))).topics["orders"]
+
+    assert info.replicas[0] is info.replicas[1]

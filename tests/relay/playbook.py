@@ -311,6 +311,11 @@ class Play:
         self.wait(0.5)
         self.asked.clear()
 
+    def forget(self) -> None:
+        """Have nothing in memory but what the relay has. No lane can be answered before it has asked again."""
+        self.asked.clear()
+        self._last.clear()
+
     def _read_fetch(self, link: Link, frame: bytes) -> Asked:
         kind: Any = load_request_schema(i16(1), i16(self.broker_fetch))
         header, size = entity_reader(kind.__header_schema__)(frame, 4)

@@ -71,7 +71,6 @@ class SessionAgreement(RuleBasedStateMachine):
         self.cache = SessionCache(SLOTS, lambda: next(ids))
         self.ours = UpstreamSession()
         self.logs = {key: Log() for key in KEYS}
-        self.wanted: dict[Key, Ask] = {}
         self.told: dict[Key, State] = {}
         self.late: list[SessionRequest] = []
         self.others: set[SessionId] = set()
@@ -88,15 +87,29 @@ class SessionAgreement(RuleBasedStateMachine):
 
     # ----------------------------------------------------------------- what is wanted, and what there is
 
+    @property
+    def wanted(self) -> dict[Key, Ask]:
+        return self.ours.asks
+
+    @property
+    def listed(self) -> dict[Key, Ask]:
+        """What we believe that the broker remembers, while nothing is under way."""
+        return {key: ask for key in KEYS if (ask := self.ours.asked(key)) is not None}
+
     def change(self, what: What, key: Key, number: int) -> None:
         log = self.logs[key]
         match what:
             case "want":
-                self.wanted[key] = Ask(max(log.end - number, 0), max_bytes=100, epoch=number % 2)
+                self.ours.put(key, Ask(max(log.end - number, 0), max_bytes=100, epoch=number % 2))
+            case "want no more" if key in self.wanted:
+                self.ours.take_out(key)
             case "want no more":
-                self.wanted.pop(key, None)
-            case "touch in vain":
                 pass
+            case "touch in vain" if key in self.wanted:
+                self.ours.put(key, self.wanted[key])
+            case "touch in vain":
+                self.ours.put(key, Ask(0, 100))
+                self.ours.take_out(key)
             case "produce":
                 log.end += number
             case "delete records":
@@ -105,8 +118,6 @@ class SessionAgreement(RuleBasedStateMachine):
                 log.error = number
             case "heal":
                 log.error = 0
-        if what in ("want", "want no more", "touch in vain"):
-            self.ours.touch([key])
 
     @rule()
     def start_over(self) -> None:
@@ -165,7 +176,7 @@ class SessionAgreement(RuleBasedStateMachine):
         if fate == "topic ids come or go":
             self.by_id = not self.by_id
             self.accidents += self.ours.session_id != NO_SESSION
-        plan = self.ours.plan(self.wanted, keep=keep)
+        plan = self.ours.plan(keep=keep)
         request = self.request(plan)
         match fate:
             case "delivered" | "topic ids come or go":
@@ -205,8 +216,9 @@ class SessionAgreement(RuleBasedStateMachine):
             assert self.cache._slots.get(plan.session_id) is None
         elif plan is not None:
             self.unheard.add(plan.session_id)
-        self.ours = UpstreamSession()
-        self.ours.touch(self.wanted)
+        wanted, self.ours = self.wanted, UpstreamSession()
+        for key, ask in wanted.items():
+            self.ours.put(key, ask)
 
     def request(self, plan: Plan) -> SessionRequest:
         asks: dict[downstream.Key, downstream.Ask] = {heard(key): as_heard(ask) for key, ask in plan.asks.items()}
@@ -245,7 +257,7 @@ class SessionAgreement(RuleBasedStateMachine):
         assert answer.error == ErrorCode.none
         assert seen.asks == {key: as_heard(ask) for key, ask in self.wanted.items()}
         self.told |= {key: states[key] for key in keys}
-        for key, ask in self.wanted.items():
+        for key, ask in dict(self.wanted).items():
             told, true = self.told[key], states[key]
             assert (told.high_watermark, told.log_start, told.error) == (
                 true.high_watermark,
@@ -254,8 +266,7 @@ class SessionAgreement(RuleBasedStateMachine):
             )
             if true.has_records:
                 assert key in keys
-                self.wanted[key] = ask._replace(offset=self.logs[key].end)
-                self.ours.touch([key])
+                self.ours.put(key, ask._replace(offset=self.logs[key].end))
 
     def deliver_throttled(self, plan: Plan, seen: Seen) -> None:
         answer = seen.context.throttled()
@@ -267,13 +278,10 @@ class SessionAgreement(RuleBasedStateMachine):
 
     @invariant()
     def what_is_believed_of_a_live_session_is_so(self) -> None:
-        if not isinstance(self.ours.state, Incremental):
-            assert self.ours.listed == {}
-            return
         session = self.cache._slots.get(self.ours.session_id)
-        if session is not None:
+        if session is not None and isinstance(self.ours.state, Incremental):
             assert {key: entry.ask for key, entry in session.entries.items()} == {
-                key: as_heard(ask) for key, ask in self.ours.listed.items()
+                key: as_heard(ask) for key, ask in self.listed.items()
             }
             assert session.epoch == self.ours.state.epoch
 
@@ -304,7 +312,7 @@ class SessionAgreement(RuleBasedStateMachine):
             assert self.logs[key].error or ask.offset == self.logs[key].end
 
     def sent(self) -> tuple[Plan, Seen]:
-        plan = self.ours.plan(self.wanted, keep=True)
+        plan = self.ours.plan(keep=True)
         return plan, self.see(self.request(plan))
 
 

@@ -40,8 +40,19 @@ def reply(
 
 
 def plan(session: UpstreamSession, wanted: Mapping[Key, Ask], *touched: Key, keep: bool = True) -> Plan:
-    session.touch(touched)
-    return session.plan(wanted, keep=keep)
+    """The next fetch, for *wanted*: *touched* are brought up to that first, what else is new after them."""
+    for key in (*touched, *(key for key in wanted if key not in session.asks)):
+        session.put(key, wanted.get(key, at(0)))
+        if key not in wanted:
+            session.take_out(key)
+    assert session.asks == wanted
+    return session.plan(keep=keep)
+
+
+def listed(session: UpstreamSession) -> dict[Key, Ask]:
+    """What the broker is believed to remember; nothing is under way."""
+    asked = {key: session.asked(key) for key in (A, B, C, D)}
+    return {key: ask for key, ask in asked.items() if ask is not None and isinstance(session.state, Incremental)}
 
 
 def established(*keys: Key, epoch: int = 1) -> UpstreamSession:
@@ -60,7 +71,7 @@ def named(made: Plan) -> tuple[int, int, list[Key], list[Key]]:
 
 
 def test_the_first_fetch_names_everything_in_the_order_wanted() -> None:
-    assert named(plan(UpstreamSession(), wanting(C, A, B), A, B, C)) == (0, INITIAL_EPOCH, [C, A, B], [])
+    assert named(plan(UpstreamSession(), wanting(C, A, B))) == (0, INITIAL_EPOCH, [C, A, B], [])
 
 
 def test_a_fetch_without_a_session_asks_for_none() -> None:
@@ -115,7 +126,7 @@ def test_full_valid_id_not_0_then_incremental_from_1() -> None:
     assert session.receive(plan(session, wanting(A, B)), reply(SEVEN, [B, A])) == Brought(SEVEN)
 
     assert session.state == Incremental(SEVEN, 1)
-    assert session.listed == wanting(A, B)
+    assert listed(session) == wanting(A, B)
 
 
 def test_full_valid_id_0_then_new_full() -> None:
@@ -124,7 +135,7 @@ def test_full_valid_id_0_then_new_full() -> None:
     assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == Brought(NO_SESSION)
 
     assert session.state == Full()
-    assert session.listed == {}
+    assert listed(session) == {}
 
 
 def test_full_no_partitions_but_throttled_then_new_full_and_no_error() -> None:
@@ -143,7 +154,7 @@ def test_full_partitions_missing_or_extra_then_not_usable(keys: list[Key]) -> No
 
     assert outcome == Refused(Refusal.DISAGREED, 0)
     assert isinstance(session.state, Full)
-    assert session.listed == {}
+    assert listed(session) == {}
 
 
 def test_full_within_no_session_goes_on_without() -> None:
@@ -255,19 +266,34 @@ def test_incremental_another_session_then_close_and_new() -> None:
 def test_what_was_named_is_believed_once_it_is_answered() -> None:
     session = established(A, B)
     wanted = {A: at(5), C: at(0)}
-    made = plan(session, wanted, A, B, C)
-    assert session.listed == wanting(A, B)
 
-    session.receive(made, reply())
+    session.receive(plan(session, wanted, A, B, C), reply())
 
-    assert session.listed == wanted
+    assert listed(session) == wanted
+    assert named(plan(session, wanted)) == (7, 2, [], [])
+
+
+def test_what_changes_while_a_fetch_is_under_way_is_for_the_next_one() -> None:
+    session = established(A, B)
+    made = plan(session, {A: at(5), B: at(0), C: at(0)}, A, C)
+    session.put(A, at(9))
+    session.take_out(B)
+    session.take_out(C)
+    session.put(D, at(0))
+
+    assert [session.asked(key) for key in (A, B, C, D)] == [at(5), at(0), at(0), None]
+    assert session.size == made.size == 3
+    session.receive(made, reply(keys=[A, B, C]))
+
+    assert named(plan(session, {A: at(9), D: at(0)})) == (7, 2, [D, A], [B, C])
+    assert session.size == 2
 
 
 def test_lost_then_close_and_new_whatever_the_broker_has_seen() -> None:
     session = established(A, epoch=3)
     session.lost(plan(session, wanting(A, offset=5), A))
 
-    assert session.listed == {}
+    assert listed(session) == {}
     assert named(plan(session, wanting(A, offset=5))) == (7, INITIAL_EPOCH, [A], [])
 
 
@@ -293,7 +319,7 @@ def test_restarted_while_a_fetch_is_under_way_its_answer_is_not_taken() -> None:
     assert session.receive(under_way, reply()) == Refused(Refusal.OUTDATED, 0)
 
     assert session.state == Full(SEVEN)
-    assert session.listed == {}
+    assert listed(session) == {}
 
 
 def test_restarted_it_names_everything_and_replaces_the_session() -> None:
@@ -424,4 +450,4 @@ def test_what_is_named_is_what_javas_handler_names(
                     session_id, list(wanted) if made.is_full or fate == "all" else list(wanted)[: fate == "some"]
                 )
         assert isinstance(ours.receive(made, answer), Brought) == java.handle(answer)
-        assert ours.listed == (java.session if java.epoch != INITIAL_EPOCH else {})
+        assert listed(ours) == (java.session if java.epoch != INITIAL_EPOCH else {})

@@ -152,8 +152,11 @@ class ModelClient:
         header = RequestHeader(FETCH, self.version, self._correlation_id, "the-client")
         keyed = {Key(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()}
         self._asked = keyed
-        self._session.touch({*keyed, *self._session.listed})
-        self._plan = plan = self._session.plan(keyed, keep=self.has_session)
+        for key in list(self._session.asks):
+            self._session.take_out(key)
+        for key, ask in keyed.items():
+            self._session.put(key, ask)
+        self._plan = plan = self._session.plan(keep=self.has_session)
         return write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
 
     def _bounds(self, logs: Mapping[Name, Log]) -> dict[Name, tuple[int, int]]:

@@ -1,0 +1,33 @@
+"""What a client that only polls takes, for each partition that it asks for."""
+
+import gc
+import tracemalloc
+
+from tests.relay.playbook import Play, topology
+
+_PARTITIONS = 1_000
+_MOST_BYTES = 300
+"""A partition; all offsets here are small, and those of real ones take another 32."""
+
+
+def test_an_idle_client_takes_little_for_a_partition_beside_another_client_of_the_same() -> None:
+    known = topology(_PARTITIONS)
+    idle(Play(known))
+    tracemalloc.start()
+    try:
+        plays = [idle(Play(known)) for _ in range(2)]
+        gc.collect()
+        both, _ = tracemalloc.get_traced_memory()
+        assert plays.pop()
+        gc.collect()
+        one, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert both - one < _MOST_BYTES * _PARTITIONS
+
+
+def idle(play: Play) -> Play:
+    play.established(*range(_PARTITIONS))
+    play.forget()
+    return play
