@@ -21,7 +21,7 @@ _AHEAD: Final = 2
 _AHEAD_BYTES: Final = 128 * 1024
 """Of what is converted before it is sent, so many times the records, or so many bytes, are kept. That is room for
 what batches grow by, but for those in zstd that may become tens of thousands times as large."""
-
+_FEW: Final = 8
 
 CpuClock = Callable[[], float]
 """The CPU seconds of the thread that asks."""
@@ -81,7 +81,12 @@ class Job:
 
 
 def are_small(jobs: tuple[Job, ...]) -> bool:
-    """Whether they may be begun at once: nobody else waits for long then."""
+    """Whether they may be begun at once: nobody else waits for long then.
+
+    A few that need nothing decompressed take as long as a way to a thread and back.
+    """
+    if len(jobs) <= _FEW and all(job.conversion.is_quick for job in jobs):
+        return True
     is_little = sum(len(job.reply.records) for job in jobs) <= QUICK_BYTES
     return is_little and not any(job.conversion.may_burst for job in jobs)
 

@@ -34,6 +34,8 @@ from proxy.wire.fetch import (
 
 __all__ = ["Tables"]
 
+_CONVERTED_AHEAD_BYTES: Final = 4 * AHEAD_BYTES
+"""More than this takes its time to be converted, and its memory: what comes next need not be there by then."""
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
@@ -277,8 +279,7 @@ class Tables:
         Where nothing has, the next ask is for what comes behind it: old clients do not go on by themselves from
         records that they never see (KAFKA-5443, ruby-kafka 555).
         """
-        # What is converted while it is sent takes its time, and its memory: more of it need not be there by then.
-        reads_on = sum(len(job.reply.records) for job in jobs) <= AHEAD_BYTES
+        reads_on = sum(len(job.reply.records) for job in jobs) <= _CONVERTED_AHEAD_BYTES
         for job in jobs:
             key, topic = job.key, self.wanted.named[job.key.topic]
             given = self._converting.pop(key)

@@ -1,9 +1,11 @@
 """Answers of many partitions that are to be converted, each of them a small bomb."""
 
+import random
 import tracemalloc
 
 import pytest
 
+from proxy.convert import kernel
 from proxy.convert.down import Conversion
 from proxy.convert.types import Converted, Target
 from proxy.fetch.converting import Job, are_small, begin_all
@@ -81,3 +83,13 @@ def test_bombs_are_begun_in_a_thread_however_few_bytes_they_are() -> None:
     assert len(BOMB) < 1024
     assert not are_small((job(BOMB, Target(1)),))
     assert are_small((job(batch([Record(0, 0, None, b"x")]), Target(1)),))
+
+
+@pytest.mark.parametrize(("count", "codec", "is_small"), [(8, 0, True), (9, 0, False), (1, Codec.GZIP, False)])
+def test_a_few_are_begun_at_once_that_need_nothing_decompressed(
+    count: int, codec: int, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "is_compiled", True)  # what is interpreted always takes its time
+    log = batch([Record(0, 0, None, random.Random(1).randbytes(20_000))], codec=codec)
+
+    assert are_small((job(log, Target(1)),) * count) is is_small

@@ -208,8 +208,8 @@ def test_nothing_is_asked_for_behind_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("value_bytes", "ahead"),
-    [(1000, [2]), (AHEAD_BYTES - 1000, [2]), (AHEAD_BYTES, [])],
-    ids=["few", "1MiB", "more"],
+    [(1000, [2]), (4 * AHEAD_BYTES - 1000, [2]), (4 * AHEAD_BYTES, [])],
+    ids=["few", "4MiB", "more"],
 )
 def test_behind_much_that_is_converted_nothing_is_read_ahead(value_bytes: int, ahead: list[int]) -> None:
     """It takes its time to be sent, and its memory."""
