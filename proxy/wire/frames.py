@@ -26,8 +26,8 @@ _ARRIVALS_BYTES: Final = 16 * 1024
 _ROOM: Final = 4
 """A buffer serves again for payloads down to its size divided by this: a small one must not hold a large one's."""
 _SPARES: Final = 2
-
-
+_CHEAP_BYTES: Final = 64 * 1024
+"""So much is cleared within microseconds, and clients that rest need not hold it."""
 QUICK_BYTES: Final = 16 * 1024
 """Work on more than that is done in a thread: so much gzip takes a millisecond, in which nobody else is served."""
 
@@ -70,9 +70,9 @@ class FrameReader:
             which returns the payloads now complete, oldest first. A payload of over 16 KiB is never copied once its
             size is known; smaller ones are, once. Payloads are read-only, and stay valid for as long as they, or
             views of them, are held.
-    Memory: one payload's, beyond those that are held. As long as only large ones arrive, the buffers of the last
-            two are used for the next: fresh memory would have to be cleared twice, by the system and Python. Two,
-            since one may still be on its way to the client while the next payload comes.
+    Memory: one payload's, beyond those that are held. As long as only ones of over 64 KiB arrive, the buffers of the
+            last two are used for the next: fresh memory would have to be cleared twice, by the system and Python.
+            Two, since one may still be on its way to the client while the next payload comes.
     Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader is then
             useless.
     Source: Kafka protocol guide, "Common Request and Response Structure"; the limit plays the part of the
@@ -100,7 +100,8 @@ class FrameReader:
         assert self.needs, "nothing was asked for"
         size, self.needs = self.needs, 0
         buffer = Buffer(size)
-        self._spares.append(buffer)
+        if size > _CHEAP_BYTES:
+            self._spares.append(buffer)
         self._begin(buffer, size)
         return buffer
 

@@ -197,6 +197,15 @@ def test_memory_that_serves_no_more_is_let_go_of_before_more_is_asked_for() -> N
     assert memory() is None
 
 
+@pytest.mark.parametrize(("size", "is_kept"), [(64 * 1024, False), (64 * 1024 + 1, True)])
+def test_only_memory_that_takes_time_to_clear_is_kept_for_the_next_frame(size: int, is_kept: bool) -> None:
+    reader = FrameReader(LIMIT)
+
+    memory = weakref.ref(feed_views(reader, with_size(bytes(size))).pop().obj)
+
+    assert (memory() is not None) is is_kept
+
+
 def test_a_small_frame_is_not_received_into_the_memory_of_a_much_larger_one() -> None:
     reader = FrameReader(LIMIT)
     feed_views(reader, with_size(bytes(400_000)))
