@@ -70,8 +70,8 @@ class FrameReader:
             which returns the payloads now complete, oldest first. A payload of over 16 KiB is never copied once its
             size is known; smaller ones are, once. Payloads are read-only, and stay valid for as long as they, or
             views of them, are held.
-    Memory: one payload's, beyond those that are held. As long as only ones of over 64 KiB arrive, the buffers of the
-            last two are used for the next: fresh memory would have to be cleared twice, by the system and Python.
+    Memory: one payload's, beyond those that are held. As long as only ones of over 64 KiB arrive, the last two's
+            buffers are used for the next: fresh memory would have to be cleared twice, by the system and Python.
             Two, since one may still be on its way to the client while the next payload comes.
     Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader is then
             useless.
