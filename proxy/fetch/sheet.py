@@ -139,10 +139,10 @@ class Sheet:
     def suits(self, version: int, *, committed: bool) -> bool:
         return (self.layout.version, self._committed) == (version, committed)
 
-    def lacks(self, told: Collection[tuple[Topic, int]]) -> bool:
+    def lacks(self, told: Iterable[tuple[Topic, int]]) -> bool:
         """Whether no broker has told the offsets of some partition that is not among those *told* of otherwise.
 
-        Cost: O(1) as long as every partition's offsets are known, O(partitions) else.
+        Cost: O(1), without a look at *told*, as long as every partition's offsets are known, O(partitions) else.
         """
         if not self._unknown:
             return False
@@ -153,7 +153,7 @@ class Sheet:
             if self._offsets(rows, index)[0] == UNKNOWN
         ]
         self._unknown = bool(unknown)
-        return any(each not in told for each in unknown)
+        return not set(told).issuperset(unknown)
 
     def answer(self, news: Mapping[Topic, Iterable[News]]) -> list[Piece]:
         """The topics of the answer, *news* spliced in, records as they are given.

@@ -226,9 +226,15 @@ class Tables:
 
     def lacks(self, exchange: Exchange) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
-        told = {(topic, each.reply.partition) for topic, news in exchange.news.items() for each in news}
-        told |= {(self.wanted.named[key.topic], key.partition) for key, _ in self.ready(exchange).replies}
-        return self.sheet.lacks(told)
+        return self.sheet.lacks(self._told(exchange))
+
+    def _told(self, exchange: Exchange) -> Iterator[tuple[Topic, int]]:
+        """What the answer has news of, or would have."""
+        for topic, news in exchange.news.items():
+            for each in news:
+                yield topic, each.reply.partition
+        for key, _ in self.ready(exchange).replies:
+            yield self.wanted.named[key.topic], key.partition
 
     def ready(self, exchange: Exchange) -> Ready:
         """What is held and fits in the answer."""
