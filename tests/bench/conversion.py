@@ -10,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import attrs
-from confluent_kafka import Producer
 
 from tests.bench.frame import Expectation, Figure, Table, measure_all
 from tests.bench.machine import cpu_seconds, resident_mib
 from tests.bench.old_reader import OldCount, OldJob
 from tests.bench.reader import Job
-from tests.bench.stage import NODE, address_of, create_topics, read
+from tests.bench.stage import NODE, address_of, create_topics, produce, read
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
 
@@ -92,7 +91,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
                     way()
                 measured = measure_all(f"{shape.name} by Fetch v{version}", ways, rounds=rounds, tell=tell)
                 tables += _judged(measured)
-        log = _Log("conversion-1024-none", megabytes)
+        log = _Log(_SHAPES[0].topic, megabytes)
         tables += measure_all("chunks, Fetch v1", dict(_chunks(cluster, log)), rounds=rounds, tell=tell).values()
     return tables
 
@@ -121,27 +120,12 @@ def _chunks(cluster: KafkaCluster, log: _Log) -> Iterator[tuple[str, Callable[[]
 
 
 def _fill(cluster: KafkaCluster, log: _Log, shape: _Shape) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "acks": "1",
-            "linger.ms": 50,
-            "batch.size": 64 * 1024,
-            "compression.type": shape.codec,
-            "queue.buffering.max.kbytes": 64 * 1024,
-            "log_level": 0,
-        }
-    )
     pattern = bytes(range(256)) * (shape.size // 256 + 2)
-    for number in range(log.megabytes * 1_000_000 // shape.size):
-        value = pattern[number % 251 : number % 251 + shape.size]
-        while True:
-            try:
-                producer.produce(log.topic, value, partition=number % _PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(120) == 0
+    records = (
+        (number % _PARTITIONS, pattern[number % 251 : number % 251 + shape.size])
+        for number in range(log.megabytes * 1_000_000 // shape.size)
+    )
+    produce(cluster, log.topic, records, batch_bytes=64 * 1024, codec=shape.codec)
 
 
 def _old_way(address: str, log: _Log, version: int, pids: list[int]) -> Callable[[], Mapping[Figure, float]]:
@@ -202,21 +186,6 @@ def run_memory(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None
 
 
 def _fill_many(cluster: KafkaCluster, topic: str, partitions: int, megabytes: int) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "acks": "1",
-            "linger.ms": 200,
-            "batch.size": 256 * 1024,
-            "log_level": 0,
-        }
-    )
     value = bytes(range(250)) * 4
-    for number in range(megabytes * 1000):
-        while True:
-            try:
-                producer.produce(topic, value, partition=number // 50 % partitions)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(240) == 0
+    records = ((number // 50 % partitions, value) for number in range(megabytes * 1000))
+    produce(cluster, topic, records, batch_bytes=256 * 1024, linger_ms=200, timeout_s=240)

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count, cycle, product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Final, Self
 
@@ -103,11 +103,9 @@ def _busy(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) 
 
 
 def _cost(client: "_Client", cluster: Embedded, pid: int, seconds: float) -> Mapping[Figure, float]:
-    client.fetch_for(_WARM_UP_S)
-    before, before_s = cluster.counts(), cpu_seconds(pid)
-    fetches = client.fetch_for(seconds)
-    cpu_s, after = cpu_seconds(pid) - before_s, cluster.counts()
-    return {_CPU: cpu_s / fetches * 1e6, _BYTES: (after.bytes - before.bytes) / fetches}
+    before, fetches = cluster.counts(), client.fetches
+    cpu_us = _cpu_us(client, pid, seconds)
+    return {_CPU: cpu_us, _BYTES: (cluster.counts().bytes - before.bytes) / (client.fetches - fetches)}
 
 
 def _at_most(case: str, unit: str, found: float, most: float) -> Table:
@@ -145,7 +143,7 @@ class _Client:
             for offset in range(2 if busy else 1)
             for asks in [{key: Ask(offset if key.partition < busy else 0, 1 if busy else 1 << 20) for key in keys}]
         )
-        self._ids = count(1)
+        self.fetches = 0
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -165,7 +163,8 @@ class _Client:
         """Returns how many bytes the answer has."""
         size: int
         frame = next(self._frames)
-        struct.pack_into(">i", frame, 8, next(self._ids))
+        self.fetches += 1
+        struct.pack_into(">i", frame, 8, self.fetches)
         self._socket.sendall(frame)
         got = self._socket.recv_into(self._buffer)
         while got < 4:
@@ -178,11 +177,10 @@ class _Client:
 
     def fetch_for(self, seconds: float) -> int:
         """Returns how often."""
-        until_s, fetches = time.monotonic() + seconds, 0
+        until_s, before = time.monotonic() + seconds, self.fetches
         while time.monotonic() < until_s:
             self.fetch()
-            fetches += 1
-        return fetches
+        return self.fetches - before
 
     def _some(self, into: memoryview) -> int:
         some = self._socket.recv_into(into)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -30,6 +30,7 @@ __all__ = [
     "create_topics",
     "fill",
     "idle_topics",
+    "produce",
     "read",
     "read_at_once",
     "reading_way",
@@ -115,25 +116,42 @@ def fill(
     cluster: KafkaCluster, topic: str, partitions: int, *, megabytes: int, batch_bytes: int = 256 * 1024
 ) -> None:
     """Produce records of 1 KiB, dealt to the partitions in turn, uncompressed."""
+    value = bytes(range(256)) * 4
+    count = megabytes * 1_000_000 // len(value)
+    records = ((number % partitions, value) for number in range(count))
+    produce(cluster, topic, records, batch_bytes=batch_bytes)
+
+
+def produce(
+    cluster: KafkaCluster,
+    topic: str,
+    records: Iterable[tuple[int, bytes]],
+    *,
+    batch_bytes: int,
+    linger_ms: int = 50,
+    codec: str = "none",
+    timeout_s: float = 120,
+) -> None:
+    """Write values, each to the partition before it; returns when the leaders have all of them."""
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "acks": "1",
-            "linger.ms": 50,
+            "linger.ms": linger_ms,
             "batch.size": batch_bytes,
+            "compression.type": codec,
             "queue.buffering.max.kbytes": 64 * 1024,
             "log_level": 0,
         }
     )
-    value = bytes(range(256)) * 4
-    for number in range(megabytes * 1_000_000 // len(value)):
+    for partition, value in records:
         while True:
             try:
-                producer.produce(topic, value, partition=number % partitions)
+                producer.produce(topic, value, partition=partition)
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(120) == 0
+    assert producer.flush(timeout_s) == 0
 
 
 def address_of(node: int, bootstrap: str) -> str:
