@@ -23,6 +23,7 @@ from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Manner, check_request, erroneous
+from proxy.fetch.held import Ready
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.reading import Reading
@@ -147,8 +148,9 @@ class Reader:
         exchange.longest_s = now_s - exchange.started_s + _DRAINING_WAIT_S
         waits = all(lane.waits for lane in self._lanes if lane.is_asking)
         parked = isinstance(self._stage, Asking) and self._lanes.is_under_way and waits
-        answers = parked and not self._tables.lacks(exchange)
-        return self._moved(self._finish(exchange, now_s) if answers else (), now_s)
+        ready = self._tables.ready(exchange)
+        answers = parked and not self._tables.lacks(exchange, ready)
+        return self._moved(self._finish(exchange, ready, now_s) if answers else (), now_s)
 
     def answering(self, lane_id: LaneId, now_s: float) -> list[Command]:
         """The lane's answer has begun to come."""
@@ -240,15 +242,16 @@ class Reader:
         if exchange is None:
             self._sift(now_s)
         yield from self._leave_unused(now_s)
+        if exchange is None:
+            return
         match self._stage:
-            case Delayed(until_s, pieces) if exchange is not None and now_s >= until_s:
+            case Delayed(until_s, pieces) if now_s >= until_s:
                 yield from self._answered(pieces, now_s)
-            case Resolving(until_s) | Pausing(until_s) if exchange is not None and now_s >= until_s:
+            case Resolving(until_s) | Pausing(until_s) if now_s >= until_s:
                 yield from self._ask(exchange, now_s)
-            case Asking() if exchange is not None:
-                yield from self._settle(exchange, now_s)
             case _:
                 pass
+        yield from self._settle(exchange, now_s)
 
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         home = self._lanes.home.patient
@@ -311,7 +314,7 @@ class Reader:
             yield from self._ask(exchange, now_s)
 
     def _ask(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """See that every partition is asked for, from the start."""
+        """See to it that every partition is asked for, from the start, once this is settled."""
         if not self._lanes.home.patient.is_open:
             yield from self._begin(exchange, now_s)
             return
@@ -324,10 +327,11 @@ class Reader:
         yield from self._find_homes(now_s)
         if exchange.telling is not None:
             exchange.telling.is_asked = True
-        yield from self._settle(exchange, now_s)
 
     def _settle(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """Answer, if there is enough or the time is over, and all lanes are sure; else have them asked."""
+        """While asking: answer, if there is enough or the time is over, and all are sure; else have lanes asked."""
+        if not isinstance(self._stage, Asking):
+            return
         ready = self._tables.ready(exchange)
         brought = sum(len(reply.records) for _, reply in ready.replies)
         enough = bool(exchange.news) or brought >= exchange.manner.min_bytes or not ready.is_all
@@ -337,15 +341,15 @@ class Reader:
         due = enough or over or (answered and waits.is_plain(exchange.manner, now_s))
         sure = not self._lanes.is_crowded and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes)
         if due and sure:
-            if not self._tables.lacks(exchange):
-                yield from self._finish(exchange, now_s)
+            if not self._tables.lacks(exchange, ready):
+                yield from self._finish(exchange, ready, now_s)
                 return
             if self._lanes.is_under_way:
                 return
             # The session says "unchanged" of a partition whose offsets we gave up: let it tell them again.
             exchange.attempts += 1
             if exchange.attempts >= _ATTEMPTS:
-                yield from self._finish(exchange, now_s)
+                yield from self._finish(exchange, ready, now_s)
                 return
             for lane in self._lanes:
                 lane.restart()
@@ -366,7 +370,8 @@ class Reader:
             if lane.is_open:
                 wait_s = 0.0
                 if not due:
-                    wait_s = waits.longest_s(lane, exchange, now_s, lacks=self._tables.lacks(exchange))
+                    lacks = self._tables.lacks(exchange, self._tables.ready(exchange))
+                    wait_s = waits.longest_s(lane, exchange, now_s, lacks=lacks)
                 yield waits.ask(lane, exchange.manner, wait_s, now_s, brought=brought)
             else:
                 yield from self._open(lane, exchange)
@@ -445,8 +450,8 @@ class Reader:
         if self._exchange is not None and isinstance(self._stage, Asking):
             yield from self._find_homes(now_s)
 
-    def _finish(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        jobs = self._tables.hand_out(exchange, now_s)
+    def _finish(self, exchange: Exchange, ready: Ready, now_s: float) -> Iterator[Command]:
+        jobs = self._tables.hand_out(exchange, ready, now_s)
         if not jobs:
             yield from self._answer(exchange, now_s)
             return
@@ -466,6 +471,7 @@ class Reader:
             yield from self._answer(exchange, now_s)
         else:
             yield from self._ask(exchange, now_s)
+            yield from self._settle(exchange, now_s)
 
     def _answer(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         quiet = not exchange.news

@@ -224,16 +224,16 @@ class Tables:
         # What we skipped may be gone, and what the client asks for still there; or no epochs so old are known.
         return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
 
-    def lacks(self, exchange: Exchange) -> bool:
+    def lacks(self, exchange: Exchange, ready: Ready) -> bool:
         """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
-        return self.sheet.lacks(self._told(exchange))
+        return self.sheet.lacks(self._told(exchange, ready))
 
-    def _told(self, exchange: Exchange) -> Iterator[tuple[Topic, int]]:
+    def _told(self, exchange: Exchange, ready: Ready) -> Iterator[tuple[Topic, int]]:
         """What the answer has news of, or would have."""
         for topic, news in exchange.news.items():
             for each in news:
                 yield topic, each.reply.partition
-        for key, _ in self.ready(exchange).replies:
+        for key, _ in ready.replies:
             yield self.wanted.named[key.topic], key.partition
 
     def ready(self, exchange: Exchange) -> Ready:
@@ -241,11 +241,11 @@ class Tables:
         wanted = self.wanted
         return self._lanes.held.ready(wanted.asks, wanted.ahead.own_bytes, exchange.request.options.max_bytes)
 
-    def hand_out(self, exchange: Exchange, now_s: float) -> tuple[Job, ...]:
-        """Put what is ready into the answer, but for what must be converted first, which is returned."""
+    def hand_out(self, exchange: Exchange, ready: Ready, now_s: float) -> tuple[Job, ...]:
+        """Put what is *ready* into the answer, but for what must be converted first, which is returned."""
         target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
         jobs = []
-        for key, reply in self.ready(exchange).replies:
+        for key, reply in ready.replies:
             ask = self.wanted.asks[key]
             job = None if target is None else Job.of(key, reply, ask.offset, target)
             if not self._tells_epochs:
