@@ -9,7 +9,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -272,26 +271,24 @@ class Outbox:
                 first.on_sent(self._making_s)
                 self._making_s = 0.0
                 continue
-            some = self._next_made()
+            some = self._taken_made()
             if not some:
                 break
-            sent = self._connection.try_send(some)
-            if not sent:
-                return False
-            while sent:
-                first = self._pieces.popleft()
-                assert isinstance(first, memoryview)
-                if sent < len(first):
-                    self._pieces.appendleft(first[sent:])
-                    break
-                sent -= len(first)
+            while some:
+                sent = self._connection.try_send(some)
+                if not sent:
+                    self._pieces.extendleft(reversed(some))
+                    return False
+                some = _behind(sent, some)
         return True
 
-    def _next_made(self) -> list[memoryview]:
-        """The first pieces, as far as they are made already."""
+    def _taken_made(self) -> list[memoryview]:
+        """The first pieces, as far as they are made already; they are kept here no more."""
         some: list[memoryview] = []
-        for piece in islice(self._pieces, _PIECES_A_CALL):
+        while self._pieces and len(some) < _PIECES_A_CALL:
+            piece = self._pieces.popleft()
             if not isinstance(piece, memoryview):
+                self._pieces.appendleft(piece)
                 break
             some.append(piece)
         return some
@@ -313,6 +310,15 @@ class Outbox:
         if self._on_made is not None:
             self._on_made(chunks, self._cpu_s)
         self._cpu_s = 0.0
+
+
+def _behind(sent: int, pieces: list[memoryview]) -> list[memoryview]:
+    """What is left of *pieces* when so many bytes of them are sent."""
+    for index, piece in enumerate(pieces):
+        if sent < len(piece):
+            return [piece[sent:], *pieces[index + 1 :]]
+        sent -= len(piece)
+    return []
 
 
 def _timed(chunks: Chunks) -> tuple[bytes | bytearray | memoryview | None, float]:

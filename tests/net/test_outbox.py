@@ -80,6 +80,20 @@ async def test_what_is_made_stands_where_it_was_put(pair: Pair) -> None:
     assert got == b"".join([*expected, b"tail"])
 
 
+async def test_more_than_a_socket_takes_at_once_is_sent_in_order(pair: Pair) -> None:
+    pieces = [bytes([n % 256]) * 20_000 for n in range(600)]
+    outbox = Outbox(pair.sender)
+
+    async with trio.open_nursery() as nursery:
+        outbox.put(pieces[:500])
+        outbox.put(pieces[500:])
+        nursery.start_soon(outbox.flush)
+        got = await pair.receive(sum(map(len, pieces)))
+
+    assert got == b"".join(pieces)
+    assert outbox.is_empty
+
+
 async def test_nothing_more_is_made_for_a_peer_that_does_not_read(pair: Pair) -> None:
     large = Slowly(100, LARGE)
     outbox = Outbox(pair.sender)
