@@ -7,23 +7,20 @@ The client names every partition in every fetch, and asks again as soon as it is
 import contextlib
 import socket
 import struct
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import cycle, product
-from pathlib import Path
 from typing import Final, Self
 
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
 from proxy.wire.headers import RequestHeader
+from tests.bench.c_programs import c_program
 from tests.bench.embedded import NODE, Embedded, embedded, topic_name
 from tests.bench.frame import Expectation, Figure, Table, Way, measure, measure_all
 from tests.bench.machine import cpu_seconds
 from tests.bench.stage import address_of
-from tests.processes import Process
 from tests.sidefetch import Sidefetch
 
 __all__ = ["run"]
@@ -45,7 +42,6 @@ _BYTES: Final = Figure("bytes at the broker", "B a fetch")
 _SESSION_S: Final = 120.0
 _OPTIONS: Final = ("--ask-timeout", "30")
 """The embedded cluster takes its time to answer about so many for the first time."""
-_SOURCE: Final = Path(__file__).with_name("echo.c")
 
 
 def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
@@ -63,8 +59,8 @@ def _at(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) ->
         sidefetch = stage.enter_context(Sidefetch(cluster.bootstrap, options=_OPTIONS))
         client = stage.enter_context(_Client(address_of(NODE, sidefetch.bootstrap), size, version))
         _wait_until_parked(cluster, client)
-        echo = stage.enter_context(_echo(client.request_bytes, client.fetch()))
-        plain = stage.enter_context(_Client(f"127.0.0.1:{echo.stdout.readline().strip()}", size, version))
+        echo, port = stage.enter_context(c_program("echo", client.request_bytes, client.fetch()))
+        plain = stage.enter_context(_Client(f"127.0.0.1:{port}", size, version))
         seconds = 1.0 if quick else 3.0
         ways = [
             Way("C, bytes alone", partial(_cpu_us, plain, echo.pid, seconds)),
@@ -187,16 +183,6 @@ class _Client:
         if not some:
             raise ConnectionError("closed in the middle of an answer")
         return some
-
-
-@contextlib.contextmanager
-def _echo(request_bytes: int, answer_bytes: int) -> Iterator[Process]:
-    with tempfile.TemporaryDirectory(prefix="sidefetch-echo-") as folder:
-        program = Path(folder) / "echo"
-        subprocess.run(["cc", "-O2", "-o", str(program), str(_SOURCE)], check=True, timeout=60)
-        command = [str(program), str(request_bytes), str(answer_bytes)]
-        with Process(command, log=Path(folder) / "echo.log", piped=True) as process:
-            yield process
 
 
 def _wait_until_parked(cluster: Embedded, client: _Client, *, is_quiet: bool = True) -> None:

@@ -1,6 +1,7 @@
 """Other proxies before the same brokers: HAProxy, which knows nothing of Kafka, and Kroxylicious, which does.
 
-Each works with one thread, as Sidefetch does, and changes nothing but addresses.
+Each works with one thread, as Sidefetch does, and changes nothing but addresses. A relay of a hundred lines of C is
+among them: what it reaches is the most that any proxy can that copies.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ from typing import Final
 
 import attrs
 
+from tests.bench.c_programs import c_program
 from tests.bench.reader import Connection
 from tests.bench.stage import NODE, address_of
 from tests.kafka.cluster import KafkaCluster
@@ -44,10 +46,13 @@ def haproxy_path() -> str | None:
 
 @contextlib.contextmanager
 def rivals(cluster: KafkaCluster) -> Iterator[list[Rival]]:
-    """All that are to be had before *cluster*: HAProxy where it is installed, Kroxylicious."""
+    """All that are to be had before *cluster*: the relay, HAProxy where it is installed, Kroxylicious."""
+    server = cluster.brokers[NODE].address
     with contextlib.ExitStack() as stage:
-        path = haproxy_path()
-        found = [stage.enter_context(_haproxy(path, cluster.brokers[NODE].address))] if path else []
+        relay, port = stage.enter_context(c_program("relay", server.rpartition(":")[2]))
+        found = [Rival("a relay in C", f"127.0.0.1:{port}", relay.pid)]
+        if path := haproxy_path():
+            found.append(stage.enter_context(_haproxy(path, server)))
         yield [*found, stage.enter_context(_kroxylicious(cluster))]
 
 
