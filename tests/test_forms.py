@@ -20,13 +20,16 @@ def test_every_value_occurs_in_as_few_combinations_as_the_longest_parameter_has(
         p for each in named for p in each.items()
     }
     assert len(chosen) == max(sizes)
+    for name, values in enumerate(map(range, sizes)):
+        often = [sum(named[index][str(name)] == value for index in chosen) for value in values]
+        assert max(often) - min(often) <= 1, f"{often} of parameter {name}"
 
 
 def test_the_short_form_keeps_one_of_each_and_the_long_form_all(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
         "def pytest_configure(config):\n"
-        "    for name in ('long', 'each_once'):\n"
+        "    for name in ('long', 'each_once', 'in_turn'):\n"
         "        config.addinivalue_line('markers', name)\n"
     )
     pytester.makepyfile(
@@ -50,3 +53,38 @@ def test_the_short_form_keeps_one_of_each_and_the_long_form_all(pytester: pytest
 
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=5, deselected=4)
     pytester.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=9)
+
+
+def test_what_takes_long_is_run_once_in_the_short_form_with_each_value_in_turn(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
+        "def pytest_configure(config):\n"
+        "    for name in ('long', 'each_once', 'in_turn'):\n"
+        "        config.addinivalue_line('markers', name)\n"
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+
+        pytestmark = [pytest.mark.in_turn, pytest.mark.parametrize("broker", ["old", "new"])]
+
+        def test_kills(broker):
+            pass
+
+        def test_moves(broker):
+            pass
+
+        def test_stalls(broker):
+            pass
+
+        @pytest.mark.each_once
+        def test_reads(broker):
+            pass
+        """
+    )
+
+    run = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-v")
+
+    run.assert_outcomes(passed=5, deselected=3)
+    run.stdout.fnmatch_lines(["*test_kills?old?*", "*test_moves?new?*", "*test_stalls?old?*", "*test_reads?old?*"])
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=8)

@@ -208,7 +208,7 @@ def by_port(fetches: Sequence[SeenFetch]) -> list[list[SeenFetch]]:
 
 
 @JAVA
-@pytest.mark.each_once
+@pytest.mark.in_turn
 def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_changed(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -241,7 +241,7 @@ def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_chang
 
 
 @JAVA
-@pytest.mark.each_once
+@pytest.mark.in_turn
 def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
@@ -256,7 +256,7 @@ def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
 
 
 @JAVA
-@pytest.mark.each_once
+@pytest.mark.in_turn
 def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: KafkaCluster, admin: Admin) -> None:
     topic, produced = admin.filled_topic("java-crowd", 30)
 
@@ -280,7 +280,7 @@ def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: Kafka
 
 
 @JAVA
-@pytest.mark.each_once
+@pytest.mark.in_turn
 def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_nothing(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:

@@ -10,7 +10,11 @@ from tests.kafka.records import by_partition, sendable_records
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize("partitions", [3, 30])
+FEW = pytest.param(3, marks=pytest.mark.long)
+MANY = pytest.param(30, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("partitions", [3, MANY])
 def test_reads_by_assignment_what_was_produced(
     client: Client, bootstrap: str, filled: Filled, partitions: int
 ) -> None:
@@ -21,7 +25,7 @@ def test_reads_by_assignment_what_was_produced(
     assert by_partition(read) == by_partition(produced)
 
 
-@pytest.mark.parametrize("partitions", [3, 30])
+@pytest.mark.parametrize("partitions", [FEW, 30])
 def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
     client: Client, bootstrap: str, filled: Filled, partitions: int
 ) -> None:

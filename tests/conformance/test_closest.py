@@ -29,7 +29,7 @@ from tests.kafka.metrics import record_bytes_out
 from tests.kafka.records import Record, by_partition, known_records
 from tests.sidefetch import Sidefetch
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 Programs = Callable[[str], Client]
 

@@ -14,7 +14,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record, by_partition, known_records
 from tests.sidefetch import Sidefetch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.each_once]
+pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 FEW_SLOTS = 16
 """Of fetch sessions in a broker: two in each of its eight shards, and followers take theirs from them."""

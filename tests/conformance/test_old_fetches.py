@@ -21,7 +21,7 @@ from tests.kafka.transactions import Transactors, planned
 from tests.old_clients import OldRecord, fetch_frame, heard
 from tests.sidefetch import Sidefetch
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.each_once]
 
 VERSIONS: Final = (0, 1, 2, 3)
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -22,7 +22,7 @@ from tests.kafka.transactions import Transactors, committed_count, planned
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 Programs = Callable[[str], Client]
 
@@ -73,6 +73,7 @@ def assert_each_has_read(readings: Mapping[str, Task], expected: list[Record]) -
         assert by_partition(reading.wait()) == by_partition(expected), name
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("producers", OF_COMMITTED)
 def test_committed_records_are_read_as_from_the_brokers_when_answers_end_within_transactions(
     programs: Programs, way: str, kafka: KafkaCluster, admin: Admin, producers: int
