@@ -34,7 +34,7 @@ class _Grid:
 
 
 _DIRECTLY: Final = ("direct", "Sidefetch")
-_PROXIES: Final = ("direct", "a relay in C", "HAProxy", "Kroxylicious", "Sidefetch")
+_PROXIES: Final = ("direct", "frames in C", "HAProxy", "Kroxylicious", "Sidefetch")
 _DELIVERY: Final = "delivery, p(?:50|99)"
 
 _GRIDS: Final = (

@@ -1,4 +1,5 @@
-/* What one thread can pass on at most: copies what it receives from one socket to another, and knows nothing of it.
+/* What one thread can pass on at most, a frame at a time: the answer to a fetch has to be there as a whole before it
+ * can be written anew, since what it is about to say stands in front, and is told by its end.
  *
  * Usage: relay PORT. Prints its own port on loopback; each connection to it has one to PORT on loopback, too.
  */
@@ -10,46 +11,55 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, MOST_CLIENTS = 64 };
+enum { SIZE_BYTES = 4, FIRST_BYTES = 1 << 12, MOST_CLIENTS = 64 };
 
 /* One direction. Of two neighbours, 2n and 2n + 1, each receives from where the other sends to. */
 struct way {
     int from, to;
-    size_t start, end;
-    char *buffer;
+    char *frame; /* NULL: nobody is connected. */
+    size_t room, has, sent;
 };
 
 static struct way ways[2 * MOST_CLIENTS];
 static struct pollfd polled[2 * MOST_CLIENTS + 1];
 
-static int is_open(const struct way *way) { return way->buffer != NULL; }
+/* Of the frame that comes, as far as that is known. */
+static size_t size_of(const struct way *way) {
+    uint32_t size;
+    if (way->has < SIZE_BYTES) return SIZE_BYTES;
+    memcpy(&size, way->frame, SIZE_BYTES);
+    return SIZE_BYTES + ntohl(size);
+}
 
-static int is_empty(const struct way *way) { return way->start == way->end; }
+static int is_whole(const struct way *way) { return way->has > SIZE_BYTES && way->has == size_of(way); }
 
 /* Whether it is not over. */
 static int pass(struct way *way) {
-    if (is_empty(way)) {
-        ssize_t some = recv(way->from, way->buffer, BUFFER_BYTES, 0);
+    while (!is_whole(way)) {
+        size_t size = size_of(way);
+        if (size > way->room) way->frame = realloc(way->frame, way->room = size);
+        ssize_t some = recv(way->from, way->frame + way->has, size - way->has, 0);
         if (some <= 0) return some < 0 && errno == EAGAIN;
-        way->start = 0;
-        way->end = (size_t)some;
+        way->has += (size_t)some;
     }
-    while (!is_empty(way)) {
-        ssize_t some = send(way->to, way->buffer + way->start, way->end - way->start, MSG_NOSIGNAL);
+    while (way->sent < way->has) {
+        ssize_t some = send(way->to, way->frame + way->sent, way->has - way->sent, MSG_NOSIGNAL);
         if (some < 0) return errno == EAGAIN;
-        way->start += (size_t)some;
+        way->sent += (size_t)some;
     }
+    way->has = way->sent = 0;
     return 1;
 }
 
 static void end(struct way *pair) {
     for (int each = 0; each < 2; each++) {
         close(pair[each].from);
-        free(pair[each].buffer);
-        pair[each].buffer = NULL;
+        free(pair[each].frame);
+        pair[each].frame = NULL;
     }
 }
 
@@ -62,13 +72,13 @@ static int prepared(int connected) {
 
 static int begin(int client, const struct sockaddr_in *server) {
     for (struct way *pair = ways; pair < ways + 2 * MOST_CLIENTS; pair += 2) {
-        if (is_open(pair)) continue;
+        if (pair->frame) continue;
         int behind = socket(AF_INET, SOCK_STREAM, 0);
         if (connect(behind, (const struct sockaddr *)server, sizeof *server)) return 0;
         prepared(client);
         prepared(behind);
-        pair[0] = (struct way){client, behind, 0, 0, malloc(BUFFER_BYTES)};
-        pair[1] = (struct way){behind, client, 0, 0, malloc(BUFFER_BYTES)};
+        pair[0] = (struct way){client, behind, malloc(FIRST_BYTES), FIRST_BYTES, 0, 0};
+        pair[1] = (struct way){behind, client, malloc(FIRST_BYTES), FIRST_BYTES, 0, 0};
         return 1;
     }
     return 0;
@@ -89,14 +99,14 @@ int main(int count, char **arguments) {
         for (int each = 0; each < 2 * MOST_CLIENTS; each++) {
             const struct way *way = &ways[each];
             struct pollfd waits = {.fd = -1};
-            if (is_open(way))
-                waits = is_empty(way) ? (struct pollfd){.fd = way->from, .events = POLLIN}
-                                      : (struct pollfd){.fd = way->to, .events = POLLOUT};
+            if (way->frame)
+                waits = is_whole(way) ? (struct pollfd){.fd = way->to, .events = POLLOUT}
+                                      : (struct pollfd){.fd = way->from, .events = POLLIN};
             polled[each + 1] = waits;
         }
         if (poll(polled, 2 * MOST_CLIENTS + 1, -1) < 0) return 1;
         for (int each = 0; each < 2 * MOST_CLIENTS; each++)
-            if (polled[each + 1].revents && is_open(&ways[each]) && !pass(&ways[each])) end(&ways[each & ~1]);
+            if (polled[each + 1].revents && ways[each].frame && !pass(&ways[each])) end(&ways[each & ~1]);
         if (polled[0].revents && !begin(accept(listener, NULL, NULL), &server)) return 1;
     }
 }

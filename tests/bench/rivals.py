@@ -1,7 +1,7 @@
 """Other proxies before the same brokers: HAProxy, which knows nothing of Kafka, and Kroxylicious, which does.
 
 Each works with one thread, as Sidefetch does, and changes nothing but addresses. A relay of a hundred lines of C is
-among them: what it reaches is the most that any proxy can that copies.
+among them, which passes on whole frames: what it reaches is the most that a proxy can that writes answers anew.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def rivals(cluster: KafkaCluster) -> Iterator[list[Rival]]:
     server = cluster.brokers[NODE].address
     with contextlib.ExitStack() as stage:
         relay, port = stage.enter_context(c_program("relay", server.rpartition(":")[2]))
-        found = [Rival("a relay in C", f"127.0.0.1:{port}", relay.pid)]
+        found = [Rival("frames in C", f"127.0.0.1:{port}", relay.pid)]
         if path := haproxy_path():
             found.append(stage.enter_context(_haproxy(path, server)))
         yield [*found, stage.enter_context(_kroxylicious(cluster))]
