@@ -1,6 +1,7 @@
 """Which tests the short form leaves out, of those that are run whenever ``make test`` is: see ``pytest --long``.
 
-* ``long``: what a client does at the brokers directly shows that a test is right, not that Sidefetch is.
+* ``long``: what a client does at the brokers directly shows that a test is right, not that Sidefetch is; and what
+  takes long beside a case that is much the same.
 * ``each_once``: of a test of several parameters, as many combinations as it takes for each value to occur.
 * ``in_turn``: of a test that takes long, one combination; of the next such test of the file, the next.
 """

@@ -9,6 +9,18 @@ from tests.forms import covering
 pytest_plugins = ["pytester"]
 
 
+@pytest.fixture
+def forms(pytester: pytest.Pytester) -> pytest.Pytester:
+    """Where tests are run in the short form and in the long one."""
+    pytester.makeconftest(
+        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
+        "def pytest_configure(config):\n"
+        "    for name in ('long', 'each_once', 'in_turn'):\n"
+        "        config.addinivalue_line('markers', name)\n"
+    )
+    return pytester
+
+
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 12), (3, 2, 4), (1,)])
 def test_every_value_occurs_in_as_few_combinations_as_the_longest_parameter_has(sizes: tuple[int, ...]) -> None:
     combinations = [dict(enumerate(values)) for values in itertools.product(*map(range, sizes))]
@@ -25,14 +37,8 @@ def test_every_value_occurs_in_as_few_combinations_as_the_longest_parameter_has(
         assert max(often) - min(often) <= 1, f"{often} of parameter {name}"
 
 
-def test_the_short_form_keeps_one_of_each_and_the_long_form_all(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
-        "def pytest_configure(config):\n"
-        "    for name in ('long', 'each_once', 'in_turn'):\n"
-        "        config.addinivalue_line('markers', name)\n"
-    )
-    pytester.makepyfile(
+def test_the_short_form_keeps_one_of_each_and_the_long_form_all(forms: pytest.Pytester) -> None:
+    forms.makepyfile(
         """
         import pytest
 
@@ -51,18 +57,12 @@ def test_the_short_form_keeps_one_of_each_and_the_long_form_all(pytester: pytest
         """
     )
 
-    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=5, deselected=4)
-    pytester.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=9)
+    forms.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=5, deselected=4)
+    forms.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=9)
 
 
-def test_what_takes_long_is_run_once_in_the_short_form_with_each_value_in_turn(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
-        "def pytest_configure(config):\n"
-        "    for name in ('long', 'each_once', 'in_turn'):\n"
-        "        config.addinivalue_line('markers', name)\n"
-    )
-    pytester.makepyfile(
+def test_what_takes_long_is_run_once_in_the_short_form_with_each_value_in_turn(forms: pytest.Pytester) -> None:
+    forms.makepyfile(
         """
         import pytest
 
@@ -83,8 +83,8 @@ def test_what_takes_long_is_run_once_in_the_short_form_with_each_value_in_turn(p
         """
     )
 
-    run = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-v")
+    run = forms.runpytest_inprocess("-p", "no:cacheprovider", "-v")
 
     run.assert_outcomes(passed=5, deselected=3)
     run.stdout.fnmatch_lines(["*test_kills?old?*", "*test_moves?new?*", "*test_stalls?old?*", "*test_reads?old?*"])
-    pytester.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=8)
+    forms.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=8)

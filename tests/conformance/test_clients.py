@@ -9,7 +9,6 @@ from tests.kafka.records import by_partition, sendable_records
 
 pytestmark = pytest.mark.kafka
 
-
 FEW = pytest.param(3, marks=pytest.mark.long)
 MANY = pytest.param(30, marks=pytest.mark.long)
 

@@ -88,7 +88,8 @@ def topic(kafka: KafkaCluster, admin: Admin) -> str:
 
 
 def produce_transactions(kafka: KafkaCluster, topic: str) -> None:
-    """In every partition: records that are committed, records that are aborted, and so on."""
+    """In every partition: records that are committed, records that are aborted, and so on; until all are there."""
+    after = [end + 2 * TRANSACTIONS for end in _ends(kafka, topic)]
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique("conversation")})
     producer.init_transactions(30)
     for number in range(TRANSACTIONS):
@@ -100,13 +101,11 @@ def produce_transactions(kafka: KafkaCluster, topic: str) -> None:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
-    # The end of a transaction is acknowledged before its marker is everywhere, and moves what answers tell.
-    eventually(lambda: ends(kafka, topic, "read_committed") == ends(kafka, topic, "read_uncommitted"), "settled")
+    eventually(lambda: _ends(kafka, topic) == after, "the last markers are replicated")
 
 
-def ends(kafka: KafkaCluster, topic: str, isolation: str) -> list[int]:
-    """Where each partition ends for those who read so."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "none", "isolation.level": isolation})
+def _ends(kafka: KafkaCluster, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic})
     try:
         partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
         return [consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions]

@@ -111,7 +111,9 @@ def as_heard(ask: Ask) -> downstream.Ask:
 
 
 def as_asked(ask: downstream.Ask) -> Ask:
-    return Ask(ask.offset, ask.max_bytes, ask.leader_epoch, ask.last_fetched_epoch)
+    asked = Ask(ask.offset, ask.max_bytes, ask.leader_epoch, ask.last_fetched_epoch)
+    assert as_heard(asked) == ask
+    return asked
 
 
 TestSessionAgreement = SessionAgreement.TestCase
