@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install spark demo test telemetry kubernetes lint mutants bench bench-spark fuzz soak lock sbom audit clean
+.PHONY: install spark demo test telemetry kubernetes lint mutants bench bench-spark differential fuzz soak lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -77,6 +77,15 @@ soak:
 	@.ci/prerequisites python java maven node c
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m tests.soak --report tests/soak/figures.json $(SOAK_ARGS)
+
+# Real clients with drawn settings read directly and through Sidefetch: 300 combinations on Kafka 4.3.1, or
+# DIFFERENTIAL_ARGS="--kafka 3.9.2 --seed 2 --minutes 60"; the figures are added to tests/differential/figures.json.
+# Then ten minutes of drawn requests on single connections, or RAW_ARGS="--kafka 3.9.2 --seconds 60 --tags".
+differential:
+	@.ci/prerequisites python java maven node go
+	@$(MAKE) --no-print-directory install
+	$(BIN)/python -m tests.differential --report tests/differential/figures.json $(DIFFERENTIAL_ARGS)
+	$(BIN)/python -m tests.differential.raw --seconds 600 $(RAW_ARGS)
 
 # Hostile bytes, ten million inputs of them unless FUZZ_ARGS says otherwise: hours on a core.
 fuzz: install

@@ -232,6 +232,32 @@ class TruncationRecord:
     """Where that ends."""
 
 
+@attrs.frozen
+class StalledFetchRecord:
+    """A client fetch that outlived its wait by the ask timeout, and was answered with a retriable error."""
+
+    node: int
+    client_id: str | None
+    stage: str
+    """Of the fetch: connecting or asking."""
+    waited_s: float
+    """Since the client sent it."""
+    partitions: int
+    unserved: int
+    """Of these, partitions that nothing would have answered: a fault of Sidefetch."""
+    held: int
+    """Of these, partitions whose records had come."""
+    lanes: str
+    """State of each upstream connection."""
+
+
 Record = (
-    FetchRecord | ExchangeRecord | SessionRecord | ClientRecord | ConversionRecord | DamageRecord | TruncationRecord
+    FetchRecord
+    | ExchangeRecord
+    | SessionRecord
+    | ClientRecord
+    | ConversionRecord
+    | DamageRecord
+    | TruncationRecord
+    | StalledFetchRecord
 )

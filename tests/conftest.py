@@ -1,5 +1,6 @@
 """Fixtures that tests of every folder may ask for, and what a failed test's report says of its processes."""
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 
@@ -10,6 +11,9 @@ from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.prerequisites import require
 from tests.processes import forget_ended, log_tails
+
+# Every Sidefetch that a test starts, here or as a process, asserts its rule of liveness after each event.
+os.environ["CHECK_SIDEFETCH_LIVENESS"] = "1"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C; so would all that the tests start, and end by it.

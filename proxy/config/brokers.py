@@ -65,7 +65,8 @@ class UpstreamConfig:
         metadata=_option(
             "ask-timeout",
             seconds(0.1, 300),
-            "How long a broker may take to answer a fetch that needs no waiting; its connection is closed then.",
+            "How long a broker may take to answer a fetch that needs no waiting, or be silent in the middle of any"
+            " response; its connection is closed then.",
             "Below the request timeouts of all clients.",
         ),
     )
@@ -88,12 +89,13 @@ class UpstreamConfig:
         ),
     )
     read_ahead: bool = attrs.field(
-        default=True,
+        default=False,
         metadata=_option(
             "read-ahead",
             SWITCH,
             "Whether clients that read on are read for before they ask, in larger fetches than theirs.",
-            "Many small fetches cost one way to the broker. A client that seeks wastes one answer.",
+            "Off until the differential test has passed with it. On, many small fetches cost one round trip to the"
+            " broker, and a client that seeks wastes one response.",
         ),
     )
 

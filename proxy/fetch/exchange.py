@@ -28,6 +28,8 @@ from proxy.wire.frames import Piece, Pieces
 __all__ = ["Exchange", "Manner", "check_request", "erroneous", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
+_INSTANT_MS: Final = 10
+"""Below this wait, silence of a broker is not taken for its word."""
 _NO_NEWS: Final[dict[Topic, list[News]]] = {}
 
 
@@ -49,6 +51,15 @@ class Manner:
         """The least that ends the wait."""
         return min(self.options.min_bytes, self.options.max_bytes)
 
+    @property
+    def is_instant(self) -> bool:
+        """Whether the client hardly waits, so that it may expect to read what it has just written.
+
+        A broker that is silent to a fetch that waits there may then have a record already, whose notice is on its
+        way: only a response to a fetch that was sent after the client's own is the broker's word.
+        """
+        return self.options.max_wait_ms < _INSTANT_MS
+
 
 @attrs.define
 class Exchange:
@@ -67,6 +78,8 @@ class Exchange:
     throttle_ms: int = 0
     paused_ms: int = 0
     """How long it was throttled that was waited for here; the client is told, and need not wait again."""
+    watched_s: float = attrs.field(default=attrs.Factory(lambda self: self.started_s, takes_self=True))
+    """The time from which the watchdog counts: after resolving, pausing, converting, or a large response."""
     attempts: int = 0
     """How often brokers were asked in vain."""
     context: Context = attrs.field(default=attrs.Factory(lambda self: Sessionless(self.request), takes_self=True))

@@ -7,7 +7,7 @@ import attrs
 
 from proxy.convert.kernel import whole_entries
 from proxy.fetch.routes import Source
-from proxy.wire.fetch import UNKNOWN, Ask, Key, PartitionReply
+from proxy.wire.fetch import UNKNOWN, Ask, Key, PartitionReply, Topic
 
 __all__ = ["Given", "Held", "Ready"]
 
@@ -18,7 +18,7 @@ class Ready(NamedTuple):
     replies: list[tuple[Key, PartitionReply]]
     """Oldest first."""
     is_all: bool
-    """Whether nothing is left of what is asked for."""
+    """Whether the response has room for all records that are held for the client's fetch."""
 
 
 @attrs.frozen
@@ -103,41 +103,64 @@ class Held:
         self._spans[key] = _Span(ask, reply, source, now_s)
 
     def has(self, key: Key, ask: Ask) -> bool:
+        return self.reply(key, ask) is not None
+
+    def reply(self, key: Key, ask: Ask) -> PartitionReply | None:
+        """Return the broker's reply to *ask*, if its records are held."""
         span = self._spans.get(key)
-        return span is not None and span.ask == ask
+        return span.reply if span is not None and span.ask == ask else None
 
     def sift(self, asked: Callable[[Key], Ask | None], oldest_s: float) -> None:
-        """Drop what does not answer what is *asked* of its partition, and what was brought before *oldest_s*."""
+        """Drop records that do not answer what is *asked* of their partition, or came before *oldest_s*."""
         stale = [key for key, span in self._spans.items() if span.brought_s < oldest_s or asked(key) != span.ask]
         for key in stale:
             del self._spans[key]
 
-    def ready(self, asks: Mapping[Key, Ask], most: Callable[[Key, Ask], int], max_bytes: int) -> Ready:
-        """What fits in an answer to *asks* of *max_bytes*; the oldest always does, as with brokers (KIP-74).
+    def ready(
+        self, asks: Mapping[Key, Ask], most: Callable[[Key, Ask], int], max_bytes: int, *, is_cut: bool
+    ) -> Ready:
+        """Return what fits into a response to *asks* of *max_bytes*.
 
-        *most*: what the client wants of a partition, for what is asked of it.
+        A first batch that is larger than a limit is delivered alone (KIP-74); the oldest records come first, so
+        that each is delivered in its turn.
+
+        Args:
+            most: the bytes that the client wants of a partition, for what is asked of it.
+            is_cut: whether a batch that is larger than a limit is cut later, as below Fetch v3.
         """
         replies: list[tuple[Key, PartitionReply]] = []
-        left = max_bytes
+        left, is_all = max_bytes, True
         for key, span in self._spans.items():
             if asks.get(key) != span.ask:
                 continue
-            reply = span.part(most(key, span.ask))
+            wanted = most(key, span.ask)
+            limit = min(wanted, left)
+            reply = span.part(limit)
             size = len(reply.records)
-            if replies and size > left:
-                return Ready(replies, is_all=False)
-            replies.append((key, reply))
-            left -= size
-        return Ready(replies, is_all=True)
+            if size <= limit or is_cut:
+                replies.append((key, reply))
+                left -= size
+                is_all = is_all and (limit == wanted or size == len(span.reply.records))
+            elif replies:
+                is_all = False
+            else:
+                return Ready([(key, reply)], is_all=False)
+        return Ready(replies, is_all)
 
-    def give(self, key: Key, most: int) -> Given:
-        """So much of it, as ``ready`` has told; nothing is held of the partition from here on."""
-        return self._spans.pop(key).given(most)
+    def give(self, key: Key, size: int) -> Given:
+        """Remove and return the first *size* bytes, as ``ready`` has cut them."""
+        return self._spans.pop(key).given(size)
 
     def forget(self, keys: Iterable[Key]) -> None:
         """What is held of these is not to be given."""
         for key in keys:
             self._spans.pop(key, None)
+
+    def forget_topic(self, topic: Topic, before_s: float) -> bool:
+        """Drop the records of all partitions of *topic* that came before a time; return whether there were any."""
+        keys = [key for key, span in self._spans.items() if key.topic == topic and span.brought_s < before_s]
+        self.forget(keys)
+        return bool(keys)
 
     def drop(self) -> None:
         """All of it: it can be fetched again."""

@@ -182,10 +182,22 @@ class Lane:
             return False
         return self.heard_s + flight.terms.wait_s > until_s or flight.min_bytes > min_bytes
 
+    def ends_waiting_by(self, until_s: float) -> bool:
+        """Return whether the broker must end the wait of the fetch under way by *until_s*."""
+        return self._flight is not None and self.heard_s + self._flight.terms.wait_s <= until_s
+
     @property
     def asked_in(self) -> int:
         """The number of the client's exchange that the fetch under way was sent for; 0 if there is none."""
         return 0 if self._flight is None else self._flight.terms.exchange
+
+    def describe(self, now_s: float) -> str:
+        """Return what it is doing, for the log."""
+        state = "opening" if self.is_opening else "idle" if self.is_open else "closed"
+        if self._flight is not None:
+            parked = "parked" if self.is_parked else "in flight"
+            state = f"{parked} for {now_s - self.sent_s:.3f} s"
+        return f"{name_of(self.id)}: {state}, {len(self.asks)} partitions"
 
     @property
     def late_s(self) -> float | None:

@@ -14,6 +14,8 @@ from proxy.wire.fetch import Ask, Key, PartitionReply
 
 __all__ = ["Lanes", "Pair"]
 
+_SOON_S: Final = 0.05
+"""A wait that ends within this is waited for: another connection and its login would take as long."""
 _WORTH_PARKING: Final = 100
 """Idle partitions from which it pays to read the moving ones apart; and moving ones from which a session pays."""
 _UNUSED_S: Final = 30.0
@@ -80,6 +82,10 @@ class Lanes:
     def have_all(self) -> bool:
         """Whether every partition is on a lane."""
         return not self._homeless
+
+    def is_homeless(self, key: Key) -> bool:
+        """Whether it is on no lane."""
+        return key in self._homeless
 
     def changed(self, keys: Iterable[Key]) -> None:
         """What is wanted of these is not what it was, or they may have another source."""
@@ -182,7 +188,7 @@ class Lanes:
                 if key not in quick:
                     pair.patient.put(key, asks[key])
         late = [key for key in new if key in quick]
-        if late and pair.quick.reads_ahead:
+        if late and (pair.quick.reads_ahead or pair.quick.ends_waiting_by(now_s + _SOON_S)):
             self.is_crowded = True
             self._homeless.update(dict.fromkeys(late))
             return
@@ -192,12 +198,12 @@ class Lanes:
         for key in late:
             pair.quick.put(key, asks[key])
 
-    def start_over(self, now_s: float) -> Iterator[Command]:
-        """What was asked for and brought was meant for another kind of fetch."""
+    def start_over(self, now_s: float, why: str = "its client asks in another way") -> Iterator[Command]:
+        """Give up all that was asked for and brought: it was meant for another kind of fetch, or is stuck."""
         self.held.drop()
         for lane in self:
             if lane.is_asking:
-                yield CloseLane(lane.id, "its client asks in another way", is_fault=False)
+                yield CloseLane(lane.id, why, is_fault=False)
                 yield from lane.lost(now_s)
             lane.restart()
 

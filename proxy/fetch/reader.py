@@ -26,6 +26,7 @@ from proxy.fetch.exchange import Exchange, Manner, check_request, erroneous
 from proxy.fetch.held import Ready
 from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
+from proxy.fetch.liveness import unserved
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Routes, Source
 from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
@@ -34,7 +35,7 @@ from proxy.fetch.telling import Telling
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.waits import Waits
 from proxy.session.upstream import Refusal, Refused
-from proxy.trace import Cause
+from proxy.trace import Cause, StalledFetchRecord
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Key
@@ -44,6 +45,8 @@ __all__ = ["Reader"]
 
 _CLIENT_THROTTLES_VERSION: Final = 8
 
+_UNWATCHED_S: Final = 1.0
+"""How old held records may be when a fetch begins: no broker is asked meanwhile whether they are still there."""
 _RESOLVE_S: Final = 5.0
 """How long a fetch waits for the topology; below the request timeouts of all clients."""
 _GONE_S: Final = 0.25
@@ -103,7 +106,7 @@ class Reader:
         if not context.request.sections:
             return self._answered(exchange.empty(), now_s)
         self._stage = Connecting()
-        self._waits.next_exchange()
+        self._waits.next_exchange(exchange.manner)
         return self._moved(self._begin(exchange, now_s), now_s)
 
     def opened(self, lane_id: LaneId, ranges: ApiRanges, now_s: float) -> list[Command]:
@@ -119,6 +122,8 @@ class Reader:
         Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
         """
         lane = self._lanes.named(lane_id)
+        if lane.is_answering and self._exchange is not None:
+            self._exchange.watched_s = now_s
         landed = lane.received(frame, now_s, topic_name=self._topology.name_of)
         return self._moved(self._take_in(lane, landed, now_s), now_s)
 
@@ -149,7 +154,7 @@ class Reader:
         waits = all(lane.waits for lane in self._lanes if lane.is_asking)
         parked = isinstance(self._stage, Asking) and self._lanes.is_under_way and waits
         ready = self._tables.ready(exchange)
-        answers = parked and not self._tables.lacks(exchange, ready)
+        answers = parked and not self._tables.lacking(exchange, ready)
         return self._moved(self._finish(exchange, ready, now_s) if answers else (), now_s)
 
     def answering(self, lane_id: LaneId, now_s: float) -> list[Command]:
@@ -159,8 +164,12 @@ class Reader:
 
     def drop_held(self, now_s: float) -> list[Command]:
         """Give up what was brought and not handed out: the memory is needed. It is asked for again."""
-        self._lanes.held.drop()
         self._spares_until_s = now_s + _SPARING_S
+        return self.client_looks_again(now_s)
+
+    def client_looks_again(self, now_s: float) -> list[Command]:
+        """Drop held records: the client asks for metadata, so something may have changed in the cluster."""
+        self._lanes.held.drop()
         asking = self._exchange is not None and isinstance(self._stage, Asking)
         return self._moved(self._find_homes(now_s) if asking else (), now_s)
 
@@ -177,7 +186,8 @@ class Reader:
     def deadline_s(self) -> float | None:
         """When ``tick`` is wanted; None for never."""
         times = [lane.late_s for lane in self._lanes if lane.late_s is not None]
-        times.append(self._lanes.held.oldest_s + self._reading.patience_s)
+        if self._exchange is None:
+            times.append(self._lanes.held.oldest_s + _UNWATCHED_S)
         match self._stage:
             case Resolving(until_s) | Pausing(until_s) | Delayed(until_s) if self._exchange is not None:
                 times.append(until_s)
@@ -186,6 +196,7 @@ class Reader:
                 times += self._waits.turns_s()
             case _:
                 pass
+        times.append(self._stalled_s)
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
 
     @property
@@ -207,12 +218,49 @@ class Reader:
         """Whether the broker owes an answer on the lane, and would not look at another request before."""
         return self._lanes.named(lane_id).is_asking
 
+    # ---------------------------------------------------------------------------------------- liveness
+
+    def unserved(self) -> list[Key]:
+        """Return the partitions of the client's open fetch that nothing will answer: see ``liveness``."""
+        if self._exchange is None or not isinstance(self._stage, Asking):
+            return []
+        return list(unserved(self._exchange, self._tables, self._lanes, self._waits, self._now_s))
+
+    @property
+    def _stalled_s(self) -> float:
+        """When the client's open fetch will have outlived its wait by the ask timeout; infinity for never."""
+        is_waiting = self._exchange is not None and isinstance(self._stage, Connecting | Asking)
+        if self._exchange is None or not is_waiting or any(lane.is_answering for lane in self._lanes):
+            return float("inf")
+        muted_s = (lane.heard_s for lane in self._lanes if lane.is_asking and lane.heard_s > lane.sent_s)
+        return max(self._exchange.deadline_s, self._exchange.watched_s, *muted_s) + self._reading.ask_timeout_s
+
+    def _answer_stalled(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
+        """Answer a fetch that outlived its wait with a retriable error, and begin with new requests."""
+        asks = self._tables.wanted.asks
+        yield Note(
+            StalledFetchRecord(
+                self._node_id,
+                exchange.manner.client_id,
+                type(self._stage).__name__.lower(),
+                now_s - exchange.started_s,
+                len(asks),
+                len(self.unserved()),
+                sum(self._lanes.held.has(key, ask) for key, ask in asks.items()),
+                ", ".join(lane.describe(now_s) for lane in self._lanes),
+            )
+        )
+        yield from self._lanes.start_over(now_s, "a client fetch has outlived its wait")
+        yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
+
     # ------------------------------------------------------------------------------- from stage to stage
 
     def _moved(self, commands: Iterable[Command], now_s: float) -> list[Command]:
         """*commands*, once nobody is late, and whatever can be done after them."""
         self._now_s = now_s
         done = [*self._hang_up_on_the_late(now_s), *commands, *self._go_on(now_s)]
+        if self._reading.checks_liveness:
+            assert not self.unserved(), f"nothing answers {self.unserved()}"
         if self._exchange is not None and self._exchange.telling is not None:
             self._exchange.telling.waits_for(self._cause(self._exchange), now_s)
         return done
@@ -244,6 +292,8 @@ class Reader:
         yield from self._leave_unused(now_s)
         if exchange is None:
             return
+        if now_s >= self._stalled_s:
+            yield from self._answer_stalled(exchange, now_s)
         match self._stage:
             case Delayed(until_s, pieces) if now_s >= until_s:
                 yield from self._answered(pieces, now_s)
@@ -318,6 +368,8 @@ class Reader:
         if not self._lanes.home.patient.is_open:
             yield from self._begin(exchange, now_s)
             return
+        if isinstance(self._stage, Resolving | Pausing | Converting):
+            exchange.watched_s = now_s
         self._stage = Asking()
         exchange.news = {}
         for (topic, partition), error in self._tables.wanted.misfits.items():
@@ -341,10 +393,11 @@ class Reader:
         due = enough or over or (answered and waits.is_plain(exchange.manner, now_s))
         sure = not self._lanes.is_crowded and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes)
         if due and sure:
-            if not self._tables.lacks(exchange, ready):
+            lacking = self._tables.lacking(exchange, ready)
+            if not lacking:
                 yield from self._finish(exchange, ready, now_s)
                 return
-            if self._lanes.is_under_way:
+            if self._tables.are_under_way(lacking):
                 return
             # The session says "unchanged" of a partition whose offsets we gave up: let it tell them again.
             exchange.attempts += 1
@@ -352,7 +405,8 @@ class Reader:
                 yield from self._finish(exchange, ready, now_s)
                 return
             for lane in self._lanes:
-                lane.restart()
+                if not lane.is_asking:
+                    lane.restart()
         elif brought and not due and not waits.is_plain(exchange.manner, now_s):
             waits.be_plain(now_s)
             self._lanes.held.drop()
@@ -370,7 +424,7 @@ class Reader:
             if lane.is_open:
                 wait_s = 0.0
                 if not due:
-                    lacks = self._tables.lacks(exchange, self._tables.ready(exchange))
+                    lacks = bool(self._tables.lacking(exchange, self._tables.ready(exchange)))
                     wait_s = waits.longest_s(lane, exchange, now_s, lacks=lacks)
                 yield waits.ask(lane, exchange.manner, wait_s, now_s, brought=brought)
             else:
@@ -406,6 +460,11 @@ class Reader:
         yield from taken.notes
         if taken.stale:
             yield Learn(frozenset(taken.stale))
+        if taken.is_replaced and asking is not None and asking.attempts < _ATTEMPTS - 1:
+            # The client names topics, and is told nothing of ids: it is answered about the topic that is there now.
+            asking.attempts += 1
+            self._stage = Resolving(now_s + _RESOLVE_S)
+            return
         if taken.has_strays and asking is not None:
             yield from self._find_homes(now_s)
         if landed.terms.is_ahead and self._exchange is None and self._manner is not None:
@@ -489,7 +548,7 @@ class Reader:
 
     def _park(self, manner: Manner, now_s: float) -> Iterator[Command]:
         """Have the patient lanes wait at their brokers, whatever the client does meanwhile."""
-        if self._waits.is_draining or self._waits.is_plain(manner, now_s):
+        if self._waits.is_draining or manner.is_instant or self._waits.is_plain(manner, now_s):
             return
         for lane in [pair.patient for pair in self._lanes.pairs]:
             if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
@@ -544,10 +603,14 @@ class Reader:
         return source_of
 
     def _sift(self, now_s: float) -> None:
-        """Drop what the client does not ask for any more, and what is old."""
-        wanted, oldest_s = self._tables.wanted, now_s - self._reading.patience_s
-        wanted.ahead.prune(oldest_s)
-        self._lanes.held.sift(wanted.expected, oldest_s)
+        """Drop held records that the client does not ask for any more, or that were too old when it asked."""
+        wanted = self._tables.wanted
+        wanted.ahead.prune(now_s - self._reading.patience_s)
+        begun_s, most_s = now_s, _UNWATCHED_S
+        if self._exchange is not None:
+            begun_s = self._exchange.started_s
+            most_s = 0.0 if self._exchange.manner.is_instant else _UNWATCHED_S
+        self._lanes.held.sift(wanted.expected, begun_s - most_s)
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """*exchange*, in which its client is told to keep away for as long as the broker has told us."""

@@ -36,6 +36,8 @@ class Reading:
     """For what conversions cost; by default nothing."""
     reads_ahead: bool = False
     """Whether clients that read on are read for before they ask."""
+    checks_liveness: bool = False
+    """Whether the rule of ``liveness`` is asserted after every event, at the cost of O(partitions): in tests."""
     tells_exchanges: bool = False
     """Whether anybody wants to be told what each exchange has come to."""
 

@@ -12,7 +12,10 @@ from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
 from proxy.wire.frames import Piece, is_viewed
 
-__all__ = ["News", "Sheet"]
+__all__ = ["News", "Offsets", "Sheet", "raised"]
+
+Offsets = tuple[int, ...]
+"""High watermark, last stable offset and log start offset, as far as the client's version has them."""
 
 _COPIED_BYTES: Final = 16 * 1024
 """What is shorter is copied into the answer; of what is longer, views are given."""
@@ -66,10 +69,17 @@ class Sheet:
         self._unknown = False
         """Whether the offsets of some partition may be unknown."""
 
-    def reshape(self, request: RequestLayout, sections: Sequence[Section], reshaped: Collection[int]) -> None:
+    def reshape(
+        self,
+        request: RequestLayout,
+        sections: Sequence[Section],
+        reshaped: Collection[int],
+        replaced: Collection[Topic] = (),
+    ) -> None:
         """Take the form of a request; *reshaped* tells which of its sections are not as they were.
 
-        Offsets already known of a partition are kept.
+        Offsets already known of a partition are kept, but for those of *replaced* topics: these are others by now,
+        which have the same names.
         Cost: O(sections), and a copy; O(partitions) of those reshaped.
         """
         before, self._rows, self.stamp = self._rows, {}, object()
@@ -78,7 +88,7 @@ class Sheet:
         written, self._written = memoryview(self._written), bytearray()
         stride = self.layout.stride
         fresh = {index: sections[index].topic for index in reshaped}
-        topics = frozenset(fresh.values())
+        topics = frozenset(fresh.values()).difference(replaced)
         known = {
             (topic, partition): (
                 epochs[rows.first + index],
@@ -109,51 +119,57 @@ class Sheet:
         self._written = bytearray().join(parts)
 
     def learn(self, topic: Topic, reply: PartitionReply, epoch: int = UNKNOWN, *, may_fall: bool = True) -> None:
-        """Keep what a broker told of a partition's offsets, asked under a leader *epoch*.
+        """Keep the offsets of a broker's reply about a partition, which was asked under a leader *epoch*.
 
-        With a lower high watermark only if that *may_fall*, or was told under an earlier epoch.
+        Within a leader epoch no offset ever falls.
+
+        Args: may_fall: whether it is the leader's newest reply. If not, a reply of an earlier epoch is ignored, and
+            without an epoch no offset falls, either.
         """
-        offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
+        brought = _offsets_of(reply)
         for rows in self._of(topic):
             index = self._index(rows, reply.partition)
             if index is None:
                 continue
-            told_under = self._epochs[rows.first + index]
-            is_newer = epoch > told_under
-            if is_newer:
-                self._epochs[rows.first + index] = epoch
-            if may_fall or is_newer or self._offsets(rows, index)[0] <= reply.high_watermark:
+            known_epoch = self._epochs[rows.first + index]
+            if UNKNOWN != epoch < known_epoch and not may_fall:
+                continue
+            offsets, known = brought, self._offsets(rows, index)
+            if epoch == known_epoch != UNKNOWN or (epoch == UNKNOWN and not may_fall):
+                offsets = _highest(brought, known)
+            self._epochs[rows.first + index] = known_epoch if epoch == UNKNOWN else epoch
+            if offsets[: len(known)] != known:
                 self.stamp = object()
                 if is_viewed(self._written):
                     self._written = self._written[:]
                 self._write(memoryview(self._written)[rows.start :], index, reply.partition, offsets)
 
-    def high_watermark(self, topic: Topic, partition: int) -> int:
-        """As last told of it; -1 if that is not known."""
+    def known(self, topic: Topic, partition: int) -> tuple[int, Offsets]:
+        """Return leader epoch, and high watermark, last stable and log start offset; -1 where they are unknown."""
         for rows in self._of(topic):
             index = self._index(rows, partition)
             if index is not None:
-                return self._offsets(rows, index)[0]
-        return UNKNOWN
+                return self._epochs[rows.first + index], self._offsets(rows, index)
+        return _NOTHING_KNOWN
 
     def suits(self, version: int, *, committed: bool) -> bool:
         return (self.layout.version, self._committed) == (version, committed)
 
-    def lacks(self, told: Iterable[tuple[Topic, int]]) -> bool:
-        """Whether no broker has told the offsets of some partition that is not among those *told* of otherwise.
+    def lacking(self, told: Iterable[tuple[Topic, int]]) -> set[tuple[Topic, int]]:
+        """Return the partitions whose offsets no broker has told, but for those *told* of otherwise.
 
         Cost: O(1), without a look at *told*, as long as every partition's offsets are known, O(partitions) else.
         """
         if not self._unknown:
-            return False
-        unknown = [
+            return set()
+        unknown = {
             (topic, partition)
             for (topic, _), rows in self._rows.items()
             for partition, index in self._places(rows, self._partitions)
             if self._offsets(rows, index)[0] == UNKNOWN
-        ]
+        }
         self._unknown = bool(unknown)
-        return not set(told).issuperset(unknown)
+        return unknown.difference(told)
 
     def answer(self, news: Mapping[Topic, Iterable[News]]) -> list[Piece]:
         """The topics of the answer, *news* spliced in, records as they are given.
@@ -269,6 +285,23 @@ class Sheet:
 
     def _offsets(self, rows: _Rows, index: int) -> tuple[int, ...]:
         return self.layout.quiet_offsets(memoryview(self._written)[rows.start :], index)
+
+
+def _offsets_of(reply: PartitionReply) -> Offsets:
+    return reply.high_watermark, reply.last_stable_offset, reply.log_start_offset
+
+
+def raised(reply: PartitionReply, floor: Offsets) -> PartitionReply:
+    """Return *reply* with no offset below *floor*."""
+    high_watermark, last_stable_offset, log_start_offset = _highest(_offsets_of(reply), floor)
+    return reply._replace(
+        high_watermark=high_watermark, last_stable_offset=last_stable_offset, log_start_offset=log_start_offset
+    )
+
+
+def _highest(brought: Offsets, known: Offsets) -> Offsets:
+    """Return the higher of each offset; *known* may lack those that the client's version does not have."""
+    return tuple(map(max, brought, known)) + brought[len(known) :]
 
 
 def _put(quiet: memoryview, pieces: list[Piece], short: list[bytes | bytearray | memoryview]) -> None:

@@ -1,6 +1,7 @@
 """A client's two tables: what it wants, and the answer that it would get if nothing were new."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, assert_never
 
 import attrs
@@ -17,7 +18,7 @@ from proxy.fetch.lanes import Lanes
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Routes
-from proxy.fetch.sheet import Sheet
+from proxy.fetch.sheet import Offsets, Sheet, raised
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
 from proxy.trace import DamageRecord, TruncationRecord
@@ -36,6 +37,20 @@ __all__ = ["Tables"]
 
 _CONVERTED_AHEAD_BYTES: Final = 4 * AHEAD_BYTES
 """More than this takes its time to be converted, and its memory: what comes next need not be there by then."""
+_RESPONSE_LIMIT_VERSION: Final = 3
+"""Of Fetch: from it on, a response has a limit, and a first batch may exceed it (KIP-74)."""
+_MOST_FLOORS: Final = 1000
+"""Of partitions that the client has left out; those that it left out first are given up first."""
+_TOPIC_ERRORS: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    }
+)
+"""They hold for all partitions of a topic: it is gone, or the client may read it no more."""
+_ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
@@ -45,6 +60,8 @@ class TakenIn:
 
     stale: set[Topic] = attrs.field(factory=set)
     """The client's topics whose errors call for a new look."""
+    is_replaced: bool = False
+    """Whether a topic that the client named has another id than it was asked for with."""
     has_strays: bool = False
     """Whether a partition must be asked for again, elsewhere or in another way, before anything is said of it."""
     record_bytes: int = 0
@@ -69,6 +86,8 @@ class Tables:
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
         """Of no use before the first ``update``."""
+        self._floors: dict[Key, tuple[int, Offsets]] = {}
+        """Leader epoch and offsets that the client has seen of partitions that the sheet has lost since."""
         self._converting: dict[Key, Given] = {}
         self._ahead: list[Key] = []
         """What there is more of than the client was given, and can be asked for before it asks."""
@@ -82,20 +101,55 @@ class Tables:
         readable = self._policy.switch_for(request.version)
         asker = Asker(self._node_id, self._lanes.home.patient.by_id, self.follows, readable)
         self._ahead.clear()
+        named, asked = self.wanted.named, self.wanted.asks
+        committed = bool(request.options.isolation)
+        is_other = not self.sheet.suits(request.version, committed=committed)
+        before = list(asked) if is_other else ()
         change = self.wanted.update(layout, request.sections, topology, asker)
         for key in change.touched:
             self._look_back(key)
         self._lanes.changed(change.touched)
         self._lanes.made_anew(change.made_anew)
-        committed = bool(request.options.isolation)
+        self._keep_floors(before or (key for key in change.touched if key not in self.wanted.asks), named)
+        for key in change.made_anew:
+            self._floors.pop(key, None)
         reshaped: Collection[int] = change.reshaped
-        is_other = not self.sheet.suits(request.version, committed=committed)
         if is_other:
             self.sheet = Sheet(response_layout(request.version), committed=committed)
             reshaped = range(len(request.sections))
         if reshaped or change.is_rearranged:
-            self.sheet.reshape(layout, request.sections, reshaped)
+            replaced = {named[key.topic] for key in change.made_anew}
+            self.sheet.reshape(layout, request.sections, reshaped, replaced)
+        if reshaped and self._lanes.held and not is_other:
+            self._learn_from_held()
         return is_other
+
+    def _keep_floors(self, keys: Iterable[Key], named: Mapping[Topic, Topic]) -> None:
+        """Remember what the client has seen of partitions that it leaves out, or asks for in another way.
+
+        A replica that learns the high watermark later must not take it back when the client returns to it.
+        """
+        for key in keys:
+            epoch, offsets = self.sheet.known(named[key.topic], key.partition)
+            if epoch != UNKNOWN:
+                self._floors.pop(key, None)
+                self._floors[key] = epoch, offsets
+        for key in list(islice(self._floors, max(0, len(self._floors) - len(self.wanted.asks) - _MOST_FLOORS))):
+            del self._floors[key]
+
+    def _learn_from_held(self) -> None:
+        """Know the offsets of partitions whose records are held: they may not fit into the next response."""
+        for key in self._lanes.held:
+            ask = self.wanted.asks.get(key)
+            reply = None if ask is None else self._lanes.held.reply(key, ask)
+            if ask is not None and reply is not None:
+                self._learn(key, reply, ask.epoch, may_fall=False)
+
+    def _learn(self, key: Key, reply: PartitionReply, epoch: int, *, may_fall: bool) -> None:
+        floor_epoch, floor = self._floors.pop(key, (UNKNOWN, ()))
+        if floor_epoch == epoch != UNKNOWN:
+            reply = raised(reply, floor)
+        self.sheet.learn(self.wanted.named[key.topic], reply, epoch, may_fall=may_fall)
 
     def _look_back(self, key: Key) -> None:
         ask = self.wanted.asks.get(key)
@@ -132,19 +186,23 @@ class Tables:
                     continue
                 if is_current and reply.error in STALE_TOPOLOGY:
                     taken.stale.add(named)
+                if is_current and reply.error in _ID_ERRORS and not lane.is_follower and isinstance(named, str):
+                    taken.is_replaced = True
                 is_outdated = lane.is_follower and ask.epoch != wanted.epoch
                 if not (reply.error or is_outdated):
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
                     # Followers hear of the high watermark after their leader, so theirs may be within an epoch; and
                     # of an election, so that they may tell of records that are cut off.
                     may_fall = not lane.is_follower and (is_news or key in lane.asks)
-                    self.sheet.learn(named, reply, ask.epoch, may_fall=may_fall)
+                    self._learn(key, reply, ask.epoch, may_fall=may_fall)
                 if reply.error and not (is_current or lane.is_follower):
                     taken.has_strays |= self._lanes.disproved(key, wanted)
                 if not is_news:
                     continue
                 if len(reply.records) and not reply.error:
-                    self._bring(lane, named, key, ask, reply, now_s)
+                    if lane.is_follower:
+                        self._routes.works(key)
+                    self._lanes.brought(key, ask, reply, lane.id.source, now_s)
                     taken.record_bytes += len(reply.records)
                 elif lane.is_follower:
                     self._routes.failed(key, now_s)
@@ -155,6 +213,8 @@ class Tables:
                     self._stray(key, taken)
                 else:
                     self._lanes.failed(key)
+                    if reply.error in _TOPIC_ERRORS:
+                        taken.has_strays |= self._lanes.held.forget_topic(topic, lane.sent_s)
                     if self._is_to_be_asked_again(key, reply):
                         taken.has_strays = True
                     elif asking is not None:
@@ -164,14 +224,6 @@ class Tables:
             self._lanes.changed(looked_back)
             taken.has_strays |= bool(looked_back)
         return taken
-
-    def _bring(self, lane: Lane, topic: Topic, key: Key, ask: Ask, reply: PartitionReply, now_s: float) -> None:
-        if lane.is_follower:
-            self._routes.works(key)
-            told = self.sheet.high_watermark(topic, key.partition)
-            if told > reply.high_watermark:  # as the client has been told
-                reply = reply._replace(high_watermark=told)
-        self._lanes.brought(key, ask, reply, lane.id.source, now_s)
 
     def _stray(self, key: Key, taken: TakenIn) -> None:
         self._lanes.redirected(key)
@@ -224,9 +276,18 @@ class Tables:
         # What we skipped may be gone, and what the client asks for still there; or no epochs so old are known.
         return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
 
-    def lacks(self, exchange: Exchange, ready: Ready) -> bool:
-        """Whether no broker has told the offsets of some partition yet, nor anything else of it."""
-        return self.sheet.lacks(self._told(exchange, ready))
+    def lacking(self, exchange: Exchange, ready: Ready) -> set[tuple[Topic, int]]:
+        """Return the partitions, by the client's names, of which no broker has told anything yet."""
+        return self.sheet.lacking(self._told(exchange, ready))
+
+    def are_under_way(self, partitions: Collection[tuple[Topic, int]]) -> bool:
+        """Return whether a broker owes an answer about any of *partitions*, which have the client's names."""
+        return any(
+            (self.wanted.named[key.topic], key.partition) in partitions
+            for lane in self._lanes
+            if lane.is_asking
+            for key in lane.asks
+        )
 
     def _told(self, exchange: Exchange, ready: Ready) -> Iterator[tuple[Topic, int]]:
         """What the answer has news of, or would have."""
@@ -239,22 +300,26 @@ class Tables:
     def ready(self, exchange: Exchange) -> Ready:
         """What is held and fits in the answer."""
         wanted = self.wanted
-        return self._lanes.held.ready(wanted.asks, wanted.ahead.own_bytes, exchange.request.options.max_bytes)
+        max_bytes, is_cut = exchange.request.options.max_bytes, exchange.version < _RESPONSE_LIMIT_VERSION
+        return self._lanes.held.ready(wanted.asks, wanted.ahead.own_bytes, max_bytes, is_cut=is_cut)
 
     def hand_out(self, exchange: Exchange, ready: Ready, now_s: float) -> tuple[Job, ...]:
         """Put what is *ready* into the answer, but for what must be converted first, which is returned."""
         target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
         jobs = []
         for key, reply in ready.replies:
-            ask = self.wanted.asks[key]
+            ask, named = self.wanted.asks[key], self.wanted.named[key.topic]
+            shown_epoch, shown = self.sheet.known(named, key.partition)
+            if shown_epoch == ask.epoch != UNKNOWN:
+                reply = raised(reply, shown)
             job = None if target is None else Job.of(key, reply, ask.offset, target)
             if not self._tells_epochs:
                 self._seen.told(self._client_id, key, ask.epoch, reply.high_watermark)
-            given = self._lanes.held.give(key, self.wanted.ahead.own_bytes(key, ask))
+            given = self._lanes.held.give(key, len(reply.records))
             if exchange.telling is not None:
                 exchange.telling.handed_out(key.topic, given.source, len(reply.records), given.brought_s)
             if job is None:
-                exchange.add(self.wanted.named[key.topic], reply)
+                exchange.add(named, reply)
                 self._go_on(key, given, now_s)
             else:
                 jobs.append(job)

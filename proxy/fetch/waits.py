@@ -32,11 +32,14 @@ class Waits:
         self._plain_until_s = float("-inf")
         self.number = 0
         """Of the client's exchange at hand, or of its last one."""
+        self._is_instant = False
+        """Whether that exchange needs a response to a fetch that was sent after it began: see ``Manner``."""
         self.is_draining = False
         self.pace = Pace()
 
-    def next_exchange(self) -> None:
+    def next_exchange(self, manner: Manner) -> None:
         self.number += 1
+        self._is_instant = manner.is_instant
         self._lanes.heat.now = self.number
 
     @property
@@ -59,7 +62,7 @@ class Waits:
         then the others have not waited for as much as the client wants.
         """
         terms = landed.terms
-        if terms.is_parked:
+        if terms.is_parked and not self._is_instant:
             lane.answered_in = self.number if landed.begun_in is None else landed.begun_in
         elif not (terms.wait_s and landed.response.redirects):
             lane.answered_in = terms.exchange
@@ -77,19 +80,21 @@ class Waits:
         """
         if self.has_told(lane):
             return True
-        if not lane.is_asking:
+        if not lane.is_asking or (self._is_instant and not self.is_draining):
             return False
         if lane.is_answering or not (lane.is_parked or (lane.waits and enough)):
             return self.is_draining and lane.asked_in < self.number
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self.number else 0.0)
 
     def overlong(self, exchange: Exchange) -> Iterator[Lane]:
-        """Lanes that wait for more than *exchange* does, or for longer, on behalf of an earlier one.
+        """Return the lanes that wait for more than *exchange* does, or for longer, on behalf of an earlier one.
 
         While draining nobody is waited for that was asked for an earlier one.
         """
         for lane in () if self.is_draining else self._lanes:
-            if lane.asked_in < self.number and lane.outwaits(exchange.deadline_s, exchange.manner.min_bytes):
+            if lane.asked_in == self.number or not lane.is_asking:
+                continue
+            if self._is_instant or lane.outwaits(exchange.deadline_s, exchange.manner.min_bytes):
                 yield lane
 
     def turns_s(self) -> Iterator[float]:
@@ -109,7 +114,7 @@ class Waits:
         may_be_redirected = exchange.rack and lane.sits_on_redirects and not lane.answered_in
         if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks or may_be_redirected:
             return min(remaining_s, self.patience_s)
-        if lane.makes_session(now_s) or (remaining_s < _SURE_S and lane.answered_in != self.number):
+        if self._is_instant or lane.makes_session(now_s) or (remaining_s < _SURE_S and not self.has_told(lane)):
             return 0.0
         return self.patience_s
 

@@ -62,6 +62,8 @@ __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
 _INVENTORY_EVERY_S: Final = 300.0
+_CHECK_LIVENESS: Final = "CHECK_SIDEFETCH_LIVENESS"
+"""Environment variable of the tests: with it, the rule of ``proxy.fetch.liveness`` is asserted after each event."""
 
 
 async def serve(
@@ -185,6 +187,7 @@ class Proxy:
                 sessions=self.client_sessions,
                 cpu_s=time.thread_time,
                 reads_ahead=upstream.read_ahead,
+                checks_liveness=_CHECK_LIVENESS in os.environ,
                 tells_exchanges=told.wants_exchanges,
             ),
             budget,

@@ -105,6 +105,7 @@ class ClientConnection:
             Ways(
                 services.topology.address_of,
                 services.connect_timeout_s,
+                services.reading.ask_timeout_s,
                 services.budget,
                 services.log,
                 partial(services.counts.update, ["upstream_connections"]),

@@ -33,6 +33,8 @@ class Ways:
     address_of: Callable[[BrokerId], Address]
     """Raises: BrokerUnavailable: nobody has told."""
     connect_timeout_s: float
+    stall_s: float
+    """The longest time without a byte in the middle of a broker's response."""
     budget: Budget
     log: Log
     opened: Callable[[], None]
@@ -168,6 +170,7 @@ class Links:
             self._links[link] = opened
             frames.on_large_frame = partial(self._answering, link, opened)
             frames.on_room = self._waited_for_memory
+            frames.stall_s = self._ways.stall_s
             async with trio.open_nursery() as nursery:
                 opened.nursery = nursery
                 self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
@@ -208,6 +211,9 @@ class Links:
                 del frame
                 if link is PASS:
                     await self._drained()
+        except TimeoutError as stalled:
+            node_id = self.node_of(link)
+            self._ways.log.warning("response-stalled", every_s=5, per=node_id, node=node_id, reason=stalled)
         except (OSError, MalformedFrame):
             pass  # it is lost, and that is told
 

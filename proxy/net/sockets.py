@@ -68,6 +68,8 @@ class FrameSocket:
         """Called when the size of a frame has come that claims memory, before it does."""
         self.on_room: Callable[[float], None] = _ignore
         """Called with the seconds for which memory was waited for."""
+        self.stall_s = math.inf
+        """The longest time without a byte in the middle of a frame; then ``receive`` raises TimeoutError."""
         self._turns = 0
         self._low_water = 1
         self.received_frames = 0
@@ -102,6 +104,7 @@ class FrameSocket:
 
     async def receive(self) -> list[memoryview]:
         """The next frames, one or more, without their sizes; none when the peer has closed."""
+        is_silent = False
         while True:
             if self._frames.needs:
                 self.on_large_frame()
@@ -110,14 +113,14 @@ class FrameSocket:
             try:
                 size = self._socket.recv_into(space)
             except BlockingIOError:
+                if is_silent:
+                    raise TimeoutError(f"no byte of the rest of a frame within {self.stall_s:g} s") from None
                 self._turns = 0
                 self._set_low_water(len(space) if self._frames.is_in_large else 1)
-                self.is_listening = True
-                try:
-                    await trio.lowlevel.wait_readable(self._socket)
-                finally:
-                    self.is_listening = False
+                # What has come meanwhile may be less than the low-water mark, so it is looked for once more.
+                is_silent = not await self._readable()
                 continue
+            is_silent = False
             if size == 0:
                 return []
             self._turns += 1
@@ -128,6 +131,20 @@ class FrameSocket:
             if frames:
                 self.received_frames += len(frames)
                 return frames
+
+    async def _readable(self) -> bool:
+        """Wait until there is something to receive; return False if ``stall_s`` passed in the middle of a frame."""
+        self.is_listening = True
+        try:
+            if self.stall_s == math.inf or self._frames.at_boundary:
+                await trio.lowlevel.wait_readable(self._socket)
+                return True
+            with trio.move_on_after(self.stall_s):
+                await trio.lowlevel.wait_readable(self._socket)
+                return True
+            return False
+        finally:
+            self.is_listening = False
 
     def _set_low_water(self, wanted: int) -> None:
         """Wait for so much, or for a part of it that is worth waking up for."""

@@ -17,6 +17,7 @@ from proxy.trace import (
     ExchangeRecord,
     FetchRecord,
     Record,
+    StalledFetchRecord,
     TruncationRecord,
 )
 from proxy.wire.frames import Chunks
@@ -56,6 +57,8 @@ class Telling:
             )
         elif isinstance(record, TruncationRecord):
             self._services.log.warning("log-truncated", **attrs.asdict(record))
+        elif isinstance(record, StalledFetchRecord):
+            self._services.log.warning("fetch-stalled", **attrs.asdict(record))
 
     def converted(self, chunks: Chunks, cpu_s: float) -> None:
         """Records have been sent that were converted on their way out, which has taken so long."""

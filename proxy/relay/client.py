@@ -181,7 +181,7 @@ class ClientRelay:
                 yield from self._request(frame, bypass, now_s)
             case LinkFrame(link, frame):
                 if link is PASS:
-                    yield from self._passed(self._pass.answered(frame, now_s))
+                    yield from self._passed(self._pass.answered(frame, now_s), now_s)
                 else:
                     yield from self._lane_answer(link, frame, now_s)
             case LinkOpened(link, ranges):
@@ -201,12 +201,12 @@ class ClientRelay:
                 self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
             case ErrandDone(frame):
-                yield from self._passed(self._pass.errand_done(frame, now_s))
+                yield from self._passed(self._pass.errand_done(frame, now_s), now_s)
             case WorkDone(worker, result):
                 if worker is Worker.READER:
                     yield from self._fetched(self._reader.converted(now_s), now_s)
                 else:
-                    yield from self._passed(self._pass.worked(result, now_s))
+                    yield from self._passed(self._pass.worked(result, now_s), now_s)
             case Tick():
                 self._pass.tick(now_s)
                 yield from self._ready()
@@ -223,7 +223,7 @@ class ClientRelay:
 
     def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
         if self._pass.takes_token(frame):
-            yield from self._passed(self._pass.token(frame))
+            yield from self._passed(self._pass.token(frame), now_s)
             return
         try:
             header, cursor = read_request_header(frame)
@@ -237,10 +237,10 @@ class ClientRelay:
                 passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
                 if passes_all and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)
-                    yield from self._passed(self._pass.request(header, frame, now_s))
+                    yield from self._passed(self._pass.request(header, frame, now_s), now_s)
                     yield from self._leave_reader(now_s)
                 else:
-                    yield from self._close_left_behind(header)
+                    yield from self._close_left_behind(header, now_s)
                     self._fetches.append(_Fetch(request, SIZE_BYTES + len(frame), self._pipeline.expect()))
                     yield from self._next_fetch(now_s)
                 return
@@ -250,21 +250,26 @@ class ClientRelay:
                 return
             if not passes(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
-            yield from self._passed(self._pass.request(header, frame, now_s))
+            if key == ApiKey.METADATA:
+                yield from self._fetched(self._reader.client_looks_again(now_s), now_s)
+            yield from self._passed(self._pass.request(header, frame, now_s), now_s)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
 
-    def _close_left_behind(self, client: RequestHeader) -> Iterator[Command]:
+    def _close_left_behind(self, client: RequestHeader, now_s: float) -> Iterator[Command]:
         """Close the session that the client had with the broker while it was bypassed; its answer is nobody's."""
         session_id = self._way_out.left_behind
         if session_id != NO_SESSION:
             options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
             framed = fetch.write_request(client, options, session_id, FINAL_EPOCH, {}, ())
-            yield from self._pass.ask_for_nobody(client, framed)
+            yield from self._pass.ask_for_nobody(client, framed, now_s)
 
     def _next_fetch(self, now_s: float) -> Iterator[Command]:
-        """Look at the oldest fetch that waits, unless one is being answered."""
-        while self._fetches and not self._reader.is_answering:
+        """Begin with the oldest fetch that waits, once every request before it is answered.
+
+        Brokers handle the requests of a connection one after another: a fetch reads what was produced before it.
+        """
+        while self._fetches and self._pipeline.is_next(self._fetches[0].slot):
             each, self._reads = self._fetches.popleft(), True
             self._fetch = each.slot
             commands = self._reader.fetch(each.request, self._topology, now_s, request_bytes=each.frame_bytes)
@@ -282,12 +287,13 @@ class ClientRelay:
 
     # -------------------------------------------------------------------------------------------- answers
 
-    def _passed(self, commands: Iterable[Command]) -> Iterator[Command]:
+    def _passed(self, commands: Iterable[Command], now_s: float) -> Iterator[Command]:
         for command in commands:
             if isinstance(command, Identified):
                 self._identify(command)
             yield command
         yield from self._ready()
+        yield from self._next_fetch(now_s)
 
     def _identify(self, told: Identified) -> None:
         """Read for this principal from here on; where nobody can, have everything pass.

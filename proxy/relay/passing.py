@@ -67,9 +67,9 @@ class PassThrough:
         self._queue: deque[_Request] = deque()
         """What may not be sent yet."""
         self._blocked_by: Lifting | None = None
-        """What has more to send before others may."""
-        self._errands: deque[tuple[Lifting, AskCoordinator]] = deque()
-        """The first is under way."""
+        """The upgrade that has more to send before later requests may be sent; only it lifts its own block."""
+        self._is_on_errand = False
+        """Whether that upgrade waits for a group coordinator."""
         self._held_back: deque[_HeldBack] = deque()
         self._owed: deque[Owed] = deque()
         """What the broker is to answer on the link."""
@@ -81,8 +81,12 @@ class PassThrough:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether nothing waits here for the broker: a client that has gone would be seen before that is sent."""
-        return self._waiting is None and not self._queue and self._blocked_by is None
+        """Whether nothing waits here for the broker: a client that has gone would be seen before that is sent.
+
+        While an upgrade waits for a group coordinator, the client is read until it sends a request: if the client
+        leaves, an offset must not be committed after those that it commits on its next connection.
+        """
+        return self._waiting is None and not self._queue and (self._blocked_by is None or self._is_on_errand)
 
     def lifted_to(self, key: int, version: int) -> int:
         """In which version the broker is asked for what the client asks for in *version*."""
@@ -120,9 +124,10 @@ class PassThrough:
             self._tokens.began(body.mechanism)
         return None
 
-    def ask_for_nobody(self, header: RequestHeader, framed: bytes) -> Iterator[Command]:
-        """Send a request of our own, with its size; what is answered is not told."""
-        yield from self._send([framed], Passed(header, Slot()))
+    def ask_for_nobody(self, header: RequestHeader, framed: bytes, now_s: float) -> Iterator[Command]:
+        """Send a request of our own, with its size, behind those of the client; drop its response."""
+        self._queue.append(_Request(header, memoryview(framed)[_SIZE.size :], Slot()))
+        yield from self._flow(now_s)
 
     def takes_token(self, frame: memoryview) -> bool:
         """Whether the client's frame, the next that comes, is no request."""
@@ -186,33 +191,30 @@ class PassThrough:
     # ---------------------------------------------------------------------------------------------- lifting
 
     def _step(self, lifting: Lifting, came_back: Any, now_s: float) -> Iterator[Command]:
-        """Take steps until one has to be waited for."""
+        """Take steps until one has to be waited for. Later requests wait until the last request was sent."""
         while True:
             try:
                 step = lifting.steps.send(came_back)
             except StopIteration as done:
                 self._finish(lifting, done.value, now_s)
                 return
+            assert self._blocked_by is None or self._blocked_by is lifting, "it goes on behind its last request"
+            self._blocked_by = lifting
             match step:
                 case Ask(body, is_answered, is_last):
-                    self._blocked_by = None if is_last else lifting
+                    if is_last:
+                        self._blocked_by = None
                     yield from self._send(lifting.framed(body), lifting if is_answered else None)
                     if is_answered:
                         return
                     came_back = None
-                case AskCoordinator(afresh=True):
-                    # It was under way, and those behind it are not.
-                    self._errands.appendleft((lifting, step))
-                    yield from self._next_errand(1)
-                    return
-                case AskCoordinator():
-                    self._errands.append((lifting, step))
-                    yield from self._next_errand(len(self._errands))
+                case AskCoordinator(group, body, afresh):
+                    self._is_on_errand = True
+                    yield Errand(group, lifting.framed(body), afresh)
                     return
                 case Work(run, size_bytes) if size_bytes <= QUICK_BYTES:
                     came_back = run()
                 case Work(run):
-                    self._blocked_by = lifting
                     yield DoWork(Worker.PASS, run)
                     return
                 case never:
@@ -239,8 +241,9 @@ class PassThrough:
         yield from self._flow(now_s)
 
     def errand_done(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
-        """The coordinator has answered, or None has been found."""
-        lifting, _ = self._errands.popleft()
+        """Take the coordinator's response, or None if no coordinator was found."""
+        lifting, self._is_on_errand = self._blocked_by, False
+        assert lifting is not None
         try:
             if frame is not None:
                 check_order(lifting.header, frame)
@@ -248,14 +251,7 @@ class PassThrough:
             yield from self._step(lifting, answer, now_s)
         except MalformedFrame as wrong:
             raise malformed(lifting.header, wrong) from wrong
-        if self._errands and self._errands[0][0] is not lifting:
-            yield from self._next_errand(1)
-
-    def _next_errand(self, place: int) -> Iterator[Command]:
-        """Begin the first errand, if the one that has come to *place* is it."""
-        if place == 1:
-            lifting, asked = self._errands[0]
-            yield Errand(asked.group, lifting.framed(asked.body), asked.afresh)
+        yield from self._flow(now_s)
 
     def tick(self, now_s: float) -> None:
         """``deadline_s`` has passed."""

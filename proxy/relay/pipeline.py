@@ -32,6 +32,10 @@ class Pipeline:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def is_next(self, slot: Slot) -> bool:
+        """Return whether all requests before that of *slot* are answered."""
+        return bool(self._slots) and self._slots[0] is slot
+
     def expect(self) -> Slot:
         """A place for the answer to the request that has just come."""
         slot = Slot()

@@ -345,6 +345,11 @@ INSTRUMENTS: Final = (
         "How often records that a client had read were gone from the log.", (), _one(lambda f: f.state.truncated),
     ),
     Instrument(
+        "sidefetch.client.fetch.stalled", "counter", "{fetch}",
+        "Fetches of clients that outlived their wait by the ask timeout, and were answered with a retriable error.",
+        (), _one(lambda f: f.state.stalled),
+    ),
+    Instrument(
         "sidefetch.verify.answers", "counter", "{answer}",
         "Answers that were compared with the broker's own.", ("result",), _counted(_VERIFIED, "result"),
     ),

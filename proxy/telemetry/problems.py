@@ -48,6 +48,9 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "A broker's answer was not understood",
         "See that it is a Kafka broker; report what was said.",
     ),
+    "response-stalled": Advice(
+        "A broker stopped in the middle of a response", "See that broker's load, and the network to it."
+    ),
     "lane-closed": Advice("A broker's answer was not what was asked for", "Report it, with its version."),
     "client-broke-protocol": Advice(
         "A client does not speak Kafka's protocol", "See what connects there: TLS to a port without, or no client."
@@ -100,6 +103,10 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "log-truncated": Advice(
         "Records that were read are gone from the log",
         "See why the leader changed: unclean elections lose records.",
+    ),
+    "fetch-stalled": Advice(
+        "A client fetch was not answered in time",
+        "See whether its broker answers others; if unserved is above 0, report it with this line.",
     ),
     "verify-difference": Advice(
         "An answer differs from what the broker says", "Set bypass for that topic, and report it."

@@ -25,6 +25,7 @@ from proxy.trace import (
     Record,
     RouteKind,
     SessionRecord,
+    StalledFetchRecord,
     TruncationRecord,
     UsedApi,
 )
@@ -155,6 +156,8 @@ class State:
     """Records by the format (magic) that they became."""
     damaged: int = attrs.field(default=0, init=False)
     truncated: int = attrs.field(default=0, init=False)
+    stalled: int = attrs.field(default=0, init=False)
+    """Client fetches that the watchdog answered."""
     requests: Counter[tuple[int, int, int]] = attrs.field(factory=Counter, init=False)
     """Of clients, by API key, version and the version that the broker was asked in."""
     byte_rate: Rate = attrs.field(factory=Rate, init=False)
@@ -179,6 +182,8 @@ class State:
                 self.damaged += 1
             case TruncationRecord():
                 self.truncated += 1
+            case StalledFetchRecord():
+                self.stalled += 1
 
     def left(self, of: Connection) -> None:
         """The connection has ended."""

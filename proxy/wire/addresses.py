@@ -16,8 +16,10 @@ from kio.static.primitive import i32
 
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
-from proxy.wire.fetch import Endpoint, replace_endpoints
+from proxy.wire.endpoints import Endpoint, replace_listed_endpoints, replace_tagged_endpoints
+from proxy.wire.fetch import replace_endpoints
 from proxy.wire.primitives import Cursor, write_string, write_uvarint
+from proxy.wire.shapes import cursor_at
 
 __all__ = ["Place", "rewrite"]
 
@@ -31,26 +33,38 @@ def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list
     """An answer with its size, in pieces, every broker's address in it replaced by *place*.
 
     Brokers without a place are left out; a coordinator without one is told to be unavailable. Node ids below 0,
-    which stand for none, keep what they have.
-    Cost:   Metadata: O(brokers); Fetch: O(partitions), no copy of records; the others decode the whole answer.
+    which stand for none, keep what they have. Unknown tagged fields are dropped from FindCoordinator and
+    DescribeCluster, and from the structs of endpoints; elsewhere they stay.
+    Cost:   Metadata: O(brokers); endpoints: O(partitions), no copy of records; the others decode the whole answer.
     Raises: MalformedFrame: the bytes are no such answer.
     """
     if api_key == ApiKey.METADATA:
         return _metadata(version, frame, place)
     if api_key == ApiKey.FETCH:
         return replace_endpoints(version, frame, lambda each: _endpoint(each, place))
-    correlation_id, body = messages.read_response(messages.response_type(api_key, version), frame)
+    kind = messages.response_type(api_key, version)
+    if "node_endpoints" in kind.__dataclass_fields__:
+        return _node_endpoints(kind, frame, place)
+    correlation_id, body = messages.read_response(kind, frame)
     if api_key == ApiKey.FIND_COORDINATOR:
         replaced = _find_coordinator(body, place)
-    elif api_key == ApiKey.DESCRIBE_CLUSTER:
+    else:
         brokers = [(each, place(each.broker_id, each.host, each.port)) for each in body.brokers]
         replaced = dataclasses.replace(body, brokers=tuple(_placed(each, at) for each, at in brokers if at))
-    elif body.node_endpoints:
-        ends = [(each, place(each.node_id, each.host, each.port)) for each in body.node_endpoints]
-        replaced = dataclasses.replace(body, node_endpoints=tuple(_placed(each, at) for each, at in ends if at))
-    else:
-        return [_I32.pack(len(frame)), frame]
     return [messages.response_frame(correlation_id, replaced)]
+
+
+def _node_endpoints(kind: Any, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+    """Only the endpoints are read, which stand last, or in the tagged fields: all else stays as it is."""
+    _, at = messages.read_entity(kind.__header_schema__, frame)
+    cursor = cursor_at(kind, "node_endpoints", frame, at)
+    front = frame[: cursor.at]
+    if "tag" in kind.__dataclass_fields__["node_endpoints"].metadata:
+        endpoints = replace_tagged_endpoints(cursor, lambda each: _endpoint(each, place))
+    else:
+        endpoints = replace_listed_endpoints(cursor, lambda each: _endpoint(each, place))
+    rest = frame[cursor.at :]
+    return [_I32.pack(len(front) + len(endpoints) + len(rest)), front, endpoints, rest]
 
 
 def _endpoint(each: Endpoint, place: Place) -> Endpoint | None:

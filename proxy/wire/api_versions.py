@@ -34,7 +34,7 @@ def ranges_of(body: Any) -> ApiRanges:
 
 
 def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LIFTED) -> bytes:
-    """A broker's answer, with size, made what Sidefetch can honour; all else as the broker said it."""
+    """Return a broker's answer, with size, narrowed to what Sidefetch serves; unknown tagged fields are dropped."""
     correlation_id, body = read(version, frame)
     ranges = offered(ranges_of(body), lifted)
     narrowed = tuple(

@@ -14,7 +14,7 @@ from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
 from proxy.errors import MalformedFrame
 from proxy.wire.frames import with_size
-from proxy.wire.shapes import check_shape
+from proxy.wire.shapes import without_unknown_tags
 
 __all__ = ["entity_bytes", "read_entity", "read_response", "request_frame", "response_frame", "response_type"]
 
@@ -28,16 +28,16 @@ def response_type(api_key: int, version: int) -> type[ResponsePayload]:
 
 
 def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) -> tuple[E, int]:
-    """An entity that starts at *at*, and where it ends.
+    """Return the entity that starts at *at*, and where it ends. Unknown tagged fields are skipped (KIP-482).
 
-    Raises: MalformedFrame: the bytes are no such entity, or have a tagged field that kio does not know.
+    Raises: MalformedFrame: the bytes are no such entity.
     """
-    check_shape(entity_type, frame, at)
+    known = without_unknown_tags(entity_type, frame, at)
     try:
-        entity, size = entity_reader(entity_type)(frame, at)
+        entity, size = entity_reader(entity_type)(known, at)
     except (SerialError, ValueError, OverflowError, LookupError) as wrong:
         raise MalformedFrame(f"no {entity_type.__qualname__} v{entity_type.__version__}: {wrong!r}") from wrong
-    return entity, at + size
+    return entity, at + size + len(frame) - len(known)
 
 
 def read_response(response: type[ResponsePayload], frame: bytes | memoryview) -> tuple[int, Any]:

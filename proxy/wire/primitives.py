@@ -1,7 +1,7 @@
 """Scalars, strings, arrays and tagged fields, read in order from one frame."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from proxy.errors import MalformedFrame
@@ -158,8 +158,8 @@ def write_string(text: str | None, *, flexible: bool) -> bytes:
     return size + encoded
 
 
-def write_tags(tags: list[tuple[int, bytes]]) -> bytes:
-    parts = [write_uvarint(len(tags))]
+def write_tags(tags: Sequence[tuple[int, bytes | memoryview]]) -> bytes:
+    parts: list[bytes | memoryview] = [write_uvarint(len(tags))]
     for tag, field in tags:
         parts += (write_uvarint(tag), write_uvarint(len(field)), field)
     return b"".join(parts)

@@ -1,19 +1,24 @@
-"""Whether a message can be what it claims to be, looked at before kio reads it.
+"""Check and prepare a message before kio reads it: refuse impossible arrays, cut out unknown tagged fields.
 
 kio reserves memory for as many items as an array claims to have: four bytes of a stranger's could so take 16 GB,
 and where these are not to be had, the whole process ends. And it reads null for an array that is never null.
+
+kio refuses a tagged field that it does not know. KIP-482 lets peers add tagged fields within a version, and wants
+readers to skip them. The walk over the message meets every tag section anyway, so it cuts unknown fields out there,
+for every struct of every message and header that kio reads.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from proxy.errors import MalformedFrame
-from proxy.wire.primitives import Cursor
+from proxy.wire.primitives import Cursor, write_tags
 
-__all__ = ["check_shape"]
+__all__ = ["cursor_at", "without_unknown_tags"]
 
 _FIXED: Final = MappingProxyType(
     {
@@ -37,22 +42,58 @@ _FIXED: Final = MappingProxyType(
 """Bytes that values take, by kio's names of their types."""
 _LARGEST_TAG: Final = 2**31 - 1
 
-_Step = int | Callable[[Cursor], None]
+
+class _Walk(Cursor):
+    """A cursor that notes which parts of its frame must be replaced."""
+
+    __slots__ = ("edits",)
+
+    def __init__(self, frame: bytes | memoryview, at: int = 0) -> None:
+        super().__init__(frame, at)
+        self.edits: list[tuple[int, int, bytes]] = []
+        """(start, end, replacement), in the order of the frame."""
+
+    def edited(self) -> bytes | memoryview:
+        """Return the frame with its replacements; the frame itself if there are none."""
+        if not self.edits:
+            return self.frame
+        parts: list[bytes | memoryview] = []
+        copied = 0
+        for start, end, replacement in self.edits:
+            parts += (self.frame[copied:start], replacement)
+            copied = end
+        return b"".join((*parts, self.frame[copied:]))
+
+
+_Step = int | Callable[[_Walk], None]
 """So many bytes to pass over, or what passes over a value whose size it must read."""
 
 
-def check_shape(kind: type, frame: bytes | memoryview, at: int) -> None:
-    """Raise unless each array of the entity of *kind* at *at* has only as many items as can be there.
+def without_unknown_tags(kind: type, frame: bytes | memoryview, at: int) -> bytes | memoryview:
+    """Return *frame* without the unknown tagged fields of the entity of *kind* at *at*; itself if there are none.
 
-    Null is refused where an array is never null.
+    Each array may only have as many items as can be there. Null is refused where an array is never null.
 
     Cost:   O(its items) in Python, some 0.3 us a value of no fixed size; arrays of numbers are passed over whole.
+            A copy of the frame if it has unknown tagged fields.
     Raises: MalformedFrame.
     """
-    _pass_over(_steps(kind), Cursor(frame, at))
+    walk = _Walk(frame, at)
+    _pass_over(_steps(kind), walk)
+    return walk.edited()
 
 
-def _pass_over(steps: tuple[_Step, ...], cursor: Cursor) -> None:
+def cursor_at(kind: type, name: str, frame: bytes | memoryview, at: int) -> Cursor:
+    """Return a cursor at field *name* of the entity of *kind* at *at*; if that is tagged, at the tagged fields.
+
+    Raises: MalformedFrame.
+    """
+    walk = _Walk(frame, at)
+    _pass_over(_steps_before(kind, name), walk)
+    return walk
+
+
+def _pass_over(steps: tuple[_Step, ...], cursor: _Walk) -> None:
     for step in steps:
         if isinstance(step, int):
             cursor.skip(step)
@@ -63,8 +104,20 @@ def _pass_over(steps: tuple[_Step, ...], cursor: Cursor) -> None:
 @cache
 def _steps(kind: Any) -> tuple[_Step, ...]:
     """All of an entity; values of fixed size in a row are one step."""
+    untagged, tagged = _fields(kind)
+    return (*_merged(untagged.values()), _tags(tagged)) if kind.__flexible__ else _merged(untagged.values())
+
+
+@cache
+def _steps_before(kind: Any, name: str) -> tuple[_Step, ...]:
+    untagged, _ = _fields(kind)
+    return _merged(step for _, step in takewhile(lambda item: item[0] != name, untagged.items()))
+
+
+def _fields(kind: Any) -> tuple[dict[str, _Step], dict[int, _Step]]:
+    """The steps of an entity's fields by name, and those of its tagged fields by tag."""
     hints = get_type_hints(kind)
-    steps: list[_Step] = []
+    untagged: dict[str, _Step] = {}
     tagged: dict[int, _Step] = {}
     for field in dataclasses.fields(kind):
         # A request's header has its client id as before, so that brokers can read it of any version (KIP-482).
@@ -73,13 +126,19 @@ def _steps(kind: Any) -> tuple[_Step, ...]:
         step = _step(hints[field.name], field.metadata.get("kafka_type"), flexible=flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = step
-        elif isinstance(step, int) and steps and isinstance(steps[-1], int):
-            steps[-1] += step
         else:
-            steps.append(step)
-    if kind.__flexible__:
-        steps.append(_tags(tagged))
-    return tuple(steps)
+            untagged[field.name] = step
+    return untagged, tagged
+
+
+def _merged(steps: Iterable[_Step]) -> tuple[_Step, ...]:
+    merged: list[_Step] = []
+    for step in steps:
+        if isinstance(step, int) and merged and isinstance(merged[-1], int):
+            merged[-1] += step
+        else:
+            merged.append(step)
+    return tuple(merged)
 
 
 def _step(hint: Any, kafka_type: str | None, *, flexible: bool) -> _Step:
@@ -106,7 +165,7 @@ def _all(steps: tuple[_Step, ...]) -> _Step:
 def _maybe(steps: tuple[_Step, ...]) -> _Step:
     """Layout: ``-1: i8`` for null, or ``1: i8`` and the struct."""
 
-    def step(cursor: Cursor) -> None:
+    def step(cursor: _Walk) -> None:
         if cursor.i8() >= 0:
             _pass_over(steps, cursor)
 
@@ -116,7 +175,7 @@ def _maybe(steps: tuple[_Step, ...]) -> _Step:
 def _array(item: _Step, *, flexible: bool, is_nullable: bool) -> _Step:
     item_bytes = item if isinstance(item, int) else 1
 
-    def step(cursor: Cursor) -> None:
+    def step(cursor: _Walk) -> None:
         count = cursor.length(flexible=flexible)
         if count < 0:
             if not is_nullable:
@@ -142,15 +201,23 @@ def _bytes(*, flexible: bool) -> _Step:
 
 
 def _tags(known: dict[int, _Step]) -> _Step:
-    """Each known one must fill its field: kio would read on behind it."""
+    """Each known one must fill its field: kio would read on behind it. Unknown ones are cut out."""
 
-    def step(cursor: Cursor) -> None:
+    def step(cursor: _Walk) -> None:
+        start, is_edited = cursor.at, False
+        kept: list[tuple[int, bytes | memoryview]] = []
         for tag, field in cursor.tags():
             if tag > _LARGEST_TAG:
                 raise MalformedFrame(f"tag {tag} before {cursor.at}")
-            if tag in known:
-                inner = Cursor(field)
-                _pass_over((known[tag],), inner)
-                inner.done()
+            if tag not in known:
+                is_edited = True
+                continue
+            inner = _Walk(field)
+            _pass_over((known[tag],), inner)
+            inner.done()
+            kept.append((tag, inner.edited()))
+            is_edited = is_edited or bool(inner.edits)
+        if is_edited:
+            cursor.edits.append((start, cursor.at, write_tags(kept)))
 
     return step

@@ -22,6 +22,32 @@ an ``isolation`` of ``read_committed`` (all but kafka-python). Java of today may
 ``rack_age_ms``: how old it lets metadata and a preferred replica grow. ``produce`` may be told a ``codec``: none,
 gzip, snappy or lz4 (KafkaJS: none or gzip).
 
+``drive`` reads a topic as applications do, with the library's own defaults, for the differential test::
+
+    --> {"do": "drive", "bootstrap": "...", "topic": "t", "settings": {...}, "from": {"0": 0, "1": 17},
+         "until": {"0": 999, "1": 500}, "steps": [...], "isolation": "read_committed", "group": null, "rack": null}
+    <-- {"read": [ms, [[partition, offset, crc, timestamp_ms], ...]]}    after each poll; at most 500 records
+    <-- {"heard": "..."}, {"committed": {"0": 12}}, and {"done": null} or {"error": "..."}
+
+- ``settings``: options by the library's own names. Sarama and kafka-go take fields of ``Config`` and
+  ``ReaderConfig`` (``Consumer.Fetch.Default``), and Sarama ``MaxResponseSize``; franz-go takes options
+  (``FetchMaxBytes``) and ``PollRecords``. Go's durations are in milliseconds here.
+- ``from``: the partitions and where to start. ``until``: the command ends once each partition that is named here
+  has delivered a record with that offset or a later one. There is no timeout.
+- ``ms`` counts from the beginning of the command; ``crc`` is the CRC-32 of the key and the value, one after the
+  other, null counting as empty; ``timestamp_ms`` is -1 where the library does not know it.
+- ``steps``: each is taken once, right after the first record of partition ``at[0]`` whose offset is ``at[1]`` or
+  greater:
+
+  - ``{"at": [p, o], "do": "seek", "partition": p, "to": n}`` discards what was polled of p and goes on at n;
+  - ``{"at": [p, o], "do": "pause", "partition": q, "ms": 300}`` pauses q for that long;
+  - ``{"at": [p, o], "do": "assign", "partitions": [q], "ms": 300}`` assigns only these for that long, then all;
+  - ``{"at": [p, o], "do": "sleep", "ms": 500}`` does not poll for that long;
+  - ``{"at": [p, o], "do": "commit"}`` commits for ``group`` what was delivered so far.
+
+``programs`` says which steps each program can take, and which of from, isolation, group and rack it supports. Only
+KafkaJS joins ``group``; its offsets are committed automatically unless a step commits.
+
 ``conversation`` is the tests' side; ``programs`` has each program's name, its command, and what old ones cannot;
 ``talk`` is what the Python programs share, as those of a folder share theirs. They fetch in chunks of
 ``chunk_bytes`` a partition, so that 1,000 records take many fetches, and check every checksum.

@@ -6,7 +6,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
 
+from tests.clients.drive import Drive
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Command, Talk, from_text, serve
 
 
@@ -101,6 +103,65 @@ async def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
     return {each.partition: [first[each], last[each]] for each in partitions}
 
 
+async def drive(talk: Talk, request: dict[str, Any]) -> None:
+    state = Drive(talk, request)
+    options = {"group_id": request.get("group"), "isolation_level": request.get("isolation", "read_uncommitted")}
+    options |= {"client_id": request.get("client_id", "aiokafka"), "enable_auto_commit": False}
+    places = {each: TopicPartition(state.topic, each) for each in state.next}
+    async with AIOKafkaConsumer(
+        bootstrap_servers=request["bootstrap"], **options, **request["settings"]
+    ) as consumer:
+        _assign(consumer, state, places)
+        while not state.is_done:
+            if state.is_all_due():
+                _assign(consumer, state, places)
+            consumer.resume(*(places[each] for each in state.take_resumed()))
+            assign_again = False
+            for records in (await consumer.getmany(timeout_ms=100)).values():
+                for record in records:
+                    at = record.partition, record.offset, record.timestamp, record.key, record.value
+                    steps = [*state.report(*at)]
+                    for step in steps:
+                        assign_again |= await _take(step, state, consumer, places)
+                    if any(step["do"] == "seek" for step in steps):
+                        break
+            if assign_again:
+                _assign(consumer, state, places)
+            state.flush()
+
+
+def _assign(consumer: Any, state: Drive, places: dict[int, Any]) -> None:
+    """Assign what *state* says, each where it was: an assignment of aiokafka's knows nothing of the one before."""
+    consumer.assign([places[each] for each in sorted(state.assigned)])
+    for each in state.assigned:
+        consumer.seek(places[each], state.next[each])
+    consumer.pause(*(places[each] for each in state.paused() if each in state.assigned))
+
+
+async def _take(step: dict[str, Any], state: Drive, consumer: Any, places: dict[int, Any]) -> bool:
+    """Return whether to assign anew, once all that was polled has been reported."""
+    match step["do"]:
+        case "seek":
+            if step["partition"] in state.assigned:
+                consumer.seek(places[step["partition"]], step["to"])
+        case "pause":
+            state.pause(step)
+            if step["partition"] in state.assigned:
+                consumer.pause(places[step["partition"]])
+        case "assign":
+            state.assign(step)
+            return True
+        case "commit":
+            offsets = state.to_commit()
+            try:
+                await consumer.commit({places[each]: offset for each, offset in offsets.items()})
+            except KafkaError as error:
+                state.hear(error)
+            else:
+                state.committed(offsets)
+    return False
+
+
 def _blocking(command: Callable[[Talk, dict[str, Any]], Awaitable[object]]) -> Command:
     async def run(talk: Talk, request: dict[str, Any]) -> object:
         return await command(talk, request)
@@ -109,4 +170,4 @@ def _blocking(command: Callable[[Talk, dict[str, Any]], Awaitable[object]]) -> C
 
 
 if __name__ == "__main__":
-    serve({each.__name__: _blocking(each) for each in (read, group, produce, create, delete, offsets)})
+    serve({each.__name__: _blocking(each) for each in (read, group, produce, create, delete, offsets, drive)})

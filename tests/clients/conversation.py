@@ -12,18 +12,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import attrs
+
 from tests.clients.programs import PROGRAMS
 from tests.clients.talk import from_text, to_text
 from tests.kafka.records import Record
 from tests.processes import Process
 
-__all__ = ["Client", "ClientFailed", "Task"]
+__all__ = ["Client", "ClientFailed", "Delivered", "Task"]
 
 _ROOT = Path(__file__).parents[2]
 
 
 class ClientFailed(AssertionError):
     """The program said so, ended, or did not answer in time."""
+
+
+@attrs.frozen
+class Delivered:
+    """One record that ``drive`` has delivered."""
+
+    after_ms: int
+    """Since the command began."""
+    partition: int
+    offset: int
+    crc: int
+    """CRC-32 of key and value, one after the other."""
+    timestamp_ms: int
+    """-1 where the client does not know it."""
 
 
 class Task:
@@ -35,6 +51,8 @@ class Task:
         """As far as they have been waited for, in the order in which the client gave them."""
         self.committed: dict[int, int] = {}
         """By partition, the offset that the client has committed last, as far as it has said."""
+        self.delivered: list[Delivered] = []
+        """What ``drive`` has delivered, in the order in which the client gave it."""
         self.heard: list[str] = []
         """Errors that the client has met and says it overcomes."""
         self.is_done = False
@@ -85,6 +103,8 @@ class Task:
                 self.records.append(
                     Record(partition, offset, timestamp_ms, from_text(key), from_text(value), named)
                 )
+            case {"read": [ms, rows]}:
+                self.delivered += (Delivered(ms, *row) for row in rows)
             case {"committed": offsets}:
                 self.committed |= {int(partition): offset for partition, offset in offsets.items()}
             case {"heard": error}:

@@ -6,8 +6,9 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.errors import CommitFailedError
+from kafka.errors import CommitFailedError, KafkaError
 
+from tests.clients.drive import Drive
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
 API_VERSION = tuple(map(int, sys.argv[1].split("."))) if len(sys.argv) > 1 else None
@@ -131,5 +132,58 @@ def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
     return {each.partition: [first[each], last[each]] for each in partitions}
 
 
+def drive(talk: Talk, request: dict[str, Any]) -> None:
+    state = Drive(talk, request)
+    options = {"client_id": request.get("client_id"), "group_id": request.get("group"), "enable_auto_commit": False}
+    consumer = KafkaConsumer(
+        bootstrap_servers=request["bootstrap"], api_version=API_VERSION, **options, **request["settings"]
+    )
+    places = {each: TopicPartition(state.topic, each) for each in state.next}
+    try:
+        consumer.assign([*places.values()])
+        for partition, offset in state.next.items():
+            consumer.seek(places[partition], offset)
+        while not state.is_done:
+            before = state.assigned
+            if state.is_all_due():
+                consumer.assign([*places.values()])
+                for each in state.assigned - before:
+                    consumer.seek(places[each], state.next[each])
+                consumer.pause(*(places[each] for each in state.paused()))
+            consumer.resume(*(places[each] for each in state.take_resumed()))
+            for records in consumer.poll(timeout_ms=100).values():
+                for record in records:
+                    at = record.partition, record.offset, record.timestamp, record.key, record.value
+                    steps = [*state.report(*at)]
+                    for step in steps:
+                        _take(step, state, consumer, places)
+                    if any(step["do"] == "seek" for step in steps):
+                        break
+            state.flush()
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _take(step: dict[str, Any], state: Drive, consumer: Any, places: dict[int, Any]) -> None:
+    match step["do"]:
+        case "seek":
+            if step["partition"] in state.assigned:
+                consumer.seek(places[step["partition"]], step["to"])
+        case "pause":
+            state.pause(step)
+            if step["partition"] in state.assigned:
+                consumer.pause(places[step["partition"]])
+        case "assign":
+            consumer.assign([places[each] for each in state.assign(step)])
+        case "commit":
+            offsets = state.to_commit()
+            try:
+                consumer.commit({places[each]: OffsetAndMetadata(offset, "") for each, offset in offsets.items()})
+            except KafkaError as error:
+                state.hear(error)
+            else:
+                state.committed(offsets)
+
+
 if __name__ == "__main__":
-    serve({each.__name__: each for each in (read, group, produce, create, delete, offsets)})
+    serve({each.__name__: each for each in (read, group, produce, create, delete, offsets, drive)})

@@ -1,12 +1,25 @@
 """librdkafka through confluent-kafka: full fetches of the newest versions, many requests in flight."""
 
-from typing import Any
+import time
+from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.clients.drive import Drive
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
+
+_ENDING: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+"""Errors that other clients end with, and that this one only tells."""
 
 
 def _consumer(request: dict[str, Any]) -> Consumer:
@@ -155,5 +168,77 @@ def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
         consumer.close()
 
 
+def drive(talk: Talk, request: dict[str, Any]) -> None:
+    state = Drive(talk, request)
+    options = {"group.id": request.get("group") or "unused", "enable.auto.commit": False, "log_level": 3}
+    options |= {"client.id": request.get("client_id", "librdkafka"), "bootstrap.servers": request["bootstrap"]}
+    for name, option in (("isolation", "isolation.level"), ("rack", "client.rack")):
+        if request.get(name) is not None:
+            options[option] = request[name]
+    consumer = Consumer({**options, **request["settings"]})
+    try:
+        _assign(consumer, state)
+        while not state.is_done:
+            if state.is_all_due():
+                _assign(consumer, state)
+            if resumed := state.take_resumed():
+                consumer.resume([TopicPartition(state.topic, each) for each in resumed])
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 0.1 and not state.is_done:
+                if (message := consumer.poll(0.05)) is not None:
+                    _drive_on(state, consumer, message)
+            state.flush()
+    finally:
+        consumer.close()
+
+
+def _assign(consumer: Consumer, state: Drive) -> None:
+    """Assign what *state* says, each where it was; what is paused stays paused over assignments."""
+    consumer.resume([TopicPartition(state.topic, each) for each in state.next])
+    consumer.assign([TopicPartition(state.topic, each, state.next[each]) for each in sorted(state.assigned)])
+    if paused := [each for each in state.paused() if each in state.assigned]:
+        consumer.pause([TopicPartition(state.topic, each) for each in paused])
+
+
+def _drive_on(state: Drive, consumer: Consumer, message: Message) -> None:
+    if (error := message.error()) is not None:
+        if error.fatal() or error.code() in _ENDING:
+            raise KafkaException(error)
+        state.hear(error)
+        return
+    partition, offset, key, value = message.partition(), message.offset(), message.key(), message.value()
+    assert partition is not None
+    assert offset is not None
+    assert not isinstance(key, str)
+    assert not isinstance(value, str)
+    for step in state.report(partition, offset, message.timestamp()[1], key, value):
+        match step["do"]:
+            case "seek":
+                if step["partition"] in state.assigned:
+                    consumer.seek(TopicPartition(state.topic, step["partition"], step["to"]))
+            case "pause":
+                state.pause(step)
+                if step["partition"] in state.assigned:
+                    consumer.pause([TopicPartition(state.topic, step["partition"])])
+            case "assign":
+                state.assign(step)
+                _assign(consumer, state)
+            case "commit":
+                _drive_commit(state, consumer)
+
+
+def _drive_commit(state: Drive, consumer: Consumer) -> None:
+    offsets = state.to_commit()
+    try:
+        consumer.commit(
+            offsets=[TopicPartition(state.topic, each, offset) for each, offset in offsets.items()],
+            asynchronous=False,
+        )
+    except KafkaException as error:
+        state.hear(error)
+    else:
+        state.committed(offsets)
+
+
 if __name__ == "__main__":
-    serve({each.__name__: each for each in (read, group, produce, create, delete, offsets)})
+    serve({each.__name__: each for each in (read, group, produce, create, delete, offsets, drive)})

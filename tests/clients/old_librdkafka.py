@@ -8,15 +8,18 @@ import contextlib
 import ctypes
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.clients.drive import Drive
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
 _PRODUCER, _CONSUMER = 0, 1
 _CONF_OK = 0
 _UNSUPPORTED_FEATURE = -165
+_ENDING = (_UNSUPPORTED_FEATURE, 29)
+"""Errors that other clients end with: 29 is TOPIC_AUTHORIZATION_FAILED."""
 _OFFSET_BEGINNING = -2
 _END, _TOPIC, _PARTITION, _VALUE, _KEY, _MSGFLAGS, _TIMESTAMP, _HEADERS = 0, 1, 3, 4, 5, 7, 8, 10
 _COPY = 2
@@ -284,5 +287,77 @@ def offsets(_: Talk, request: dict[str, Any]) -> dict[int, list[int]]:
     return found
 
 
+def drive(talk: Talk, request: dict[str, Any]) -> None:
+    state = Drive(talk, request)
+    options = {"bootstrap.servers": request["bootstrap"], "group.id": request.get("group") or "unused"}
+    options |= {"client.id": request.get("client_id", "old-librdkafka"), "enable.auto.commit": "false"}
+    options["enable.partition.eof"] = "false"
+    consumer = _handle(_CONSUMER, {**options, **request["settings"]})
+    _call("poll_set_consumer", consumer)
+    try:
+        _assign(state, consumer)
+        while not state.is_done:
+            if state.is_all_due():
+                _assign(state, consumer)
+            if resumed := state.take_resumed():
+                _on_partitions("resume_partitions", state, consumer, resumed)
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 0.1 and not state.is_done:
+                if message := _call("consumer_poll", consumer, 50):
+                    try:
+                        _drive_on(state, consumer, message.contents)
+                    finally:
+                        _call("message_destroy", message)
+            state.flush()
+    finally:
+        _call("consumer_close", consumer)
+        _call("destroy", consumer)
+
+
+def _on_partitions(name: str, state: Drive, consumer: ctypes.c_void_p, partitions: Iterable[int]) -> None:
+    """Call a function that takes a list of partitions, each with the offset where it was."""
+    with _partitions(state.topic, {each: state.next[each] for each in partitions}) as listed:
+        _check(_call(name, consumer, listed))
+
+
+def _assign(state: Drive, consumer: ctypes.c_void_p) -> None:
+    """Assign what *state* says, each where it was; what is paused stays paused over assignments."""
+    _on_partitions("resume_partitions", state, consumer, state.next)
+    _on_partitions("assign", state, consumer, sorted(state.assigned))
+    if paused := [each for each in state.paused() if each in state.assigned]:
+        _on_partitions("pause_partitions", state, consumer, paused)
+
+
+def _drive_on(state: Drive, consumer: ctypes.c_void_p, message: Any) -> None:
+    if message.err:
+        if message.err in _ENDING:
+            _check(message.err)
+        state.hear(_call("err2str", message.err).decode())
+        return
+    timestamp_ms = _call("message_timestamp", ctypes.byref(message), ctypes.byref(ctypes.c_int()))
+    key, value = _bytes(message.key, message.key_len), _bytes(message.payload, message.len)
+    for step in state.report(message.partition, message.offset, timestamp_ms, key, value):
+        match step["do"]:
+            case "seek":
+                if step["partition"] in state.assigned:
+                    where = ctypes.c_void_p(message.rkt), step["partition"], ctypes.c_int64(step["to"])
+                    _check(_call("seek", *where, 5_000))
+            case "pause":
+                state.pause(step)
+                if step["partition"] in state.assigned:
+                    _on_partitions("pause_partitions", state, consumer, [step["partition"]])
+            case "assign":
+                state.assign(step)
+                _assign(state, consumer)
+            case "commit":
+                offsets = state.to_commit()
+                with _partitions(state.topic, offsets) as listed:
+                    error = _call("commit", consumer, listed, 0)
+                if error:
+                    state.hear(_call("err2str", error).decode())
+                else:
+                    state.committed(offsets)
+
+
 if __name__ == "__main__":
-    serve({each.__name__: each for each in (read, group, produce, offsets)})
+    serve({each.__name__: each for each in (read, group, produce, offsets, drive)})

@@ -13,17 +13,19 @@ What the old ones cannot:
 - An ``isolation`` other than reading all.
 """
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
+from tests.kafka.jars import What
 from tests.kafka.java import java_command
 from tests.kept import CACHE, kept, locked, run
 from tests.prerequisites import require
 
-__all__ = ["CLIENTS", "OLD_CLIENTS", "PROGRAMS", "SESSION_CLIENTS"]
+__all__ = ["CLIENTS", "DRIVE", "DRIVE_GO_NODE", "MORE_CLIENTS", "OLD_CLIENTS", "PROGRAMS", "SESSION_CLIENTS"]
 
 _HERE: Final = Path(__file__).parent
 _LOCKS: Final = _HERE / "locks"
@@ -34,15 +36,17 @@ def _python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", f"tests.clients.{module}", *arguments]
 
 
-def _java() -> list[str]:
+def _java(version: str = "4.3.1") -> list[str]:
     require("java", "maven")
-    return java_command(_HERE / "java" / "Client.java", "4.3.1")
+    what: What = "kafka" if version == "4.3.1" else "kafka-clients"
+    return java_command(_HERE / "java" / "Client.java", version, what=what, beside=[_HERE / "java" / "v2_0"])
 
 
-def _old_java(version: str, shape: str) -> list[str]:
+def _old_java(version: str, *shapes: str) -> list[str]:
+    """The command for Java before 4; of each class the first of *shapes* that has it is taken."""
     require("java", "maven")
-    source, beside = _HERE / "java" / "OldClient.java", _HERE / "java" / shape
-    return java_command(source, version, what="kafka-clients", beside=[beside])
+    beside = [_HERE / "java" / each for each in shapes]
+    return java_command(_HERE / "java" / "OldClient.java", version, what="kafka-clients", beside=beside)
 
 
 def _node() -> list[str]:
@@ -109,7 +113,7 @@ CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
 OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "java-0.9.0.1": cache(partial(_old_java, "0.9.0.1", "v0_9")),
     "java-0.10.2.2": cache(partial(_old_java, "0.10.2.2", "v0_10")),
-    "java-0.11.0.3": cache(partial(_old_java, "0.11.0.3", "v0_11")),
+    "java-0.11.0.3": cache(partial(_old_java, "0.11.0.3", "v0_11", "v0_10")),
     "kafka-python-1.4.7-as-0.8.1": cache(partial(_kafka_python, "0.8.1")),
     "kafka-python-1.4.7-as-0.8.2": cache(partial(_kafka_python, "0.8.2")),
     "kafka-python-1.4.7-as-0.9": cache(partial(_kafka_python, "0.9")),
@@ -122,8 +126,83 @@ OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
 """Those that were made for brokers before 1.0."""
 
 SESSION_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
-    "java-2.0.1": cache(partial(_old_java, "2.0.1", "v0_11")),
+    "java-2.0.1": cache(partial(_old_java, "2.0.1", "v2_0", "v0_11")),
 }
 """Those that have sessions (KIP-227), and came before racks (KIP-392)."""
 
-PROGRAMS: Final = {**CLIENTS, **OLD_CLIENTS, **SESSION_CLIENTS}
+MORE_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "java-1.1.1": cache(partial(_old_java, "1.1.1", "v0_11", "v0_10")),
+    "java-2.3.1": cache(partial(_old_java, "2.3.1", "v2_0", "v0_11")),
+    "java-3.9.2": cache(partial(_old_java, "3.9.2", "v2_0", "v0_11")),
+    "java-4.4.0": cache(partial(_java, "4.4.0")),
+}
+"""Versions between and after those above, for the differential test."""
+
+PROGRAMS: Final = {**CLIENTS, **OLD_CLIENTS, **SESSION_CLIENTS, **MORE_CLIENTS}
+
+
+def _current_sarama() -> list[str]:
+    """Build the program ``sarama`` with the library's current version, which has another import path."""
+    require("go")
+    module = _HERE / "go"
+
+    def build(folder: Path) -> None:
+        replaced = {}
+        for source in module.glob("sarama/*.go"):
+            copy = folder / source.name
+            copy.write_text(source.read_text().replace("github.com/Shopify/sarama", "github.com/IBM/sarama"))
+            replaced[str(source)] = str(copy)
+        overlay = folder / "overlay.json"
+        overlay.write_text(json.dumps({"Replace": replaced}))
+        command = ["go", "build", "-overlay", str(overlay), "-o", str(folder / "program"), "./sarama"]
+        run(command, timeout_s=300, cwd=module)
+
+    sources = [*sorted(module.glob("go.*")), *sorted(module.glob("talk/*.go")), *sorted(module.glob("sarama/*.go"))]
+    return [str(kept("sarama-current", sources, build) / "program"), "3.0.0"]
+
+
+# kafka-go has no command but ``drive``.
+PROGRAMS.update({"kafka-go": cache(partial(_go, "kafka_go")), "sarama": cache(_current_sarama)})
+
+_GO: Final = frozenset({"from", "seek", "pause", "sleep", "commit", "group"})
+_OLD_SARAMA: Final = _GO | {"assign"}
+
+DRIVE_GO_NODE: Final[Mapping[str, frozenset[str]]] = {
+    # It expects aborted transactions by first offset, but brokers list them by last offset: which records it drops
+    # depends on where its fetches are cut.
+    "kafkajs": _GO | {"rack"},
+    "franz-go": _GO | {"assign", "isolation", "rack"},
+    "kafka-go": _GO | {"assign"},  # asks with an isolation level, but does not drop aborted records
+    "sarama": _GO | {"assign", "isolation", "rack"},
+    "sarama-1.19.0-as-0.8.2": _OLD_SARAMA,
+    "sarama-1.19.0-as-0.9": _OLD_SARAMA,
+    "sarama-1.19.0-as-0.10.2": _OLD_SARAMA,
+}
+"""By program, the steps of ``drive`` that it can do, and which of from, isolation, group and rack it supports."""
+
+_ALL_STEPS: Final = frozenset({"from", "seek", "pause", "assign", "sleep"})
+_KAFKA_PYTHON: Final = _ALL_STEPS - {"pause"}  # it skips what it has buffered of a partition that is paused
+_OLD_JAVA: Final = _ALL_STEPS | {"commit", "group"}
+_JAVA: Final = _OLD_JAVA | {"isolation"}
+
+DRIVE: Final[Mapping[str, frozenset[str]]] = {
+    "java-0.9.0.1": _OLD_JAVA,
+    "java-0.10.2.2": _OLD_JAVA,
+    "java-0.11.0.3": _JAVA,
+    "java-1.1.1": _JAVA,
+    "java-2.0.1": _JAVA,
+    "java-2.3.1": _JAVA,
+    "java-3.9.2": _JAVA | {"rack"},
+    "java": _JAVA | {"rack"},
+    "java-4.4.0": _JAVA | {"rack"},
+    "kafka-python": _KAFKA_PYTHON | {"commit", "group"},
+    "kafka-python-1.4.7-as-0.8.2": _KAFKA_PYTHON,
+    "kafka-python-1.4.7-as-0.9": _KAFKA_PYTHON | {"commit", "group"},
+    "kafka-python-1.4.7-as-0.10": _KAFKA_PYTHON | {"commit", "group"},
+    "aiokafka": _ALL_STEPS | {"commit", "group", "isolation"},
+    "librdkafka": _ALL_STEPS | {"commit", "group", "isolation", "rack"},
+    "librdkafka-0.11.6": _ALL_STEPS | {"commit", "group"},
+    **DRIVE_GO_NODE,
+}
+"""By program, the steps of ``drive`` that it can do, and which of "from", "isolation", "group" and "rack" it heeds.
+"""

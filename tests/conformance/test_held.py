@@ -11,6 +11,7 @@ import pytest
 from tests.clients.conversation import Client, Task
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
+from tests.kafka.guarded import GUARDED
 from tests.kafka.records import Record, by_partition, known_records
 from tests.sidefetch import Sidefetch
 
@@ -26,20 +27,8 @@ PARKED_S: Final = 0.7
 ENDLESS: Final = 1_000_000
 ALL_REPLICAS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 
-_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-_BROKERS_LOGIN: Final = f'{_LOGIN} username="broker" password="known" user_broker="known";'
 _SETTINGS: Final = {
-    # Who has no name is a client, and has every right that no ACL speaks of; brokers have a name, and all rights.
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-    "super.users": "User:broker",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT"
-    ",INTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "sasl.mechanism.controller.protocol": "PLAIN",
-    "sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.internal.plain.sasl.jaas.config": _BROKERS_LOGIN,
-    "listener.name.controller.plain.sasl.jaas.config": _BROKERS_LOGIN,
+    **GUARDED,
     "log.retention.check.interval.ms": 300,
     "log.initial.task.delay.ms": 300,
 }

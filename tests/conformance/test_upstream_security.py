@@ -1,6 +1,7 @@
 """Brokers that speak TLS and ask who is there, read by clients that know nothing of that."""
 
 import json
+import re
 import ssl
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -25,6 +27,7 @@ from tests.kafka.secured import (
     unsecured_token,
 )
 from tests.net.test_tokens import Server as TokenServer
+from tests.ports import free_ports
 from tests.prerequisites import require
 from tests.sidefetch import Sidefetch
 
@@ -135,6 +138,14 @@ def until(condition: "object", timeout_s: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def verified_answers(admin_port: int) -> float:
+    """Return how many answers Sidefetch has compared with the broker's own."""
+    with urlopen(f"http://127.0.0.1:{admin_port}/metrics", timeout=5) as answer:
+        metrics = answer.read().decode()
+    found = re.search(r'^sidefetch_verify_answers_total\{result="compared"\} (\S+)$', metrics, re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
@@ -309,10 +320,20 @@ def test_a_login_that_can_be_repeated_is_and_the_client_is_read_for(
     secured: Secured, topic: tuple[str, list[Record]], mechanism: str
 ) -> None:
     name, records = topic
-    options = [*tls(secured), "--upstream-sasl", "client", "--verify", "1", "--rack", "b", "--log-level", "debug"]
-    with Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch:
-        assert sorted(read(sidefetch.bootstrap, name, len(records), **as_client(mechanism))) == known(records)
+    (admin_port,) = free_ports(1)
+    options = [
+        *tls(secured),
+        *("--upstream-sasl", "client", "--verify", "1", "--rack", "b", "--log-level", "debug"),
+        *("--admin-listen", f"127.0.0.1:{admin_port}"),
+    ]
+    with (
+        Sidefetch(secured.kafka.bootstrap_of("SASL"), options=options) as sidefetch,
+        reading(sidefetch.bootstrap, name, **as_client(mechanism)) as consumer,
+    ):
+        assert sorted(taken(consumer, len(records))) == known(records)
         until(lambda: "client-identified" in sidefetch.log_text())
+        # A verification ends with the client's connection, so the client stays until one is done.
+        until(lambda: verified_answers(admin_port) > 0)
     log = sidefetch.log_text()
     (stopped,) = (line for line in log.splitlines() if " stopped " in line)
     assert "preferred_fetches=" in stopped, "it was not read for, from a follower too"

@@ -121,19 +121,23 @@ def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
     assert told(made, 12, news) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
-def test_a_high_watermark_falls_with_another_leader_epoch_only_unless_it_may() -> None:
+def test_offsets_fall_only_with_a_newer_leader_epoch() -> None:
     made = sheet(11, [(ORDERS, [0])])
-    made.learn(ORDERS, PartitionReply(0, 0, 50), 5)
 
-    made.learn(ORDERS, PartitionReply(0, 0, 40), 5, may_fall=False)
-    assert made.high_watermark(ORDERS, 0) == 50
+    def shown_after(
+        high_watermark: int, last_stable_offset: int, epoch: int, *, may_fall: bool = True
+    ) -> tuple[int, ...]:
+        reply = PartitionReply(0, 0, high_watermark, last_stable_offset, 3)
+        made.learn(ORDERS, reply, epoch, may_fall=may_fall)
+        return made.known(ORDERS, 0)[1]
+
+    assert shown_after(50, 45, epoch=5) == (50, 45, 3)
+    assert shown_after(40, 46, epoch=5) == (50, 46, 3)
     reshape(made, 11, [(ORDERS, [1, 0])], [0])
-    made.learn(ORDERS, PartitionReply(0, 0, 40), 5, may_fall=False)
-    assert made.high_watermark(ORDERS, 0) == 50
-    made.learn(ORDERS, PartitionReply(0, 0, 40), 6, may_fall=False)
-    assert made.high_watermark(ORDERS, 0) == 40
-    made.learn(ORDERS, PartitionReply(0, 0, 30), 5, may_fall=False)
-    assert made.high_watermark(ORDERS, 0) == 40
+    assert shown_after(51, 40, epoch=5) == (51, 46, 3)
+    assert shown_after(40, 40, epoch=6) == (40, 40, 3)
+    assert shown_after(60, 60, epoch=5, may_fall=False) == (40, 40, 3)
+    assert shown_after(30, 30, epoch=5) == (30, 30, 3)
 
 
 def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
@@ -184,24 +188,24 @@ def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
 
 def test_it_lacks_what_no_broker_has_told_and_no_news_tell() -> None:
     made = sheet(12, [(ORDERS, [0, 1])])
-    assert made.lacks(())
+    assert made.lacking(())
 
     made.learn(ORDERS, PartitionReply(0, 0, 50))
 
-    assert made.lacks({(ORDERS, 0)})
-    assert not made.lacks({(ORDERS, 1)})
+    assert made.lacking({(ORDERS, 0)})
+    assert not made.lacking({(ORDERS, 1)})
     made.learn(ORDERS, PartitionReply(1, 0, 50))
-    assert not made.lacks(())
+    assert not made.lacking(())
 
 
 def test_added_partitions_make_it_lack_again() -> None:
     made = sheet(12, [(ORDERS, [0])])
     made.learn(ORDERS, PartitionReply(0, 0, 50))
-    assert not made.lacks({})
+    assert not made.lacking({})
 
     reshape(made, 12, [(ORDERS, [0, 1])], [0])
 
-    assert made.lacks({})
+    assert made.lacking({})
 
 
 def test_it_suits_one_version_and_isolation() -> None:
@@ -260,4 +264,4 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
             (row, news.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
             for row in rows
         ]
-        assert made.lacks(news.keys()) == any(row not in known and row not in news for row in rows)
+        assert made.lacking(news.keys()) == {row for row in rows if row not in known and row not in news}

@@ -88,6 +88,7 @@ class _World:
             ask_timeout_s=5,
             sessions=self._sessions,
             reads_ahead=bool(how & 16),
+            checks_liveness=True,
         )
         self._known = topology()
         self._relay = ClientRelay(BrokerId(1), self._place, 0.5, reading)

@@ -18,7 +18,17 @@ from proxy.wire.records import Codec
 from tests.convert.logs import Record, batch, marker, message, wrapper
 from tests.wire.entities import made
 
-__all__ = ["filled", "logs", "message_sets", "old_requests", "request_frames", "response_bodies", "versions"]
+__all__ = [
+    "empty",
+    "filled",
+    "full",
+    "logs",
+    "message_sets",
+    "old_requests",
+    "request_frames",
+    "response_bodies",
+    "versions",
+]
 
 _NEWEST = 20
 
@@ -62,7 +72,7 @@ def _value(hint: Any, items: int) -> Any:
     return None
 
 
-def _filled(kind: Any, items: int) -> Any | None:
+def full(kind: Any, items: int) -> Any | None:
     """None where it has a field of a kind that is not filled here."""
     try:
         return filled(kind, items)
@@ -70,7 +80,7 @@ def _filled(kind: Any, items: int) -> Any | None:
         return None
 
 
-def _made(kind: Any) -> Any | None:
+def empty(kind: Any) -> Any | None:
     try:
         return made(kind)
     except TypeError:
@@ -97,7 +107,7 @@ def request_frames() -> Iterator[bytes]:
         known = versions(api_key)
         for version in known if api_key in (ApiKey.FETCH, ApiKey.PRODUCE) else {*known[:1], *known[-1:]}:
             kind: Any = load_request_schema(api_key, version)
-            for entity in (_made(kind), _filled(kind, 1), _filled(kind, 3)):
+            for entity in (empty(kind), full(kind, 1), full(kind, 3)):
                 if entity is not None:
                     yield messages.request_frame(5, "c", entity)[4:]
 
@@ -106,7 +116,7 @@ def old_requests() -> Iterator[tuple[int, int, bytes]]:
     """(API key, version, body) of requests in versions that are lifted, by our own entities."""
     for kind in _all_of(OldRequest):
         for items in (0, 1, 3):
-            if (entity := _filled(kind, items) if items else _made(kind)) is not None:
+            if (entity := full(kind, items) if items else empty(kind)) is not None:
                 yield int(kind.__api_key__), int(kind.__version__), messages.entity_bytes(entity)
 
 
@@ -121,7 +131,7 @@ def response_bodies(api_key: int, version: int) -> Iterator[bytes]:
     """Answers without sizes and headers."""
     kind: Any = load_response_schema(api_key, version)
     for items in (0, 1, 2):
-        if (entity := _filled(kind, items) if items else _made(kind)) is not None:
+        if (entity := full(kind, items) if items else empty(kind)) is not None:
             yield messages.entity_bytes(entity)
 
 

@@ -235,8 +235,8 @@ class KafkaCluster:
     def _format(self, node_id: int) -> None:
         """Do what ``kafka-storage format`` does, without its JVM."""
         storage = self._folder(node_id) / "data"
-        storage.mkdir(parents=True)
-        shutil.copy(formatted_storage(self.version) / "bootstrap.checkpoint", storage)
+        # Before 4.4 a checkpoint, since then a snapshot in a folder.
+        shutil.copytree(formatted_storage(self.version), storage, ignore=shutil.ignore_patterns("*.properties"))
         (storage / "meta.properties").write_text(f"version=1\nnode.id={node_id}\ncluster.id={CLUSTER_ID}\n")
 
     def _start(self, node_id: int) -> None:

@@ -82,7 +82,7 @@ def _fetch(folder: Path, pom: str) -> None:
 
 
 def formatted_storage(version: str) -> Path:
-    """Return a folder with the ``bootstrap.checkpoint`` that ``kafka-storage format`` writes for *version*.
+    """Return a folder with what ``kafka-storage format`` writes for *version*, and the properties it was given.
 
     It names the features that a new cluster starts with and no node, so one serves every broker, and no broker
     costs a JVM for its formatting.
@@ -90,7 +90,7 @@ def formatted_storage(version: str) -> Path:
     classes = class_path(version)
     folder = home(version) / "format"
     with locked(home(version)):
-        if not (folder / "bootstrap.checkpoint").is_file():
+        if not (folder / "meta.properties").is_file():
             folder.mkdir(exist_ok=True)
             properties = folder / "server.properties"
             properties.write_text(

@@ -66,16 +66,15 @@ async def test_the_polls_of_an_idle_client_end_here() -> None:
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 1)]
 
 
-async def test_a_client_that_does_not_wait_is_answered_here_too() -> None:
+async def test_client_that_does_not_wait_reads_what_was_just_written() -> None:
     async with proxied() as it, it.client(1) as client:
-        for _ in range(20):
-            assert errors_of(await fetch(client, {0: 0, 1: 0, 2: 0}, max_wait=0)) == [0, 0, 0]
-        it.cluster.append("t", 1, [b"news"])
-        await trio.sleep(0.1)
-        response = await fetch(client, {0: 0, 1: 0, 2: 0}, max_wait=0)
-
-    assert b"news" in response.responses[0].partitions[1].records
-    assert len(it.reads) <= 4
+        for offset in range(20):
+            it.cluster.append("t", 1, [b"news"])
+            response = await fetch(client, {0: 0, 1: offset, 2: 0}, max_wait=0)
+            written = response.responses[0].partitions[1]
+            assert b"news" in written.records
+            assert written.high_watermark == offset + 1
+            assert errors_of(await fetch(client, {0: 0, 1: offset + 1, 2: 0}, max_wait=0)) == [0, 0, 0]
 
 
 async def test_a_thousand_partitions_are_read_like_three() -> None:

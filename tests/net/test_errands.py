@@ -7,6 +7,7 @@ from zlib import crc32
 import attrs
 import pytest
 
+from proxy.demo import groups as groups_module
 from proxy.demo.client import Connection, connect
 from proxy.demo.messages import encode_request, read_response
 from proxy.demo.requests import coordinator_of
@@ -44,13 +45,16 @@ class OldClient:
         return told, error
 
     async def ask(self, key: int, body: bytes) -> bytes:
-        self.correlation_id += 1
-        header = write_request_header(RequestHeader(key, 0, self.correlation_id, "old"), flexible=False)
-        await self.connection.send_frame(with_size(header + body))
+        await self.connection.send_frame(self.framed(key, body))
         answer = await self.connection.receive_frame()
         assert answer is not None
         assert int.from_bytes(answer[:4]) == self.correlation_id
         return answer[4:]
+
+    def framed(self, key: int, body: bytes) -> bytes:
+        self.correlation_id += 1
+        header = write_request_header(RequestHeader(key, 0, self.correlation_id, "old"), flexible=False)
+        return with_size(header + body)
 
 
 @asynccontextmanager
@@ -92,6 +96,21 @@ async def test_one_connection_is_kept_for_the_errands_of_a_client() -> None:
             assert await client.commit(group, at) == 0
             assert await client.commit(other, at) == 0
         assert it.cluster.counters.connections == before
+
+
+async def test_commit_on_an_errand_does_not_overwrite_a_later_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's broker becomes the coordinator between two commits that the client pipelines."""
+    at_commits = iter([2])
+    monkeypatch.setattr(groups_module, "coordinator_of", lambda *_: next(at_commits, 1))
+    async with proxied() as it, old_client(it, 1) as client:
+        group = group_at(it, 1)
+        bodies = [encoded(commit.OffsetCommitRequest_v0, group, [("t", [(0, at, "m")])]) for at in (10, 20)]
+        await client.connection.send_frame(b"".join(client.framed(OFFSET_COMMIT, body) for body in bodies))
+        for _ in bodies:
+            assert await client.connection.receive_frame() is not None
+
+        assert await client.committed(group) == (20, 0)
+        assert next(at_commits, None) is None
 
 
 async def test_a_coordinator_that_has_gone_is_found_anew() -> None:

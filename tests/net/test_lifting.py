@@ -1,6 +1,8 @@
 """Clients that Kafka 4 turns away, over sockets, in front of an embedded cluster that serves what Kafka 4 does."""
 
 import struct
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
 import trio
@@ -79,6 +81,34 @@ async def test_what_is_produced_keeps_its_order_whatever_its_size(lifted_in: lis
     assert [each.topics[0][1][0] for each in told] == [(0, 0, base) for base in (0, 3, 4, 5)]
     assert written == [b"a", b"b", b"c", b"L" * LARGE, b"d", b"e", b"f"]
     assert lifted_in == ["here", "in a thread", "here", "here"]
+
+
+async def test_produce_behind_a_list_offsets_of_two_requests_keeps_its_order(
+    lifted_in: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While A is converted, the answer to the first question comes; C must not overtake any part of A."""
+    to_batches: Callable[..., Sequence[bytes]] = vars(lift)["to_batches"]
+
+    def slowly(message_set: memoryview, *, max_batch_bytes: int) -> Sequence[bytes]:
+        if len(message_set) > LARGE:
+            time.sleep(0.2)
+        return to_batches(message_set, max_batch_bytes=max_batch_bytes)
+
+    monkeypatch.setattr(lift, "to_batches", slowly)
+    a = [b"A" * LARGE, b"B" * LARGE, b"C" * LARGE]
+    async with proxied() as it, it.client(1) as client:
+        await send(client, PRODUCE, 1, 0, producing(b"first"))
+        await send(client, LIST_OFFSETS, 0, 1, encoded(offset.OffsetRequest_v0, -1, [("t", [(0, -1, 2)])]))
+        await send(client, PRODUCE, 1, 2, producing(b"|".join(a)))
+        await send(client, PRODUCE, 1, 3, producing(b"last"))
+        answers = [await answer(client, number) for number in range(4)]
+        written = stored(it)
+
+    assert written == [b"first", *a, b"last"]
+    assert offset.OffsetResponse_v0.decode(answers[1]).topics == [("t", [(0, 0, [1, 0])])]
+    told = [produce.ProduceResponse_v1.decode(answers[number]).topics[0][1][0] for number in (2, 3)]
+    assert told == [(0, 0, 1), (0, 0, 4)]
+    assert "in a thread" in lifted_in
 
 
 async def test_what_is_produced_without_acknowledgement_keeps_its_order_too(lifted_in: list[str]) -> None:

@@ -161,6 +161,7 @@ class Play:
             sessions=self.sessions,
             reads_ahead=reads_ahead,
             tells_exchanges=tells_exchanges,
+            checks_liveness=True,
         )
         self._works = works
         self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)

@@ -46,7 +46,8 @@ def test_a_fetch_that_matches_and_its_answer_pass_byte_for_byte(version: int, by
     play = passing(Bypass.parse(bypass))
     kind: Any = load_request_schema(i16(1), i16(version))
     name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
-    topics = (made(item_type(kind, "topics"), **name),)
+    topic_type = item_type(kind, "topics")
+    topics = (made(topic_type, partitions=(made(item_type(topic_type, "partitions")),), **name),)
     request = messages.request_frame(5, "the-client", made(kind, topics=topics))
     answer, came = brokers_answer(5, version=version)
 

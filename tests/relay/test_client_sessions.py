@@ -221,7 +221,8 @@ def test_a_topic_that_comes_into_the_session_can_be_what_is_bypassed() -> None:
     play.open(PASS)
     play.bypass = Bypass.parse("topic:u")
     kind: Any = load_request_schema(i16(1), i16(11))
-    topic = made(item_type(kind, "topics"), topic="u")
+    topic_type = item_type(kind, "topics")
+    topic = made(topic_type, topic="u", partitions=(made(item_type(topic_type, "partitions")),))
     body = made(kind, session_id=i32(session_id), session_epoch=i32(1), topics=(topic,))
 
     (reply,) = of_type(Reply, play.request(messages.request_frame(1, "the-client", body)))

@@ -38,8 +38,8 @@ def old(key: int, version: int, correlation_id: int, body: bytes) -> bytes:
     return with_size(write_request_header(header, flexible=False) + body)
 
 
-def list_offsets(correlation_id: int, timestamp: int = -1) -> bytes:
-    body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, timestamp, 1)])])
+def list_offsets(correlation_id: int, timestamp: int = -1, offsets: int = 1) -> bytes:
+    body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, timestamp, offsets)])])
     return old(LIST_OFFSETS, 0, correlation_id, body)
 
 
@@ -244,9 +244,65 @@ def test_answers_keep_the_order_of_requests() -> None:
     play.request(heartbeat(2))
 
     assert ids(play.handle(latest(1, -1))) == []
-    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == []
-    assert ids(play.handle(latest(1, 100))) == [1, 2]
-    assert sent(play) == [(LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2), (LIST_OFFSETS, 1, 1)]
+    assert sent(play) == [(LIST_OFFSETS, 1, 1), (LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2)]
+    assert ids(play.handle(latest(1, 100))) == [1]
+    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == [2]
+
+
+@pytest.mark.usefixtures("sets")
+def test_produce_of_several_requests_is_not_overtaken_behind_a_list_offsets_of_two() -> None:
+    play = started()
+    play.request(producing(1, b"p"))
+    play.request(list_offsets(2, offsets=2))
+    play.request(producing(3, b"a|b"))
+    play.request(producing(4, b"c"))
+
+    play.handle(produced(1, 0))
+    play.handle(latest(2, 1))
+    assert sent(play) == [(PRODUCE, 3, 1), (LIST_OFFSETS, 1, 2), (LIST_OFFSETS, 1, 2), (PRODUCE, 3, 3)]
+    play.handle(latest(2, 0))
+    assert sent(play)[4:] == []
+    play.handle(produced(3, 1))
+    assert sent(play)[4:] == [(PRODUCE, 3, 3), (PRODUCE, 3, 4)]
+
+
+@pytest.mark.usefixtures("sets")
+def test_conversion_keeps_its_block_while_a_list_offsets_of_two_requests_goes_on() -> None:
+    play = started()
+    play.request(list_offsets(1, offsets=2))
+    begun = of_type(DoWork, play.request(producing(2, b"a" * LARGE)))
+    play.request(producing(3, b"c"))
+
+    begun += of_type(DoWork, play.handle(latest(1, 1)))
+    (work,) = begun
+    ids(play.handle(latest(1, 0)))
+    play.handle(WorkDone(work.worker, work.run()))
+
+    assert sent(play) == [(LIST_OFFSETS, 1, 1), (LIST_OFFSETS, 1, 1), (PRODUCE, 3, 2), (PRODUCE, 3, 3)]
+
+
+@pytest.mark.usefixtures("sets")
+def test_two_produces_of_several_requests_in_a_row_block_one_after_the_other() -> None:
+    play = started()
+    play.request(producing(1, b"a|b"))
+    play.request(producing(2, b"c|d"))
+    play.request(heartbeat(3))
+
+    for number, offset_told in ((1, 0), (1, 1), (2, 2), (2, 3)):
+        play.handle(produced(number, offset_told))
+
+    assert sent(play) == [(PRODUCE, 3, 1)] * 2 + [(PRODUCE, 3, 2)] * 2 + [(HEARTBEAT, 3, 3)]
+
+
+def test_list_offsets_that_may_need_another_request_keeps_later_requests_back() -> None:
+    """The second request of one for a time would be answered from behind a later produce."""
+    play = started()
+    play.request(list_offsets(1, timestamp=5))
+    play.request(heartbeat(2))
+
+    assert sent(play) == [(LIST_OFFSETS, 1, 1)]
+    play.handle(latest(1, 7))
+    assert sent(play) == [(LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2)]
 
 
 def test_what_needs_no_broker_is_answered_at_once() -> None:
@@ -328,23 +384,19 @@ def test_what_only_the_coordinator_answers_is_taken_there() -> None:
     assert ids(play.handle(errand_done(code(1, 0)))) == [1]
 
 
-def test_errands_run_one_after_another_and_one_that_fails_is_run_again_before_those_behind_it() -> None:
+def test_errands_run_one_after_another_in_the_order_of_the_requests() -> None:
     play = started()
     for number, group in enumerate("abc"):
         play.request(committing(number, group))
-    commands = [command for number in range(3) for command in play.handle(code(number, NOT_COORDINATOR))]
-    run = of_type(Errand, commands)
-    assert [(errand.group, errand.afresh) for errand in run] == [("a", False)]
+    assert sent(play) == [(OFFSET_COMMIT, 2, 0)]
+    run = of_type(Errand, play.handle(code(0, NOT_COORDINATOR)))
 
     run += of_type(Errand, play.handle(errand_done(None)))
     run += of_type(Errand, play.handle(errand_done(code(0, NOT_COORDINATOR))))
-    commands = play.handle(errand_done(code(0, 0)))
-    run += of_type(Errand, commands)
-    assert ids(commands) == [0]
+    assert ids(play.handle(errand_done(code(0, 0)))) == [0]
     for number in (1, 2):
-        commands = play.handle(errand_done(code(number, 0)))
-        run += of_type(Errand, commands)
-        assert ids(commands) == [number]
+        run += of_type(Errand, play.handle(code(number, NOT_COORDINATOR)))
+        assert ids(play.handle(errand_done(code(number, 0)))) == [number]
 
     assert [(errand.group, errand.afresh) for errand in run] == [
         ("a", False),
@@ -355,15 +407,81 @@ def test_errands_run_one_after_another_and_one_that_fails_is_run_again_before_th
     ]
 
 
-def test_other_requests_do_not_wait_for_an_errand_but_their_answers_do() -> None:
+@pytest.mark.parametrize("why", [14, 15, NOT_COORDINATOR])
+def test_commit_waits_for_an_earlier_one_that_is_on_an_errand(why: int) -> None:
+    """The client's own broker may be the coordinator by now: the earlier commit would set the offset back."""
+    play = started()
+    play.request(committing(1))
+    play.request(committing(2))
+    play.request(heartbeat(3))
+
+    assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
+    assert len(of_type(Errand, play.handle(code(1, why)))) == 1
+    assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
+    assert ids(play.handle(errand_done(code(1, 0)))) == [1]
+    assert sent(play)[1:] == [(OFFSET_COMMIT, 2, 2)]
+    assert ids(play.handle(code(2, 0))) == [2]
+    assert sent(play)[2:] == [(HEARTBEAT, 3, 3)]
+
+
+def test_requests_behind_an_errand_that_fails_go_on() -> None:
+    play = started()
+    play.request(committing(1))
+    play.request(heartbeat(2))
+    play.handle(code(1, NOT_COORDINATOR))
+
+    commands = [command for _ in range(5) for command in play.handle(errand_done(None))]
+
+    assert ids(commands) == [1]
+    assert sent(play)[1:] == [(HEARTBEAT, 3, 2)]
+
+
+@pytest.mark.usefixtures("sets")
+def test_commit_waits_for_a_produce_of_several_requests_and_the_next_for_its_errand() -> None:
+    play = started()
+    play.request(producing(1, b"a|b"))
+    play.request(committing(2))
+    play.request(producing(3, b"c|d"))
+
+    play.handle(produced(1, 0))
+    assert sent(play) == [(PRODUCE, 3, 1)] * 2 + [(OFFSET_COMMIT, 2, 2)]
+    play.handle(produced(1, 1))
+    play.handle(code(2, NOT_COORDINATOR))
+    assert sent(play)[3:] == []
+    play.handle(errand_done(code(2, 0)))
+    play.handle(produced(3, 2))
+
+    assert sent(play)[3:] == [(PRODUCE, 3, 3)] * 2
+
+
+def test_client_on_an_errand_is_read_until_it_sends_a_request() -> None:
+    """If the client leaves, the errand must end with it: it may commit on its next connection."""
+    play = started()
+    play.request(committing(1))
+    assert not play.relay.takes_requests
+
+    play.handle(code(1, NOT_COORDINATOR))
+    assert play.relay.takes_requests
+    play.request(heartbeat(2))
+    assert not play.relay.takes_requests
+    play.handle(errand_done(code(1, 0)))
+    assert play.relay.takes_requests
+
+
+def test_requests_behind_an_errand_open_a_lost_connection_again() -> None:
     play = started()
     play.request(committing(1))
     play.handle(code(1, NOT_COORDINATOR))
     play.request(heartbeat(2))
+    play.request(list_offsets(3))
 
-    assert sent(play)[-1] == (HEARTBEAT, 3, 2)
-    assert ids(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))) == []
-    assert ids(play.handle(errand_done(code(1, 0)))) == [1, 2]
+    assert play.lose(PASS) == []
+    assert of_type(OpenLink, play.handle(errand_done(code(1, 0)))) == [OpenLink(PASS, None)]
+    play.open(PASS)
+    play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 2))))
+    play.handle(serving(KAFKA_4))
+
+    assert sent(play)[1:] == [(HEARTBEAT, 3, 2), (API_VERSIONS, 0, 0), (LIST_OFFSETS, 1, 3)]
 
 
 def test_an_errand_outlives_an_idle_connection() -> None:

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from proxy.errors import ErrorCode
-from proxy.relay.commands import CloseLink, Draining, LinkAnswering, MemoryNeeded, OpenLink
+from proxy.relay.commands import CloseLink, Command, Draining, LinkAnswering, MemoryNeeded, OpenLink
 from tests.relay.playbook import PATIENT, QUICK, Part, Play, learnt, of_type, parts_of, told, topology
 
 IDLE = Part()
@@ -69,7 +69,7 @@ def test_what_is_held_of_a_topic_is_not_given_for_another_of_the_same_name() -> 
 
     play.known = topology(topic_id=uuid.UUID(int=8))
     commands = play.fetch(offsets(3))
-    commands += play.answer({1: Part(0, 101, b"of the new")})
+    commands += play.answer({0: IDLE, 1: Part(0, 101, b"of the new"), 2: IDLE})
 
     (answer,) = told(commands)
     assert records_of(answer) == {1: b"of the new"}
@@ -175,22 +175,45 @@ def test_the_first_answer_waits_no_longer_than_the_client_since_nothing_is_known
     assert len(told(play.answer({0: IDLE}))) == 1
 
 
-def test_a_client_that_does_not_wait_gets_the_brokers_word_first_and_its_silence_later() -> None:
+def test_fetch_that_does_not_wait_gets_a_response_to_a_request_sent_after_it() -> None:
+    play = parked()
+
+    for first in (True, False, False):
+        asked = len(play.asked)
+        assert told(play.fetch(offsets(3), max_wait_ms=0)) == []
+        if first:
+            play.open(QUICK)
+        (probe,) = play.asked[asked:]
+        assert (dict(probe.offsets), probe.max_wait_ms) == (offsets(3), 0)
+        assert len(told(play.answer(dict.fromkeys(range(3), IDLE), link=probe.link))) == 1
+
+
+def test_silence_does_not_answer_a_fetch_that_waits_less_than_10_ms() -> None:
+    play = parked()
+    commands = play.fetch(offsets(3), max_wait_ms=9)
+    commands += play.open(QUICK)
+
+    assert told([*commands, *play.wait(0.5)]) == []
+    assert len(told(play.answer(dict.fromkeys(range(3), IDLE), link=QUICK))) == 1
+
+
+def test_response_to_an_earlier_long_poll_does_not_answer_a_fetch_that_does_not_wait() -> None:
+    play = parked()
+    assert told(play.fetch(offsets(3), max_wait_ms=0)) == []
+    play.open(QUICK)
+
+    assert told(play.answer({1: Part(0, 101, b"news")}, link=PATIENT)) == []
+    (answer,) = told(play.answer({0: IDLE, 2: Part(0, 102)}, link=PATIENT))
+
+    assert records_of(answer) == {1: b"news"}
+    assert parts_of(answer) == {0: (0, 100), 1: (0, 101), 2: (0, 102)}
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 40])
+def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait(max_wait_ms: int) -> None:
     play = unparked()
-
-    play.fetch(offsets(3), max_wait_ms=0)
-    assert [asked.max_wait_ms for asked in play.asked] == [0]
-    assert len(told(play.answer({}))) == 1
-    assert [asked.max_wait_ms for asked in play.asked] == [0, 10_000]
-    for _ in range(10):
-        assert len(told(play.fetch(offsets(3), max_wait_ms=0))) == 1
-
-    assert len(play.asked) == 2
-
-
-def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait() -> None:
-    play = unparked()
-    play.fetch(offsets(3), max_wait_ms=0)
+    play.fetch(offsets(3), max_wait_ms=max_wait_ms)
+    assert play.asked[-1].max_wait_ms == 0
 
     assert told(play.wait(4)) == []
     assert len(told(play.answer({}))) == 1
@@ -392,6 +415,27 @@ def test_who_seeks_while_both_lanes_wait_does_not_wait_for_either() -> None:
     ]
     play.open(QUICK)
     assert dict(play.asked[-1].offsets) == {1: 60}
+
+
+def test_quick_lane_is_kept_for_a_client_that_alternates_sets_of_partitions() -> None:
+    """The broker ends the lane's wait when the client's ends, and its response comes just after the next fetch."""
+    play = parked(4)
+    fetch_of_alternating_sets(play, 2)
+    play.open(QUICK)
+    answers = told(play.wait(0.5))
+
+    for partition in (3, 2, 3):
+        assert of_type(CloseLink, fetch_of_alternating_sets(play, partition)) == []
+        play.answer({5 - partition: Part()}, link=QUICK)
+        assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (QUICK, {partition: 50})
+        play.answer({partition: Part()}, link=QUICK)
+        answers += told(play.wait(0.5))
+
+    assert [sorted(parts_of(answer)) for answer in answers] == [[0, 1, 2], [0, 1, 3], [0, 1, 2], [0, 1, 3]]
+
+
+def fetch_of_alternating_sets(play: Play, partition: int) -> list[Command]:
+    return play.fetch({0: 0, 1: 0, partition: 50})
 
 
 def test_what_keeps_moving_is_read_apart_from_what_rests() -> None:

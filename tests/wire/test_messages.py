@@ -62,15 +62,6 @@ def test_bytes_at_random_are_read_or_malformed_and_nothing_else(
         messages.read_response(kind, bytes(frame))
 
 
-def test_a_tagged_field_that_kio_does_not_know_is_malformed_to_it() -> None:
-    """KIP-482 lets brokers add such fields within a version; kio refuses them. None are known in these versions."""
-    kind, frame = sample(ApiKey.FIND_COORDINATOR, 6)
-    assert frame.endswith(b"\0")
-
-    with pytest.raises(MalformedFrame, match="Unknown tagged field"):
-        messages.read_response(kind, frame[:-1] + b"\1\x63\1x")
-
-
 def test_a_request_is_a_frame_with_the_header_that_its_version_has() -> None:
     frame = messages.request_frame(7, "client", FindCoordinatorRequest(key="group", key_type=0))  # type: ignore[arg-type]
 

@@ -31,7 +31,7 @@ def ask_coordinator(
     The client's own broker is asked first: where clients know the coordinator, that is it, and there they are who
     they have said they are.
     """
-    told = (yield Ask(body)) or b""
+    told = (yield Ask(body, is_last=False)) or b""
     answer: R | None = read(kind, memoryview(told))
     for tried in range(_TRIES):
         if answer is not None and not _is_elsewhere(answer):

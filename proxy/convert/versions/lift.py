@@ -33,12 +33,16 @@ class Ask:
     is_answered: bool = True
     """Whether the broker answers; if not, None comes back at once."""
     is_last: bool = True
-    """Whether requests that came later may be sent now."""
+    """Whether no request follows, so that those that the client sent later may be sent now. Where that depends on
+    the response, False: they wait for it, and reach the broker in the client's order."""
 
 
 @attrs.frozen
 class AskCoordinator:
-    """Ask the coordinator of *group*; back comes the body of its answer, or None if there is none to be had."""
+    """Ask the coordinator of *group*; back comes the body of its answer, or None if there is none to be had.
+
+    Later requests wait: a later commit to the client's own broker must not be overwritten by this one.
+    """
 
     group: str
     body: Pieces

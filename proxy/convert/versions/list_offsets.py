@@ -93,13 +93,15 @@ def _steps(body: memoryview) -> Steps:
     request = read(ListOffsetsRequestV0, body)
     each = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     first = {question for topic, partition in each for question in _questions(topic, partition)}
-    answers = yield from _asked(request.replica_id, first)
+    # A time without a record at or after it takes another request, for the latest offset.
+    may_go_on = any(question.timestamp >= 0 for question in first)
+    answers = yield from _asked(request.replica_id, first, may_go_on=may_go_on)
     missed = {
         _Question(question.topic, question.partition, i64(_LATEST))
         for question, told in answers.items()
         if question.timestamp >= 0 and told.error == ErrorCode.none and told.offset == _NONE
     }
-    answers |= yield from _asked(request.replica_id, missed - answers.keys())
+    answers |= yield from _asked(request.replica_id, missed - answers.keys(), may_go_on=False)
     return _answer(request, answers)
 
 
@@ -112,14 +114,20 @@ def _questions(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_Que
     return [question, question._replace(timestamp=i64(_EARLIEST))] if is_more_wanted else [question]
 
 
-def _asked(replica_id: BrokerId, questions: Iterable[_Question]) -> Generator[Ask, memoryview, _Answers]:
-    """Answers to all *questions*: as many requests as one partition has questions, since none may name it twice."""
+def _asked(
+    replica_id: BrokerId, questions: Iterable[_Question], *, may_go_on: bool
+) -> Generator[Ask, memoryview, _Answers]:
+    """Ask all *questions*, in as many requests as one partition has questions: none may name a partition twice.
+
+    *may_go_on*: whether more questions may follow these.
+    """
     answers: _Answers = {}
     left = sorted(questions)
     while left:
         now = {(each.topic, each.partition): each for each in reversed(left)}
         left = [each for each in left if now[each.topic, each.partition] is not each]
-        answer = yield Ask(write(_request(replica_id, now.values())))
+        is_last = not (left or may_go_on)
+        answer = yield Ask(write(_request(replica_id, now.values())), is_last=is_last)
         for topic in read(ListOffsetsResponse, answer).topics:
             for each in topic.partitions:
                 question = now.get((topic.name, each.partition_index))

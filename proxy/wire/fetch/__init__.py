@@ -27,6 +27,7 @@ version  what it changed                                                        
 Nothing else in Sidefetch knows these layouts.
 """
 
+from proxy.wire.endpoints import Endpoint
 from proxy.wire.fetch.repeats import Repeats
 from proxy.wire.fetch.requests import (
     FetchOptions,
@@ -38,7 +39,6 @@ from proxy.wire.fetch.requests import (
     write_request,
 )
 from proxy.wire.fetch.responses import (
-    Endpoint,
     FetchResponse,
     PartitionReply,
     ResponseLayout,

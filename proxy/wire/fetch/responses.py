@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 import attrs
 
 from proxy.errors import MalformedFrame
+from proxy.wire.endpoints import Endpoint, read_endpoints, replace_tagged_endpoints, write_endpoints
 from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Topic, read_topic, write_count, write_topic
-from proxy.wire.primitives import Cursor, write_string, write_tags
+from proxy.wire.primitives import Cursor, write_tags
 
 _I32: Final = struct.Struct(">i")
 _BEFORE_TOPICS: Final = 4 + 2 + 4
@@ -33,15 +34,6 @@ class PartitionReply(NamedTuple):
     """(epoch, end offset)."""
     current_leader: tuple[int, int] | None = None
     """(leader's node id, leader epoch)."""
-
-
-class Endpoint(NamedTuple):
-    """Where a new leader is found (KIP-951)."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 @attrs.frozen
@@ -155,13 +147,7 @@ class ResponseLayout:
         if not self.flexible:
             return b""
         listed = list(endpoints) if self.version >= 16 else []
-        if not listed:
-            return b"\0"
-        parts = [write_count(len(listed), flexible=True)]
-        for each in listed:
-            parts += (_I32.pack(each.node_id), write_string(each.host, flexible=True), _I32.pack(each.port))
-            parts += (write_string(each.rack, flexible=True), b"\0")
-        return write_tags([(0, b"".join(parts))])
+        return write_tags([(0, write_endpoints(listed))] if listed else [])
 
 
 @cache
@@ -202,7 +188,7 @@ def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
     if layout.flexible:
         for tag, field in cursor.tags():
             if tag == 0 and version >= 16:
-                endpoints = _read_endpoints(field)
+                endpoints = read_endpoints(Cursor(field))
     cursor.done()
     return FetchResponse(correlation_id, throttle_ms, error, session_id, topics, endpoints)
 
@@ -223,12 +209,7 @@ def replace_endpoints(
     for _ in range(cursor.count(flexible=True, item_bytes=3)):
         _read_topic_replies(layout, cursor)
     topics = frame[: cursor.at]
-    told: list[Endpoint] = []
-    for tag, field in cursor.tags():
-        if tag == 0:
-            told += _read_endpoints(field)
-    cursor.done()
-    end = layout.end([each for each in map(replace, told) if each is not None])
+    end = replace_tagged_endpoints(cursor, replace)
     return [_I32.pack(len(topics) + len(end)), topics, end]
 
 
@@ -292,13 +273,3 @@ def _read_aborted(cursor: Cursor, *, flexible: bool) -> tuple[tuple[int, int], .
         if flexible:
             cursor.skip_tags()
     return tuple(entries)
-
-
-def _read_endpoints(field: bytes | memoryview) -> tuple[Endpoint, ...]:
-    cursor = Cursor(field)
-    endpoints = []
-    for _ in range(cursor.count(flexible=True, item_bytes=11)):
-        node_id, host = cursor.i32(), cursor.string(flexible=True)
-        endpoints.append(Endpoint(node_id, host, cursor.i32(), cursor.nullable_string(flexible=True)))
-        cursor.skip_tags()
-    return tuple(endpoints)

@@ -24,7 +24,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class Client {
     public static void main(String[] arguments) throws Exception {
         Talk.serve(Map.of("read", Client::read, "group", Client::group, "produce", Client::produce,
-            "create", Client::create, "delete", Client::delete, "offsets", Client::offsets));
+            "create", Client::create, "delete", Client::delete, "offsets", Client::offsets,
+            "drive", Drive.command(ConsumerRecord::timestamp)));
     }
 
     private static KafkaConsumer<byte[], byte[]> consumer(JsonNode request) {

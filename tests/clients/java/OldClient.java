@@ -21,7 +21,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class OldClient {
     public static void main(String[] arguments) throws Exception {
         Talk.serve(Map.of(
-            "read", OldClient::read, "group", OldClient::group, "produce", OldClient::produce, "offsets", OldClient::offsets));
+            "read", OldClient::read, "group", OldClient::group, "produce", OldClient::produce,
+            "offsets", OldClient::offsets, "drive", Drive.command(Shape::timestamp)));
     }
 
     private static KafkaConsumer<byte[], byte[]> consumer(JsonNode request, String reset) {

@@ -40,7 +40,11 @@ final class Talk {
     }
 
     static void say(String what, Object value) throws Exception {
-        OUT.println(JSON.writeValueAsString(Collections.singletonMap(what, value)));
+        sayLine(JSON.writeValueAsString(Collections.singletonMap(what, value)));
+    }
+
+    static void sayLine(String line) {
+        OUT.println(line);
     }
 
     static String toText(byte[] data) {

@@ -12,6 +12,18 @@ const toText = (data) => (data === null || data === undefined ? null : Buffer.fr
 const fromText = (text) => (text === null ? null : Buffer.from(text, "base64"));
 const say = (what) => process.stdout.write(JSON.stringify(what) + "\n");
 
+// Node's zlib has no CRC before 20.15.
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? 0xedb88320 ^ (byte >>> 1) : byte >>> 1;
+  return byte;
+});
+
+function crcOf({ key, value }) {
+  let crc = -1;
+  for (const data of [key, value]) for (const byte of data || []) crc = CRC_TABLE[(crc ^ byte) & 255] ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
+
 function connect(request) {
   return new Kafka({
     clientId: request.client_id || "kafkajs",
@@ -77,6 +89,126 @@ async function consume(request, group, commits) {
   return null;
 }
 
+// The state of one command "drive": what it has reported, and the steps to come, each a method of its name.
+class Drive {
+  constructor(request, consumer) {
+    Object.assign(this, { consumer, topic: request.topic, steps: request.steps || [] });
+    this.began = Date.now();
+    this.from = new Map(Object.entries(request.from).map(([partition, offset]) => [Number(partition), offset]));
+    this.until = new Map(Object.entries(request.until).map(([partition, offset]) => [Number(partition), offset]));
+    this.positions = new Map();
+    this.pauses = new Map();
+    this.records = [];
+    this.heard = new Set();
+  }
+
+  hear(error) {
+    const text = String(error);
+    if (this.heard.has(text) || this.heard.size === 20) return;
+    this.heard.add(text);
+    say({ heard: text });
+  }
+
+  flush() {
+    if (this.records.length) say({ read: [Date.now() - this.began, this.records] });
+    this.records = [];
+  }
+
+  get isDone() {
+    return this.until.size === 0;
+  }
+
+  async take(batch) {
+    const { partition } = batch;
+    for (const message of batch.messages) {
+      const offset = Number(message.offset);
+      if (!(offset >= this.from.get(partition))) continue; // from before the first seek, or not asked for
+      this.from.set(partition, 0);
+      this.records.push([partition, offset, crcOf(message), Number(message.timestamp)]);
+      if (this.records.length === 500) this.flush();
+      this.positions.set(partition, offset + 1);
+      if (offset >= this.until.get(partition)) this.until.delete(partition);
+      const due = this.steps.filter(({ at }) => at[0] === partition && offset >= at[1]);
+      if (due.length) {
+        this.flush();
+        this.steps = this.steps.filter((step) => !due.includes(step));
+        for (const step of due) await this[step.do](step);
+        if (due.some((step) => step.do === "seek")) break;
+      }
+    }
+    this.flush();
+  }
+
+  seek({ partition, to }) {
+    if (this.positions.has(partition)) this.positions.set(partition, to); // else nothing was delivered yet
+    this.consumer.seek({ topic: this.topic, partition, offset: String(to) });
+  }
+
+  pause({ partition, ms }) {
+    const which = [{ topic: this.topic, partitions: [partition] }];
+    this.pauses.set(partition, (this.pauses.get(partition) || 0) + 1);
+    this.consumer.pause(which);
+    setTimeout(() => {
+      this.pauses.set(partition, this.pauses.get(partition) - 1);
+      if (!this.pauses.get(partition) && !this.isDone) this.consumer.resume(which);
+    }, ms);
+  }
+
+  sleep({ ms }) {
+    return new Promise((resolve) => setTimeout(resolve, ms));
+  }
+
+  async commit() {
+    try {
+      await this.consumer.commitOffsets(
+        [...this.positions].map(([partition, offset]) => ({ topic: this.topic, partition, offset: String(offset) })),
+      );
+      say({ committed: Object.fromEntries(this.positions) });
+    } catch (wrong) {
+      this.hear(wrong);
+    }
+  }
+}
+
+async function drive(request) {
+  let driven = null;
+  const logCreator = () => ({ log }) => driven && driven.hear([log.message, log.error].filter(Boolean).join(": "));
+  const consumer = new Kafka({
+    clientId: request.client_id || "kafkajs",
+    brokers: request.bootstrap.split(","),
+    logLevel: logLevel.ERROR,
+    logCreator,
+  }).consumer({
+    groupId: request.group || `drive-${process.pid}-${Date.now()}`,
+    readUncommitted: request.isolation !== "read_committed",
+    rackId: request.rack || "",
+    ...request.settings,
+  });
+  driven = new Drive(request, consumer);
+  await consumer.connect();
+  try {
+    await consumer.subscribe({ topics: [request.topic], fromBeginning: true });
+    await new Promise((resolve, reject) => {
+      consumer.on(consumer.events.CRASH, ({ payload }) =>
+        payload.restart ? driven.hear(payload.error) : reject(payload.error),
+      );
+      const eachBatch = async ({ batch }) => {
+        if (!driven.isDone) await driven.take(batch);
+        if (driven.isDone) resolve();
+      };
+      consumer
+        // Where a step commits, nothing else does.
+        .run({ autoCommit: !driven.steps.some((step) => step.do === "commit"), eachBatch })
+        .then(() => driven.isDone || driven.from.forEach((offset, partition) => driven.seek({ partition, to: offset })))
+        .catch(reject);
+    });
+    await consumer.stop();
+  } finally {
+    await consumer.disconnect();
+  }
+  return null;
+}
+
 async function withAdmin(request, act) {
   const admin = connect(request).admin();
   await admin.connect();
@@ -90,6 +222,7 @@ async function withAdmin(request, act) {
 const commands = {
   read: (request) => consume(request, `read-${process.pid}-${Date.now()}`, false),
   group: (request) => consume(request, request.group, true),
+  drive,
 
   async produce(request) {
     const producer = connect(request).producer({ createPartitioner: () => ({ message }) => message.partition });

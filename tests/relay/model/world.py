@@ -103,6 +103,7 @@ def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[ClientRelay, Limits
         preferred_max_age_s=_MAX_AGE_S,
         sessions=ClientSessions(10, partial(next, count(1))),
         reads_ahead=reads_ahead,
+        checks_liveness=True,
         tells_exchanges=True,
     )
     return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +16,14 @@ from proxy.wire.fetch import (
     FetchRequest,
     Key,
     Repeats,
+    Section,
     Topic,
     TopicId,
     read_request,
+    request_layout,
     write_request,
 )
+from proxy.wire.fetch.repeats import distinct
 from proxy.wire.headers import RequestHeader, read_request_header
 from tests.strategies import examples
 
@@ -29,6 +33,7 @@ MANY = [(topic, partition) for topic in range(4) for partition in range(120)]
 """Of more than one block."""
 MOST = 600
 OPTIONS = FetchOptions(500, 1)
+LAYOUT = request_layout(11)
 
 
 def named(version: int, topic: int) -> Topic:
@@ -130,6 +135,46 @@ def test_tagged_fields_of_a_partition_are_no_offsets() -> None:
         read(repeats, bytes(tagged))
 
 
+def section(topic: int, *offsets: tuple[int, int]) -> Section:
+    """Return a section of (partition, offset) pairs."""
+    return Section(named(11, topic), b"".join(LAYOUT.pack(p, Ask(offset, 100)) for p, offset in offsets))
+
+
+def test_partition_named_twice_keeps_its_first_place_and_gets_its_last_values() -> None:
+    sections = (section(0, (0, 5), (1, 6)), section(1, (0, 7)), section(0, (2, 8), (0, 9)), section(1, (0, 10)))
+
+    assert distinct(LAYOUT, sections) == (section(0, (0, 9), (1, 6)), section(1, (0, 10)), section(0, (2, 8)))
+
+
+def test_topics_without_partitions_are_left_out() -> None:
+    assert distinct(LAYOUT, (section(0), section(1, (0, 5)), section(2))) == (section(1, (0, 5)),)
+
+
+def test_sections_without_repeats_and_empty_topics_are_returned_as_they_are() -> None:
+    sections = (section(0, (0, 5), (1, 6)), section(1, (0, 7)), section(0, (2, 8)))
+
+    assert distinct(LAYOUT, sections) is sections
+
+
+def test_request_that_names_a_partition_twice_is_read_with_it_once() -> None:
+    repeats = Repeats()
+
+    for moved in (6, 6, 7):
+        once = frame(11, [(0, 0), (0, 1)], {(0, 1): moved})
+        twice = once.replace(LAYOUT.pack(1, Ask(moved, 100)), LAYOUT.pack(0, Ask(moved, 100)))
+        assert read(repeats, twice).sections == (section(0, (0, moved)),)
+
+
+def test_request_that_names_other_partitions_in_the_same_place_is_read_anew() -> None:
+    repeats = Repeats()
+    once = frame(11, [(0, 0), (0, 1)])
+    read(repeats, once)
+
+    twice = once.replace(LAYOUT.pack(1, Ask(0, 100)), LAYOUT.pack(0, Ask(5, 100)))
+
+    assert read(repeats, twice).sections == (section(0, (0, 5)),)
+
+
 _ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True, max_size=12)
 
 
@@ -151,5 +196,7 @@ def test_whatever_is_sent_one_after_another_is_read_as_by_itself(version: int, d
                 asked = data.draw(_ENTRIES)
                 sent = bytearray(frame(version, asked))
         struct.pack_into(">i", sent, 4, data.draw(st.integers(0, 3)))
-        said = outcome(read_request, bytes(sent))
-        assert outcome(repeats.read, bytes(sent)) == said
+        alone = outcome(read_request, bytes(sent))
+        if isinstance(alone, FetchRequest):
+            alone = attrs.evolve(alone, sections=distinct(request_layout(version), alone.sections))
+        assert outcome(repeats.read, bytes(sent)) == alone

@@ -21,6 +21,7 @@ const patience = 30 * time.Second
 func main() {
 	talk.Serve("franz-go", map[string]func(talk.Request) (interface{}, error){
 		"read": read, "group": group, "produce": produce, "create": create, "delete": remove, "offsets": offsets,
+		"drive": drive,
 	})
 }
 

@@ -25,7 +25,7 @@ func main() {
 	}
 	sarama.Logger = log.New(os.Stderr, "", log.Ltime|log.Lmicroseconds)
 	commands := map[string]func(talk.Request) (interface{}, error){
-		"read": read, "group": simpleGroup, "produce": produce, "offsets": offsets,
+		"read": read, "group": simpleGroup, "produce": produce, "offsets": offsets, "drive": drive,
 	}
 	if version.IsAtLeast(sarama.V0_10_2_0) { // what Sarama asks for before it joins a group or makes a topic
 		commands["group"], commands["create"], commands["delete"] = group, create, remove

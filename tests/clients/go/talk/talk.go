@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 )
 
 const (
@@ -30,6 +31,14 @@ type Request struct {
 	MaxBytes   int32           `json:"max_bytes"`
 	Partitions json.RawMessage // of read: which; of create: how many
 	Records    []Record
+
+	// Of drive alone.
+	Settings map[string]json.RawMessage
+	From     map[int32]int64
+	Until    map[int32]int64
+	Steps    []Step
+	Rack     string
+	began    time.Time
 }
 
 // A Record is one to produce.
@@ -94,7 +103,7 @@ func Serve(clientID string, commands map[string]func(Request) (interface{}, erro
 		if err != nil {
 			return
 		}
-		asked := Request{ClientID: clientID, WaitMs: 500, ChunkBytes: chunkBytes, MaxBytes: maxBytes}
+		asked := Request{ClientID: clientID, WaitMs: 500, ChunkBytes: chunkBytes, MaxBytes: maxBytes, began: time.Now()}
 		var result interface{}
 		if err = json.Unmarshal(line, &asked); err == nil {
 			if command := commands[asked.Do]; command == nil {

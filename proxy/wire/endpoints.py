@@ -1,0 +1,68 @@
+"""Node endpoints of new leaders (KIP-951), which Fetch, Produce and both share-group APIs name in one layout."""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from proxy.wire.primitives import Cursor, write_string, write_tags, write_uvarint
+
+__all__ = ["Endpoint", "read_endpoints", "replace_listed_endpoints", "replace_tagged_endpoints", "write_endpoints"]
+
+_I32: Final = struct.Struct(">i")
+_NONE: Final = write_uvarint(1)
+"""An empty array."""
+
+
+class Endpoint(NamedTuple):
+    """Where a new leader is found."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+Replace = Callable[[Endpoint], Endpoint | None]
+"""Returns what the client is told instead; None to leave the endpoint out."""
+
+
+def read_endpoints(cursor: Cursor) -> tuple[Endpoint, ...]:
+    """Read an array of endpoints.
+
+    Layout: array of ``node: i32 | host: string | port: i32 | rack: nullable string | tags``, in flexible form.
+    """
+    endpoints = []
+    for _ in range(cursor.count(flexible=True, item_bytes=11)):
+        node_id, host = cursor.i32(), cursor.string(flexible=True)
+        endpoints.append(Endpoint(node_id, host, cursor.i32(), cursor.nullable_string(flexible=True)))
+        cursor.skip_tags()
+    return tuple(endpoints)
+
+
+def write_endpoints(endpoints: Iterable[Endpoint]) -> bytes:
+    """Encode what ``read_endpoints`` reads."""
+    listed = list(endpoints)
+    parts = [write_uvarint(len(listed) + 1)]
+    for each in listed:
+        parts += (_I32.pack(each.node_id), write_string(each.host, flexible=True), _I32.pack(each.port))
+        parts += (write_string(each.rack, flexible=True), b"\0")
+    return b"".join(parts)
+
+
+def replace_listed_endpoints(cursor: Cursor, replace: Replace) -> bytes:
+    """Read an array of endpoints, and return it with each replaced."""
+    return write_endpoints(each for each in map(replace, read_endpoints(cursor)) if each is not None)
+
+
+def replace_tagged_endpoints(cursor: Cursor, replace: Replace) -> bytes:
+    """Read the tagged fields that end a response, and return them with each endpoint in field 0 replaced.
+
+    Raises: MalformedFrame: these are no such fields, or something is behind them.
+    """
+    kept: list[tuple[int, bytes | memoryview]] = []
+    for tag, field in cursor.tags():
+        replaced = replace_listed_endpoints(Cursor(field), replace) if tag == 0 else field
+        if tag != 0 or replaced != _NONE:
+            kept.append((tag, replaced))
+    cursor.done()
+    return write_tags(kept)

@@ -1,0 +1,43 @@
+"""The short form of the raw generator: sequences of fixed seeds, through Sidefetch and directly, for a minute."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from tests.differential.raw.run import Runner
+from tests.differential.raw.sequence import draw
+from tests.differential.raw.stage import staged
+from tests.prerequisites import require
+
+pytestmark = pytest.mark.kafka
+
+VERSION: Final = "4.3.1"
+SECONDS: Final = 15.0
+
+
+def violations(seeds: Sequence[int], *, direct: bool = False, tags: bool = False) -> list[str]:
+    """Run the sequences of *seeds*, as many as 15 s are enough for; return what is wrong with the first bad one."""
+    require("java", "maven")
+    with staged(VERSION, direct=direct, tags=tags) as (stage, _):
+        deadline = time.monotonic() + SECONDS
+        for seed in seeds:
+            outcome = Runner(stage, draw(seed)).run()
+            if outcome.violations:
+                return [f"seed {seed}", *map(str, outcome.violations), *outcome.history]
+            if time.monotonic() > deadline:
+                break
+    return []
+
+
+def test_raw_sequences_through_sidefetch_are_answered_as_by_the_broker() -> None:
+    assert violations(range(1, 100)) == []
+
+
+def test_raw_sequences_are_answered_when_brokers_add_unknown_tags() -> None:
+    assert violations(range(101, 200), tags=True) == []
+
+
+def test_judge_finds_nothing_in_what_the_broker_answers_itself() -> None:
+    assert violations(range(201, 300), direct=True) == []
