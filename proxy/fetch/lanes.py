@@ -92,8 +92,10 @@ class Lanes:
         self._homeless.update(dict.fromkeys(keys))
 
     def made_anew(self, keys: Iterable[Key]) -> None:
-        """The topics of these are others, though they may be called the same: what was brought is not theirs."""
-        self.held.forget(keys)
+        """Drop what was brought and asked of topics that are others now, though they may be called the same."""
+        for key in keys:
+            self.held.forget((key,))
+            self._leave(key)
 
     def outdated(self, before: Topology, now: Topology) -> bool:
         """Forget what was brought of partitions that have another leader since; whether that is anything.

@@ -5,7 +5,8 @@ While a client fetch is being answered, each of its partitions is
 * answered: its records or its error are here, even if they do not fit into the response; or a broker has answered
   about it within this fetch, and its offsets are known;
 * in flight or parked: a request that names exactly its offset is unanswered;
-* scheduled: its fetcher's connection is being opened, or is free and will be asked at a time that is set.
+* scheduled: its fetcher's connection is being opened, or is free and will be asked at a time that is set, or again
+  once the requests in flight are answered, if a broker has said that it is unchanged and its offsets are not known.
 
 Whatever breaks the rule leaves a client waiting for ever. Tests assert it after every event; in production the
 watchdog (``Reader``) answers a fetch that was forgotten all the same.
@@ -30,7 +31,8 @@ def unserved(exchange: Exchange, tables: Tables, lanes: Lanes, waits: Waits, now
         named = tables.wanted.named[key.topic], key.partition
         if named in answered or lanes.held.has(key, ask) or _is_served(key, ask, lanes):
             continue
-        is_told = any(key in lane.asks and waits.has_told(lane) for lane in lanes) and named not in lacking
+        is_told = any(key in lane.asks and waits.has_told(lane) for lane in lanes)
+        is_told = is_told and (named not in lacking or lanes.is_under_way)
         is_paced = now_s < waits.pace.until_s and any(key in lane.asks for lane in lanes)
         if not (is_told or is_paced):
             yield key

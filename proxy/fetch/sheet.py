@@ -121,10 +121,8 @@ class Sheet:
     def learn(self, topic: Topic, reply: PartitionReply, epoch: int = UNKNOWN, *, may_fall: bool = True) -> None:
         """Keep the offsets of a broker's reply about a partition, which was asked under a leader *epoch*.
 
-        Within a leader epoch no offset ever falls.
-
-        Args: may_fall: whether it is the leader's newest reply. If not, a reply of an earlier epoch is ignored, and
-            without an epoch no offset falls, either.
+        Args: may_fall: whether it is the leader's newest reply. Of others, those of an earlier epoch are ignored,
+            and no offset falls within an epoch.
         """
         brought = _offsets_of(reply)
         for rows in self._of(topic):
@@ -132,10 +130,10 @@ class Sheet:
             if index is None:
                 continue
             known_epoch = self._epochs[rows.first + index]
-            if UNKNOWN != epoch < known_epoch and not may_fall:
+            if not may_fall and UNKNOWN != epoch < known_epoch:
                 continue
             offsets, known = brought, self._offsets(rows, index)
-            if epoch == known_epoch != UNKNOWN or (epoch == UNKNOWN and not may_fall):
+            if not may_fall and epoch in (UNKNOWN, known_epoch):
                 offsets = _highest(brought, known)
             self._epochs[rows.first + index] = known_epoch if epoch == UNKNOWN else epoch
             if offsets[: len(known)] != known:

@@ -29,6 +29,7 @@ from proxy.wire.fetch import (
     Key,
     PartitionReply,
     Topic,
+    TopicId,
     request_layout,
     response_layout,
 )
@@ -86,8 +87,10 @@ class Tables:
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
         """Of no use before the first ``update``."""
-        self._floors: dict[Key, tuple[int, Offsets]] = {}
-        """Leader epoch and offsets that the client has seen of partitions that the sheet has lost since."""
+        self._floors: dict[Key, tuple[int, TopicId | None, Offsets]] = {}
+        """Leader epoch, topic id and offsets that the client has seen of partitions that the sheet has lost."""
+        self._topology = Topology()
+        """That of the client's last fetch."""
         self._converting: dict[Key, Given] = {}
         self._ahead: list[Key] = []
         """What there is more of than the client was given, and can be asked for before it asks."""
@@ -111,8 +114,7 @@ class Tables:
         self._lanes.changed(change.touched)
         self._lanes.made_anew(change.made_anew)
         self._keep_floors(before or (key for key in change.touched if key not in self.wanted.asks), named)
-        for key in change.made_anew:
-            self._floors.pop(key, None)
+        self._topology = topology
         reshaped: Collection[int] = change.reshaped
         if is_other:
             self.sheet = Sheet(response_layout(request.version), committed=committed)
@@ -133,9 +135,13 @@ class Tables:
             epoch, offsets = self.sheet.known(named[key.topic], key.partition)
             if epoch != UNKNOWN:
                 self._floors.pop(key, None)
-                self._floors[key] = epoch, offsets
+                self._floors[key] = epoch, self._identity(key), offsets
         for key in list(islice(self._floors, max(0, len(self._floors) - len(self.wanted.asks) - _MOST_FLOORS))):
             del self._floors[key]
+
+    def _identity(self, key: Key) -> TopicId | None:
+        info = self._topology.topic(key.topic)
+        return None if info is None else info.topic_id
 
     def _learn_from_held(self) -> None:
         """Know the offsets of partitions whose records are held: they may not fit into the next response."""
@@ -146,9 +152,9 @@ class Tables:
                 self._learn(key, reply, ask.epoch, may_fall=False)
 
     def _learn(self, key: Key, reply: PartitionReply, epoch: int, *, may_fall: bool) -> None:
-        floor_epoch, floor = self._floors.pop(key, (UNKNOWN, ()))
-        if floor_epoch == epoch != UNKNOWN:
-            reply = raised(reply, floor)
+        floor = self._floors.pop(key, None)
+        if floor is not None and floor[:2] == (epoch, self._identity(key)) and not may_fall:
+            reply = raised(reply, floor[2])
         self.sheet.learn(self.wanted.named[key.topic], reply, epoch, may_fall=may_fall)
 
     def _look_back(self, key: Key) -> None:

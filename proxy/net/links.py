@@ -171,12 +171,16 @@ class Links:
             frames.on_large_frame = partial(self._answering, link, opened)
             frames.on_room = self._waited_for_memory
             frames.stall_s = self._ways.stall_s
-            async with trio.open_nursery() as nursery:
-                opened.nursery = nursery
-                self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
-                nursery.start_soon(_pump, opened)
-                await self._receive(link, opened)
-                nursery.cancel_scope.cancel()
+            try:
+                async with trio.open_nursery() as nursery:
+                    opened.nursery = nursery
+                    self._handle(LinkOpened(link, {} if link is PASS else connection.versions))
+                    nursery.start_soon(_pump, opened)
+                    await self._receive(link, opened)
+                    nursery.cancel_scope.cancel()
+            finally:
+                if self._links.get(link) is not opened:
+                    frames.close()  # ``close`` does not know it any more
         frames.close()
         if self._links.get(link) is opened:
             del self._links[link]

@@ -221,10 +221,20 @@ def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
     )
     of_leader = [look for _, look in looks if look.error]
     is_certain = is_of_epochs or error == ErrorCode.kafka_storage_error
-    is_told = any(look.error == error or not is_certain for look in of_leader)
+    is_told = any(look.error == error or not is_certain for look in of_leader) or _is_stalled(
+        world, exchange, error
+    )
     assert is_told or (not is_certain and (is_misfit or is_cut_off)), (
         f"the leader has told no error {error} of {each.name}:{_seen(world, exchange)}"
     )
+
+
+def _is_stalled(world: "World", exchange: Exchange, error: int) -> bool:
+    """The watchdog may have answered: something went wrong, and the fetch has outlived its wait."""
+    timeout_s = world.limits.ask_timeout_s
+    if timeout_s is None or error != ErrorCode.not_leader_or_follower or world.was_well_since(exchange.sent_at):
+        return False
+    return world.now_s >= exchange.begun_s + exchange.options.max_wait_ms / 1000 + timeout_s
 
 
 def _is_out_of_range(each: Said, ask: downstream.Ask, look: Look) -> bool:

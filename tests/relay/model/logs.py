@@ -206,7 +206,11 @@ class Replica(Log):
     is_in_sync: bool = True
 
     def follow(self, most: int | None = None, *, hears: bool = True) -> None:
-        """Fetch from the leader: at most so many batches, and the high watermark if it *hears* of that."""
+        """Fetch from the leader: at most so many batches, and the high watermark if it *hears* of that.
+
+        What the leader has deleted goes here, too: each fetch brings the leader's log start offset (Kafka's
+        ``ReplicaFetcherThread.processPartitionData``).
+        """
         leaders = self.leaders
         self.is_hosted = True
         if self.epoch != leaders.epoch or self.generation != leaders.generation:
@@ -222,6 +226,7 @@ class Replica(Log):
         self.epoch_starts = {epoch: start for epoch, start in leaders.epoch_starts.items() if start < self.end}
         heard = leaders.high_watermark if hears else self.high_watermark
         self.high_watermark = min(max(heard, self.start), self.end)
+        self.delete_before(leaders.start)
         leaders.watermarks.append((self.generation, self.high_watermark))
 
 

@@ -1,0 +1,64 @@
+"""Connections to brokers that are closed while everything else ends, too."""
+
+import gc
+import io
+import os
+from collections import Counter
+
+import pytest
+import trio
+
+from proxy.config import Address, LogConfig
+from proxy.demo.cluster import embedded_cluster
+from proxy.net.access import OPEN
+from proxy.net.links import Links, Ways
+from proxy.net.logs import Log
+from proxy.net.memory import Budget
+from proxy.relay.commands import Event, LinkOpened
+from tests.relay.playbook import lane
+
+
+def open_sockets() -> int:
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+        except FileNotFoundError:
+            pass  # that of the listing itself
+    return found
+
+
+@pytest.mark.parametrize("is_hung_up", [True, False])
+async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_hung_up(is_hung_up: bool) -> None:
+    link = lane(1)
+    counts: Counter[str] = Counter()
+    opened = trio.Event()
+
+    def handle(event: Event) -> None:
+        assert isinstance(event, LinkOpened)
+        opened.set()
+
+    async def drained() -> None:
+        pass
+
+    async with embedded_cluster() as cluster:
+        address = Address.parse(cluster.bootstrap.split(",")[0])
+        log = Log(LogConfig().format, "debug", io.StringIO())
+        ways = Ways(lambda _: address, 5, 5, Budget(1 << 20, log), log, lambda: counts.update(["opened"]))
+        links = Links(
+            1, ways, OPEN, None, handle=handle, drained=drained, waited_for_memory=print, observe=lambda _: None
+        )
+        async with trio.open_nursery() as nursery:
+            links.nursery = nursery
+            links.open(link, "client")
+            await opened.wait()
+            before = open_sockets()
+            if is_hung_up:
+                links.hang_up(link)
+            nursery.cancel_scope.cancel()
+        links.close()
+        gc.collect()
+        assert counts["opened"] == 1
+        with trio.fail_after(5):
+            while open_sockets() != before - 2:  # ours, and the broker's end of it
+                await trio.sleep(0.01)
