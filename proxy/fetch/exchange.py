@@ -102,6 +102,11 @@ class Exchange:
         """When the client has waited as long as it wants to."""
         return self.started_s + min(self.request.options.max_wait_ms / 1000, self.longest_s)
 
+    @property
+    def answered(self) -> set[tuple[Topic, int]]:
+        """The partitions, by the client's names, that the response has news of."""
+        return {(topic, each.reply.partition) for topic, news in self.news.items() for each in news}
+
     def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
         """Tell of a partition, with *records* for the reply's own if they are given."""
         told = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply

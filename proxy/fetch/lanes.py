@@ -137,17 +137,27 @@ class Lanes:
             self._leave(key)
 
     def find_homes(
-        self, asks: Mapping[Key, Ask], source_of: Callable[[Key], Source], now_s: float, *, together: bool
+        self,
+        asks: Mapping[Key, Ask],
+        source_of: Callable[[Key], Source],
+        now_s: float,
+        *,
+        together: bool,
+        is_answered: Callable[[Key], bool],
     ) -> Iterator[Command]:
         """Give every partition that has changed to the lane of its source that can ask for it first.
 
-        *asks* is all that is wanted; *together*: on one lane a source, where that is free.
+        *asks* is all that is wanted; *together*: on one lane a source, where that is free; *is_answered*: whether
+        the client fetch has its response about a partition, which then stays on no lane until the next one.
         Cost: O(changed + moving).
         """
         changed, self._homeless = self._homeless, {}
         self.is_crowded = False
         new: dict[Source, list[Key]] = {}
         for key in changed:
+            if is_answered(key):
+                self._leave(key)
+                continue
             ask = asks.get(key)
             source = None if ask is None else source_of(key)
             if source is not None and any(lane.asks.get(key) == ask for lane in self.pair(source)):

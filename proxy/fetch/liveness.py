@@ -25,7 +25,7 @@ __all__ = ["unserved"]
 
 def unserved(exchange: Exchange, tables: Tables, lanes: Lanes, waits: Waits, now_s: float) -> Iterator[Key]:
     """Return the partitions of *exchange* that nothing will answer. Cost: O(partitions)."""
-    answered = {(topic, each.reply.partition) for topic, news in exchange.news.items() for each in news}
+    answered = exchange.answered
     lacking = tables.sheet.lacking(())
     for key, ask in tables.wanted.asks.items():
         named = tables.wanted.named[key.topic], key.partition

@@ -590,8 +590,13 @@ class Reader:
         self._sift(now_s)
         self._lanes.changed(self._routes.expired(now_s))
         together = self._waits.is_plain(exchange.manner, now_s)
-        source_of = self._source_of(exchange.rack, now_s)
-        yield from self._lanes.find_homes(self._tables.wanted.asks, source_of, now_s, together=together)
+        yield from self._lanes.find_homes(
+            self._tables.wanted.asks,
+            self._source_of(exchange.rack, now_s),
+            now_s,
+            together=together,
+            is_answered=self._tables.answered_by(exchange),
+        )
 
     def _source_of(self, rack: str, now_s: float) -> Callable[[Key], Source]:
         routes, checked, topology = self._routes, self._tables.wanted.checked, self._topology

@@ -1,6 +1,6 @@
 """A client's two tables: what it wants, and the answer that it would get if nothing were new."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, assert_never
 
@@ -285,6 +285,11 @@ class Tables:
     def lacking(self, exchange: Exchange, ready: Ready) -> set[tuple[Topic, int]]:
         """Return the partitions, by the client's names, of which no broker has told anything yet."""
         return self.sheet.lacking(self._told(exchange, ready))
+
+    def answered_by(self, exchange: Exchange) -> Callable[[Key], bool]:
+        """Return what tells whether *exchange* has news of a partition already."""
+        answered, named = exchange.answered, self.wanted.named
+        return lambda key: bool(answered) and (named.get(key.topic), key.partition) in answered
 
     def are_under_way(self, partitions: Collection[tuple[Topic, int]]) -> bool:
         """Return whether a broker owes an answer about any of *partitions*, which have the client's names."""

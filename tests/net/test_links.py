@@ -4,12 +4,14 @@ import gc
 import io
 import os
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 import trio
 
 from proxy.config import Address, LogConfig
 from proxy.demo.cluster import embedded_cluster
+from proxy.fetch.topology import BrokerId
 from proxy.net.access import OPEN
 from proxy.net.links import Links, Ways
 from proxy.net.logs import Log
@@ -21,10 +23,8 @@ from tests.relay.playbook import lane
 def open_sockets() -> int:
     found = 0
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(FileNotFoundError):  # the listing has one of its own
             found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
-        except FileNotFoundError:
-            pass  # that of the listing itself
     return found
 
 
@@ -46,7 +46,14 @@ async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_
         log = Log(LogConfig().format, "debug", io.StringIO())
         ways = Ways(lambda _: address, 5, 5, Budget(1 << 20, log), log, lambda: counts.update(["opened"]))
         links = Links(
-            1, ways, OPEN, None, handle=handle, drained=drained, waited_for_memory=print, observe=lambda _: None
+            BrokerId(1),
+            ways,
+            OPEN,
+            None,
+            handle=handle,
+            drained=drained,
+            waited_for_memory=lambda _: None,
+            observe=lambda _: None,
         )
         async with trio.open_nursery() as nursery:
             links.nursery = nursery
