@@ -351,8 +351,11 @@ class Reader:
 
     def _told(self, before: Topology, now_s: float) -> Iterator[Command]:
         outdated = self._lanes.outdated(before, self._topology)
-        if outdated and self._exchange is not None and isinstance(self._stage, Asking):
-            yield from self._find_homes(now_s)
+        if self._exchange is not None and isinstance(self._stage, Asking):
+            if self._tables.wanted.names_another(self._topology):
+                self._stage = Resolving(now_s + _RESOLVE_S)  # what is asked for is of a topic that is gone
+            elif outdated:
+                yield from self._find_homes(now_s)
         yield from self._resolved(now_s)
 
     def _resolved(self, now_s: float) -> Iterator[Command]:

@@ -176,6 +176,10 @@ class Wanted:
             self.misfits = {}  # one that was large stays large, and is slow to find empty
         return Change(tuple(touched), tuple(made_anew), frozenset(reshaped), is_rearranged)
 
+    def names_another(self, topology: Topology) -> bool:
+        """Whether *topology* has another topic under a name that the client's last fetch has. Cost: O(topics)."""
+        return any(_is_another(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
+
     def skip(self, key: Key, offset: int) -> None:
         """Ask for what comes from *offset* on, until the client asks for anything but what it asks for now."""
         self._skipped.setdefault(key, self.asks[key].offset)

@@ -359,6 +359,21 @@ def test_nothing_is_learnt_of_a_topic_that_was_made_anew_from_what_the_old_one_s
     assert parts_of(answer) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
 
 
+def test_topic_that_is_made_anew_while_a_fetch_waits_is_asked_for_by_its_new_id_at_once() -> None:
+    play = parked()
+    again = uuid.UUID(int=8)
+    play.fetch(offsets(3))
+    asked = len(play.asked)
+
+    play.tell(topology(topic_id=again))
+    play.open(QUICK)
+
+    fresh = dict.fromkeys(range(3), Part(0, 1, b"new"))
+    (answer,) = told(play.answer(fresh, link=play.asked[-1].link, topic_id=again))
+    assert len(play.asked) == asked + 1
+    assert records_of(answer) == dict.fromkeys(range(3), b"new")
+
+
 # ----------------------------------------------------------------------------------------------- the quick lane
 
 
