@@ -18,7 +18,6 @@ Key = tuple[str, int]
 """Topic and partition. The topic is a name, or ``name@id`` if the request named an id."""
 
 READ_COMMITTED: Final = 1
-LEAST_WAIT_MS: Final = 0
 _INSTANT_MS: Final = 10
 """A fetch that waits less must be answered from a response to a request that was sent after it."""
 
