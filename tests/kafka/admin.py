@@ -289,8 +289,8 @@ class Admin:
                     headers=list(record.headers),
                     on_delivery=_check(record, problems),
                 )
-            left = producer.flush(30)
-            assert not left, f"{left} records not acknowledged in 30 s"
+            left = producer.flush(60)
+            assert not left, f"{left} records not acknowledged in 60 s"
             assert not problems, problems[:5]
 
     def produce_known(self, topic: str, count: int, partitions: int, *, first: int = 0) -> list[Record]:
@@ -307,7 +307,10 @@ class Admin:
     def _producer(self, codec: str) -> Producer:
         return Producer(
             {
-                "bootstrap.servers": self._cluster.bootstrap,
+                "bootstrap.servers": ",".join(self._running()),
+                # A broker that is stalled on purpose is given up soon, and another one asked for the producer's id.
+                "socket.timeout.ms": 5_000,
+                "api.version.request.timeout.ms": 3_000,
                 "compression.type": codec,
                 "acks": "all",
                 # Order is what the expected offsets rest on.
