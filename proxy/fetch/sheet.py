@@ -12,7 +12,7 @@ from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
 from proxy.wire.frames import Piece, is_viewed
 
-__all__ = ["News", "Offsets", "Sheet", "raised"]
+__all__ = ["News", "Offsets", "Sheet", "highest", "raised"]
 
 Offsets = tuple[int, ...]
 """High watermark, last stable offset and log start offset, as far as the client's version has them."""
@@ -134,7 +134,7 @@ class Sheet:
                 continue
             offsets, known = brought, self._offsets(rows, index)
             if not may_fall and epoch in (UNKNOWN, known_epoch):
-                offsets = _highest(brought, known)
+                offsets = highest(brought, known)
             self._epochs[rows.first + index] = known_epoch if epoch == UNKNOWN else epoch
             if offsets[: len(known)] != known:
                 self.stamp = object()
@@ -291,13 +291,13 @@ def _offsets_of(reply: PartitionReply) -> Offsets:
 
 def raised(reply: PartitionReply, floor: Offsets) -> PartitionReply:
     """Return *reply* with no offset below *floor*."""
-    high_watermark, last_stable_offset, log_start_offset = _highest(_offsets_of(reply), floor)
+    high_watermark, last_stable_offset, log_start_offset = highest(_offsets_of(reply), floor)
     return reply._replace(
         high_watermark=high_watermark, last_stable_offset=last_stable_offset, log_start_offset=log_start_offset
     )
 
 
-def _highest(brought: Offsets, known: Offsets) -> Offsets:
+def highest(brought: Offsets, known: Offsets) -> Offsets:
     """Return the higher of each offset; *known* may lack those that the client's version does not have."""
     return tuple(map(max, brought, known)) + brought[len(known) :]
 

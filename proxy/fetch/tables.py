@@ -18,7 +18,7 @@ from proxy.fetch.lanes import Lanes
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.reading import Reading
 from proxy.fetch.routes import Routes
-from proxy.fetch.sheet import Offsets, Sheet, raised
+from proxy.fetch.sheet import Offsets, Sheet, highest, raised
 from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
 from proxy.trace import DamageRecord, TruncationRecord
@@ -134,8 +134,12 @@ class Tables:
         for key in keys:
             epoch, offsets = self.sheet.known(named[key.topic], key.partition)
             if epoch != UNKNOWN:
-                self._floors.pop(key, None)
-                self._floors[key] = epoch, self._identity(key), offsets
+                identity = self._identity(key)
+                floor = self._floors.pop(key, None)
+                if floor is not None and floor[:2] == (epoch, identity):
+                    fewer, more = sorted((offsets, floor[2]), key=len)  # old versions lack the last stable offset
+                    offsets = highest(more, fewer)
+                self._floors[key] = epoch, identity, offsets
         for key in list(islice(self._floors, max(0, len(self._floors) - len(self.wanted.asks) - _MOST_FLOORS))):
             del self._floors[key]
 
@@ -152,9 +156,13 @@ class Tables:
                 self._learn(key, reply, ask.epoch, may_fall=False)
 
     def _learn(self, key: Key, reply: PartitionReply, epoch: int, *, may_fall: bool) -> None:
-        floor = self._floors.pop(key, None)
-        if floor is not None and floor[:2] == (epoch, self._identity(key)) and not may_fall:
-            reply = raised(reply, floor[2])
+        floor = self._floors.get(key)
+        if floor is not None:
+            is_another_log = may_fall and reply.high_watermark < floor[2][0]
+            if is_another_log or floor[:2] != (epoch, self._identity(key)):
+                del self._floors[key]
+            elif not may_fall:
+                reply = raised(reply, floor[2])
         self.sheet.learn(self.wanted.named[key.topic], reply, epoch, may_fall=may_fall)
 
     def _look_back(self, key: Key) -> None:

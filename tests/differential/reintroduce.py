@@ -98,7 +98,7 @@ BUGS: Final = {
     7: Bug(
         "High watermarks and last stable offsets fall with the replica that is read.",
         [
-            ("fetch/sheet.py", "offsets = _highest(brought, known)\n", "offsets = brought\n"),
+            ("fetch/sheet.py", "offsets = highest(brought, known)\n", "offsets = brought\n"),
             ("fetch/tables.py", "            if shown_epoch == ask.epoch != UNKNOWN:\n", "            if False:\n"),
         ],
         [*_RAW, "--option=--rack=b"],

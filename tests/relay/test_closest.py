@@ -7,8 +7,9 @@ import pytest
 
 from proxy.errors import ErrorCode
 from proxy.fetch.routes import Selector
-from proxy.relay.commands import CloseLink, Command, Note, OpenLink
+from proxy.relay.commands import CloseLink, Command, Note, OpenLink, Reply
 from proxy.trace import TruncationRecord
+from tests.old_clients import batch, fetch_frame
 from tests.relay.playbook import PATIENT, Part, Play, lane, learnt, of_type, parts_of, told, topology
 
 FOLLOWER = lane(2)
@@ -272,6 +273,25 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
     (answer,) = told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
 
     assert parts_of(answer) == {0: (0, 100)}
+
+
+def test_last_stable_offset_stays_while_the_client_fetches_in_a_version_that_has_none() -> None:
+    play = in_rack_b()
+    play.fetch({0: 0})
+    play.open(PATIENT)
+    play.answer({0: Part(high_watermark=100, preferred=2)})
+    play.open(FOLLOWER)
+    assert told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
+    play.request(fetch_frame(3, {0: 0}))
+    play.open(FOLLOWER)
+    assert of_type(Reply, play.answer({0: Part(high_watermark=90, records=batch(0, b"x"))}, link=FOLLOWER))
+
+    play.fetch({0: 0})
+    play.open(FOLLOWER)
+    (answer,) = told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
+
+    (part,) = answer.responses[0].partitions
+    assert (part.high_watermark, part.last_stable_offset) == (100, 100)
 
 
 def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> None:
