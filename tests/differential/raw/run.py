@@ -246,7 +246,7 @@ class Runner:
             is_incremental,
         )
         before = self._truth.twin(query, step.replica_id)
-        is_due = _is_due(query, self._noticed(query, before))
+        is_due = _is_due(query, self._certain(step, query, before))
         will_be_due = query.min_bytes <= 1 and any(
             each.key == (self._name(LIVE, step.version), produce.partition) and each.offset == part.high_watermark
             for produce in step.during
@@ -281,17 +281,23 @@ class Runner:
         self._report(judge(case, self._seen, self._session if use != "none" else None))
         self._learn(use, step, answer, slots)
 
-    def _noticed(self, query: Query, before: Answer) -> Answer:
-        """Return *before* without what nobody notices before the max wait has passed.
+    def _certain(self, step: Fetch, query: Query, before: Answer) -> Answer:
+        """Return *before* without what need not hurry the response.
 
         Sidefetch asks by topic id for clients that name topics. A broker says at once that an id is unknown only if
-        the fetch has no other partitions (Kafka's ``KafkaApis.handleFetchRequest``).
+        the fetch has no other partitions (Kafka's ``KafkaApis.handleFetchRequest``). And an offset that is out of
+        range may be within it once the records are there that are produced meanwhile.
         """
         live = self._name(LIVE, query.version)
-        if not self._is_unnoticed or query.version >= 13 or live not in {each.key[0] for each in query.wanted}:
-            return before
-        self._is_unnoticed = False
-        return attrs.evolve(before, parts=tuple(part for part in before.parts if part.key[0] != live))
+        produced = {(live, produce.partition) for produce in step.during}
+        is_late = self._is_unnoticed and query.version < 13 and live in {each.key[0] for each in query.wanted}
+        self._is_unnoticed &= not is_late
+        parts = (
+            attrs.evolve(part, error=0) if part.key in produced else part
+            for part in before.parts
+            if not (is_late and part.key[0] == live)
+        )
+        return attrs.evolve(before, parts=tuple(parts))
 
     def _receive(self, query: Query, began: float) -> Answer:
         values = self._tested.receive(query.max_wait_ms / 1000 + 15)
