@@ -149,12 +149,14 @@ def _reintroduce(bug: Bug) -> dict[str, object]:
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
         marks = ("VIOLATION", " find ")
         finds = [line.strip() for line in done.stdout.splitlines() if any(mark in line for mark in marks)]
+        # A bug may be so bad that Sidefetch does not start: then the last that was said is what was found.
+        finds += [line.strip() for line in f"{done.stdout}{done.stderr}".splitlines() if line.strip()][-1:]
         return {
             "meaning": bug.meaning,
             "command": " ".join(["python", "-m", *bug.command]),
-            "found": done.returncode == 1 and bool(finds),
+            "found": done.returncode == 1,
             "seconds": round(time.monotonic() - began_s),
-            "first": finds[0][:300] if finds else "",
+            "first": finds[0][:300] if done.returncode else "",
         }
 
 
