@@ -92,7 +92,7 @@ class Lanes:
         self._homeless.update(dict.fromkeys(keys))
 
     def made_anew(self, keys: Iterable[Key]) -> None:
-        """Drop what was brought and asked of topics that are others now, though they may be called the same."""
+        """Drop the records of, and the requests for, topics that were replaced under the same name."""
         for key in keys:
             self.held.forget((key,))
             self._leave(key)

@@ -353,7 +353,7 @@ class Reader:
         outdated = self._lanes.outdated(before, self._topology)
         if self._exchange is not None and isinstance(self._stage, Asking):
             if self._tables.wanted.names_another(self._topology):
-                self._stage = Resolving(now_s + _RESOLVE_S)  # what is asked for is of a topic that is gone
+                self._stage = Resolving(now_s + _RESOLVE_S)  # the requests name a topic that is gone
             elif outdated:
                 yield from self._find_homes(now_s)
         yield from self._resolved(now_s)

@@ -295,7 +295,7 @@ class Tables:
         return self.sheet.lacking(self._told(exchange, ready))
 
     def answered_by(self, exchange: Exchange) -> Callable[[Key], bool]:
-        """Return what tells whether *exchange* has news of a partition already."""
+        """Return a function: whether the response of *exchange* has a partition already."""
         answered, named = exchange.answered, self.wanted.named
         return lambda key: bool(answered) and (named.get(key.topic), key.partition) in answered
 

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
-from tests.clients.drive import Drive
+from tests.clients.drive import Drive, seek_or_pause
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Command, Talk, from_text, serve
 
 
@@ -141,13 +141,8 @@ def _assign(consumer: Any, state: Drive, places: dict[int, Any]) -> None:
 async def _take(step: dict[str, Any], state: Drive, consumer: Any, places: dict[int, Any]) -> bool:
     """Return whether to assign anew, once all that was polled has been reported."""
     match step["do"]:
-        case "seek":
-            if step["partition"] in state.assigned:
-                consumer.seek(places[step["partition"]], step["to"])
-        case "pause":
-            state.pause(step)
-            if step["partition"] in state.assigned:
-                consumer.pause(places[step["partition"]])
+        case "seek" | "pause":
+            seek_or_pause(step, state, consumer, places)
         case "assign":
             state.assign(step)
             return True

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from tests.clients.talk import Talk
 
-__all__ = ["Drive"]
+__all__ = ["Drive", "seek_or_pause"]
 
 _MOST_RECORDS: Final = 500
 _MOST_HEARD: Final = 20
@@ -122,3 +122,14 @@ class Drive:
             partition, offset = step["at"]
             earliest[partition] = min(offset, earliest.get(partition, offset))
         return earliest
+
+
+def seek_or_pause(step: dict[str, Any], state: Drive, consumer: Any, places: dict[int, Any]) -> None:
+    """Carry out a step on a *consumer* with the methods of kafka-python, which aiokafka has, too."""
+    is_assigned = step["partition"] in state.assigned
+    if step["do"] == "pause":
+        state.pause(step)
+        if is_assigned:
+            consumer.pause(places[step["partition"]])
+    elif is_assigned:
+        consumer.seek(places[step["partition"]], step["to"])

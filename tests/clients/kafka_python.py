@@ -8,7 +8,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import CommitFailedError, KafkaError
 
-from tests.clients.drive import Drive
+from tests.clients.drive import Drive, seek_or_pause
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
 API_VERSION = tuple(map(int, sys.argv[1].split("."))) if len(sys.argv) > 1 else None
@@ -166,13 +166,8 @@ def drive(talk: Talk, request: dict[str, Any]) -> None:
 
 def _take(step: dict[str, Any], state: Drive, consumer: Any, places: dict[int, Any]) -> None:
     match step["do"]:
-        case "seek":
-            if step["partition"] in state.assigned:
-                consumer.seek(places[step["partition"]], step["to"])
-        case "pause":
-            state.pause(step)
-            if step["partition"] in state.assigned:
-                consumer.pause(places[step["partition"]])
+        case "seek" | "pause":
+            seek_or_pause(step, state, consumer, places)
         case "assign":
             consumer.assign([places[each] for each in state.assign(step)])
         case "commit":
