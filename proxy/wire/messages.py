@@ -14,7 +14,7 @@ from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
 from proxy.errors import MalformedFrame
 from proxy.wire.frames import with_size
-from proxy.wire.shapes import without_unknown_tags
+from proxy.wire.shapes import with_known_parts
 
 __all__ = ["entity_bytes", "read_entity", "read_response", "request_frame", "response_frame", "response_type"]
 
@@ -28,11 +28,13 @@ def response_type(api_key: int, version: int) -> type[ResponsePayload]:
 
 
 def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) -> tuple[E, int]:
-    """Return the entity that starts at *at*, and where it ends. Unknown tagged fields are skipped (KIP-482).
+    """Return the entity that starts at *at*, and where it ends.
+
+    Unknown tagged fields are skipped (KIP-482); unknown error codes are read as UNKNOWN_SERVER_ERROR.
 
     Raises: MalformedFrame: the bytes are no such entity.
     """
-    known = without_unknown_tags(entity_type, frame, at)
+    known = with_known_parts(entity_type, frame, at)
     try:
         entity, size = entity_reader(entity_type)(known, at)
     except (SerialError, ValueError, OverflowError, LookupError) as wrong:

@@ -1,4 +1,4 @@
-"""Check and prepare a message before kio reads it: refuse impossible arrays, cut out unknown tagged fields.
+"""Check and prepare a message before kio reads it: refuse impossible arrays, replace what kio does not know.
 
 kio reserves memory for as many items as an array claims to have: four bytes of a stranger's could so take 16 GB,
 and where these are not to be had, the whole process ends. And it reads null for an array that is never null.
@@ -6,19 +6,23 @@ and where these are not to be had, the whole process ends. And it reads null for
 kio refuses a tagged field that it does not know. KIP-482 lets peers add tagged fields within a version, and wants
 readers to skip them. The walk over the message meets every tag section anyway, so it cuts unknown fields out there,
 for every struct of every message and header that kio reads.
+
+kio refuses an error code that it does not know, too. Kafka's clients take one for UNKNOWN_SERVER_ERROR
+(``Errors.forCode``), so unknown codes are replaced by that: a broker newer than kio can be used.
 """
 
 import dataclasses
+import struct
 from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from proxy.errors import MalformedFrame
+from proxy.errors import ErrorCode, MalformedFrame
 from proxy.wire.primitives import Cursor, write_tags
 
-__all__ = ["cursor_at", "without_unknown_tags"]
+__all__ = ["cursor_at", "with_known_parts"]
 
 _FIXED: Final = MappingProxyType(
     {
@@ -27,7 +31,6 @@ _FIXED: Final = MappingProxyType(
         "uint8": 1,
         "int16": 2,
         "uint16": 2,
-        "error_code": 2,
         "int32": 4,
         "uint32": 4,
         "timedelta_i32": 4,
@@ -41,6 +44,8 @@ _FIXED: Final = MappingProxyType(
 )
 """Bytes that values take, by kio's names of their types."""
 _LARGEST_TAG: Final = 2**31 - 1
+_KNOWN_ERRORS: Final = frozenset(map(int, ErrorCode))
+_UNKNOWN_SERVER_ERROR: Final = struct.pack(">h", ErrorCode.unknown_server_error)
 
 
 class _Walk(Cursor):
@@ -69,13 +74,13 @@ _Step = int | Callable[[_Walk], None]
 """So many bytes to pass over, or what passes over a value whose size it must read."""
 
 
-def without_unknown_tags(kind: type, frame: bytes | memoryview, at: int) -> bytes | memoryview:
-    """Return *frame* without the unknown tagged fields of the entity of *kind* at *at*; itself if there are none.
+def with_known_parts(kind: type, frame: bytes | memoryview, at: int) -> bytes | memoryview:
+    """Return *frame* with nothing that kio does not know in the entity of *kind* at *at*; itself if all is known.
 
-    Each array may only have as many items as can be there. Null is refused where an array is never null.
+    Unknown tagged fields are cut out, unknown error codes become UNKNOWN_SERVER_ERROR. Each array may only have as many items as can be there. Null is refused where an array is never null.
 
     Cost:   O(its items) in Python, some 0.3 us a value of no fixed size; arrays of numbers are passed over whole.
-            A copy of the frame if it has unknown tagged fields.
+            A copy of the frame if something was replaced.
     Raises: MalformedFrame.
     """
     walk = _Walk(frame, at)
@@ -151,9 +156,17 @@ def _step(hint: Any, kafka_type: str | None, *, flexible: bool) -> _Step:
         return _array(item, flexible=flexible, is_nullable=is_nullable)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _maybe(_steps(hint)) if is_nullable else _all(_steps(hint))
+    if kafka_type == "error_code":
+        return _error_code
     if kafka_type is not None and kafka_type in _FIXED:
         return _FIXED[kafka_type]
     return _text(flexible=flexible) if kafka_type == "string" else _bytes(flexible=flexible)
+
+
+def _error_code(cursor: _Walk) -> None:
+    start = cursor.at
+    if cursor.i16() not in _KNOWN_ERRORS:
+        cursor.edits.append((start, cursor.at, _UNKNOWN_SERVER_ERROR))
 
 
 def _all(steps: tuple[_Step, ...]) -> _Step:
