@@ -24,6 +24,7 @@ class Drive:
         self.next = {int(partition): offset for partition, offset in request["from"].items()}
         """By partition, the offset after the last record that was reported, or where a seek has led."""
         self.assigned = set(self.next)
+        self._placed: set[int] = set()
         self._missing = {int(partition): offset for partition, offset in request["until"].items()}
         self._steps: list[dict[str, Any]] = list(request.get("steps", []))
         self._earliest = self._earliest_steps()
@@ -90,8 +91,15 @@ class Drive:
     def assign(self, step: dict[str, Any]) -> list[int]:
         """Return the partitions that are to be assigned by *step* from now on."""
         self.assigned = set(step["partitions"])
+        self._placed &= self.assigned
         self._assigns_all_s = time.monotonic() + step["ms"] / 1000
         return sorted(self.assigned)
+
+    def take_unplaced(self) -> list[int]:
+        """Return the partitions that were assigned since the last call: the library has no position of them yet."""
+        unplaced = self.assigned - self._placed
+        self._placed |= unplaced
+        return sorted(unplaced)
 
     def is_all_due(self) -> bool:
         """Return whether all partitions are to be assigned again, once each time."""

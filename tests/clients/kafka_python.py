@@ -141,15 +141,12 @@ def drive(talk: Talk, request: dict[str, Any]) -> None:
     places = {each: TopicPartition(state.topic, each) for each in state.next}
     try:
         consumer.assign([*places.values()])
-        for partition, offset in state.next.items():
-            consumer.seek(places[partition], offset)
         while not state.is_done:
-            before = state.assigned
             if state.is_all_due():
                 consumer.assign([*places.values()])
-                for each in state.assigned - before:
-                    consumer.seek(places[each], state.next[each])
-                consumer.pause(*(places[each] for each in state.paused()))
+            for each in state.take_unplaced():
+                consumer.seek(places[each], state.next[each])
+            consumer.pause(*(places[each] for each in state.paused() if each in state.assigned))
             consumer.resume(*(places[each] for each in state.take_resumed()))
             for records in consumer.poll(timeout_ms=100).values():
                 for record in records:

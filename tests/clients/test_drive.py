@@ -142,6 +142,19 @@ def test_stopped_partitions_deliver_nothing_meanwhile_and_all_later(
         assert (resumed_ms >= stopped_ms + STEP_MS - 50) == (partition in stopped), partition
 
 
+@pytest.mark.parametrize("name", _able("from", "assign"))
+def test_partitions_that_a_second_assignment_adds_go_on_where_they_were(
+    name: str, programs: Callable[[str], Client], kafka39: KafkaCluster, filled: tuple[str, list[Record]]
+) -> None:
+    steps = [
+        {"at": [0, 10], "do": "assign", "partitions": [0], "ms": STEP_MS},
+        {"at": [0, 20], "do": "assign", "partitions": [0, 1], "ms": 200},
+    ]
+    task = _drive(programs(name), kafka39, filled[0], steps=steps)
+    task.wait()
+    assert _offsets(task) == {partition: [*range(first, EACH)] for partition, first in FROM.items()}
+
+
 def _wait_for_record(task: Task, partition: int, offset: int) -> None:
     deadline = time.monotonic() + 60
     while not any(each.partition == partition and each.offset >= offset for each in task.delivered):

@@ -37,6 +37,7 @@ final class Drive {
     private final Set<String> heard = new LinkedHashSet<>();
     private final StringBuilder records = new StringBuilder();
     private Set<Integer> assigned;
+    private final Set<Integer> placed = new HashSet<>();
     private long assignsAllAtMs = Long.MAX_VALUE;
     private int count;
 
@@ -70,12 +71,13 @@ final class Drive {
     private Object run() throws Exception {
         try (consumer) {
             assign(partitions.keySet());
-            next.forEach((partition, offset) -> consumer.seek(partitions.get(partition), offset));
             while (!missing.isEmpty()) {
                 long now = elapsedMs();
                 if (now >= assignsAllAtMs) {
-                    assignAll();
+                    assignsAllAtMs = Long.MAX_VALUE;
+                    assign(partitions.keySet());
                 }
+                placeNew();
                 resumesAtMs.entrySet().removeIf(each -> each.getValue() <= now && resume(each.getKey()));
                 take(poll());
                 flush();
@@ -187,17 +189,16 @@ final class Drive {
 
     private void assign(Set<Integer> some) {
         assigned = Set.copyOf(some);
+        placed.retainAll(some);
         var those = new ArrayList<TopicPartition>();
         some.forEach(each -> those.add(partitions.get(each)));
         consumer.assign(those);
     }
 
-    private void assignAll() {
-        var before = assigned;
-        assignsAllAtMs = Long.MAX_VALUE;
-        assign(partitions.keySet());
-        for (int each : partitions.keySet()) {
-            if (!before.contains(each)) {
+    /** Seek where partitions that were assigned before the next poll are to be read: they have no position yet. */
+    private void placeNew() {
+        for (int each : assigned) {
+            if (placed.add(each)) {
                 consumer.seek(partitions.get(each), next.get(each));
                 if (resumesAtMs.containsKey(each)) {
                     consumer.pause(Polling.listed(partitions.get(each)));
