@@ -130,6 +130,7 @@ class Lane:
         """How many partitions of each those are."""
         self.is_open = False
         self.is_opening = False
+        self._opens_by_s: float | None = None
         self.sent_s = float("-inf")
         """When the last fetch was sent."""
         self.heard_s = float("-inf")
@@ -201,8 +202,10 @@ class Lane:
 
     @property
     def late_s(self) -> float | None:
-        """When the broker must have answered; None if it owes nothing, or its answer comes."""
-        return None if self._flight is None or self.is_answering else self._flight.late_s
+        """When the broker must have answered, or let us connect; None: it owes nothing, or has begun to answer."""
+        if self._flight is None:
+            return self._opens_by_s
+        return None if self.is_answering else self._flight.late_s
 
     @property
     def version(self) -> int:
@@ -213,6 +216,10 @@ class Lane:
     def by_id(self) -> bool:
         """Whether topics are called by their ids."""
         return self._version >= IDS_VERSION
+
+    def opening(self, by_s: float | None = None) -> None:
+        """A connection is being opened; *by_s*: until when it is waited for, None if that is not limited."""
+        self.is_opening, self._opens_by_s = True, by_s
 
     def opened(self, ranges: ApiRanges) -> None:
         """There is a connection, to a broker that serves *ranges*.
@@ -228,11 +235,11 @@ class Lane:
         self._version = version
         if self.by_id != by_id:
             self._session.restart()
-        self.is_open, self.is_opening = True, False
+        self.is_open, self.is_opening, self._opens_by_s = True, False, None
 
     def lost(self, now_s: float) -> list[Note]:
         """The connection is gone, and with it what was under way."""
-        self.is_open = self.is_opening = False
+        self.is_open, self.is_opening, self._opens_by_s = False, False, None
         self._muted_until_s = 0.0
         flight, self._flight = self._flight, None
         if flight is None:

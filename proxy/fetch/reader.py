@@ -233,7 +233,11 @@ class Reader:
         if self._exchange is None or not is_waiting or any(lane.is_answering for lane in self._lanes):
             return float("inf")
         muted_s = (lane.heard_s for lane in self._lanes if lane.is_asking and lane.heard_s > lane.sent_s)
-        return max(self._exchange.deadline_s, self._exchange.watched_s, *muted_s) + self._reading.ask_timeout_s
+        # A follower that does not answer is left for its leader, which then has the time that it takes.
+        followers = (lane for lane in self._lanes if lane.is_follower and not lane.is_parked)
+        left_s = (lane.late_s for lane in followers if lane.late_s is not None)
+        since_s = max(self._exchange.deadline_s, self._exchange.watched_s, *muted_s, *left_s)
+        return since_s + self._reading.ask_timeout_s
 
     def _answer_stalled(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """Answer a fetch that outlived its wait with a retriable error, and begin with new requests."""
@@ -281,7 +285,12 @@ class Reader:
 
     def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
         for lane in self._lanes:
-            if lane.late_s is not None and now_s >= lane.late_s:
+            if lane.late_s is None or now_s < lane.late_s:
+                continue
+            if lane.is_opening:
+                lane.opening()
+                yield from self._leave_follower(lane, now_s)
+            else:
                 yield CloseLane(lane.id, f"no answer within {lane.late_s - lane.heard_s:g} s", is_fault=True)
                 yield from self._lost(lane, now_s)
 
@@ -309,7 +318,7 @@ class Reader:
             yield from self._update(exchange, now_s)
         if not home.is_open:
             self._stage = Connecting()
-            yield from self._open(home, exchange)
+            yield from self._open(home, exchange, now_s)
         elif self._tables.wanted.unknown:
             self._stage = Resolving(now_s + _RESOLVE_S)
             yield Learn(frozenset(self._tables.wanted.unknown))
@@ -320,9 +329,9 @@ class Reader:
         if self._tables.update(exchange.request, self._topology):
             yield from self._lanes.start_over(now_s)
 
-    def _open(self, lane: Lane, exchange: Exchange) -> Iterator[Command]:
+    def _open(self, lane: Lane, exchange: Exchange, now_s: float) -> Iterator[Command]:
         if not lane.is_opening:
-            lane.is_opening = True
+            lane.opening(now_s + self._reading.ask_timeout_s if lane.is_follower else None)
             yield OpenLane(lane.id, exchange.request.header.client_id)
 
     def _opened(self, lane: Lane, ranges: ApiRanges, now_s: float) -> Iterator[Command]:
@@ -431,7 +440,7 @@ class Reader:
                     wait_s = waits.longest_s(lane, exchange, now_s, lacks=lacks)
                 yield waits.ask(lane, exchange.manner, wait_s, now_s, brought=brought)
             else:
-                yield from self._open(lane, exchange)
+                yield from self._open(lane, exchange, now_s)
 
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
         outcome, response = landed.outcome, landed.response
@@ -506,6 +515,8 @@ class Reader:
 
     def _leave_follower(self, lane: Lane, now_s: float) -> Iterator[Command]:
         """Read from the leader what was read there, within the same exchange."""
+        if self._exchange is not None:
+            self._exchange.watched_s = now_s
         keys = [key for each in self._lanes.pair(lane.id.source) for key in each.asks]
         self._routes.lost(lane.id.source.node_id, keys, now_s)
         self._lanes.changed(keys)

@@ -1,5 +1,6 @@
 """No client fetch is forgotten, whatever a client leaves out and however little it takes at once."""
 
+import pytest
 from kio.schema.metadata.v1 import MetadataRequest, MetadataResponse
 from kio.schema.types import BrokerId
 
@@ -7,10 +8,11 @@ from proxy.errors import ErrorCode
 from proxy.relay.commands import PASS, LinkFrame, Note, OpenLink, Reply
 from proxy.trace import StalledFetchRecord
 from proxy.wire import messages
-from tests.relay.playbook import PATIENT, Part, Play, of_type, parts_of, told, topology
+from tests.relay.playbook import PATIENT, Part, Play, lane, of_type, parts_of, told, topology
 from tests.relay.test_read_ahead import BATCH, SMALL, given, part
 
 ALL = (0, 1, 2)
+RACKLESS = lane(1, rackless=True)
 NO_METADATA = MetadataResponse(brokers=(), controller_id=BrokerId(-1), topics=())
 
 
@@ -153,3 +155,39 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
     assert parts_of(answer) == dict.fromkeys(ALL, (ErrorCode.not_leader_or_follower, -1))
     (note,) = [each.record for each in of_type(Note, commands) if isinstance(each.record, StalledFetchRecord)]
     assert (note.partitions, note.unserved) == (3, 0)
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wait_ms: int) -> None:
+    play = Play(topology(1), rack="b", patience_s=5)
+    play.fetch({0: 0}, max_wait_ms=max_wait_ms)
+    play.open(PATIENT)
+    play.answer({0: Part(preferred=2)})
+
+    assert told(play.wait(4.9)) == []
+    commands = play.wait(0.2)
+    assert [asked.link for asked in play.asked[1:]] == [PATIENT]
+    commands += play.answer({0: Part(preferred=2)})
+    commands += play.open(RACKLESS)
+    commands += play.answer({0: Part(records=b"records")}, link=RACKLESS)
+
+    (answer,) = told(commands)
+    assert parts_of(answer)[0][0] == ErrorCode.none
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+def test_leader_is_asked_when_a_follower_does_not_answer(max_wait_ms: int) -> None:
+    play = Play(topology(1), rack="b", patience_s=0)
+    play.fetch({0: 0}, max_wait_ms=max_wait_ms)
+    play.open(PATIENT)
+    play.answer({0: Part(preferred=2)})
+    play.wait(0.1)
+    play.open(lane(2))
+
+    assert told(play.wait(4.95)) == []
+    commands = play.wait(0.2)
+    assert [asked.link for asked in play.asked[2:]] == [PATIENT]
+    commands += play.answer({0: Part(records=b"records")})
+
+    (answer,) = told(commands)
+    assert parts_of(answer)[0][0] == ErrorCode.none
