@@ -25,7 +25,8 @@ gzip, snappy or lz4 (KafkaJS: none or gzip).
 ``drive`` reads a topic as applications do, with the library's own defaults, for the differential test::
 
     --> {"do": "drive", "bootstrap": "...", "topic": "t", "settings": {...}, "from": {"0": 0, "1": 17},
-         "until": {"0": 999, "1": 500}, "steps": [...], "isolation": "read_committed", "group": null, "rack": null}
+         "until": {"0": 999, "1": 500}, "steps": [...], "isolation": "read_committed", "group": null, "rack": null,
+         "consumers": 1}
     <-- {"read": [ms, [[partition, offset, crc, timestamp_ms], ...]]}    after each poll; at most 500 records
     <-- {"heard": "..."}, {"committed": {"0": 12}}, and {"done": null} or {"error": "..."}
 
@@ -45,7 +46,10 @@ gzip, snappy or lz4 (KafkaJS: none or gzip).
   - ``{"at": [p, o], "do": "sleep", "ms": 500}`` does not poll for that long;
   - ``{"at": [p, o], "do": "commit"}`` commits for ``group`` what was delivered so far.
 
-``programs`` says which steps each program can take, and which of from, isolation, group and rack it supports. Only
+- ``consumers``: how many readers of one client, and so of its connections, the partitions are dealt out among.
+
+``programs`` says which steps each program can take, and which of from, isolation, group, rack and consumers it
+supports. Only
 KafkaJS joins ``group``; its offsets are committed automatically unless a step commits.
 
 ``conversation`` is the tests' side; ``programs`` has each program's name, its command, and what old ones cannot;

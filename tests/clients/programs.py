@@ -165,7 +165,7 @@ def _current_sarama() -> list[str]:
 PROGRAMS.update({"kafka-go": cache(partial(_go, "kafka_go")), "sarama": cache(_current_sarama)})
 
 _GO: Final = frozenset({"from", "seek", "pause", "sleep", "commit", "group"})
-_OLD_SARAMA: Final = _GO | {"assign"}
+_OLD_SARAMA: Final = _GO | {"assign", "consumers"}
 
 DRIVE_GO_NODE: Final[Mapping[str, frozenset[str]]] = {
     # It expects aborted transactions by first offset, but brokers list them by last offset: which records it drops
@@ -173,12 +173,13 @@ DRIVE_GO_NODE: Final[Mapping[str, frozenset[str]]] = {
     "kafkajs": _GO | {"rack"},
     "franz-go": _GO | {"assign", "isolation", "rack"},
     "kafka-go": _GO | {"assign"},  # asks with an isolation level, but does not drop aborted records
-    "sarama": _GO | {"assign", "isolation", "rack"},
+    "sarama": _OLD_SARAMA | {"isolation", "rack"},
     "sarama-1.19.0-as-0.8.2": _OLD_SARAMA,
     "sarama-1.19.0-as-0.9": _OLD_SARAMA,
     "sarama-1.19.0-as-0.10.2": _OLD_SARAMA,
 }
-"""By program, the steps of ``drive`` that it can do, and which of from, isolation, group and rack it supports."""
+"""By program, the steps of ``drive`` that it can do, and which of from, isolation, group, rack and consumers it
+supports."""
 
 _ALL_STEPS: Final = frozenset({"from", "seek", "pause", "assign", "sleep"})
 _KAFKA_PYTHON: Final = _ALL_STEPS - {"pause"}  # it skips what it has buffered of a partition that is paused
@@ -204,5 +205,5 @@ DRIVE: Final[Mapping[str, frozenset[str]]] = {
     "librdkafka-0.11.6": _ALL_STEPS | {"commit", "group"},
     **DRIVE_GO_NODE,
 }
-"""By program, the steps of ``drive`` that it can do, and which of "from", "isolation", "group" and "rack" it heeds.
-"""
+"""By program, the steps of ``drive`` that it can do, and which of "from", "isolation", "group", "rack" and
+"consumers" it heeds."""

@@ -109,6 +109,8 @@ class Combination:
     """Of Sidefetch."""
     isolation: str = "read_uncommitted"
     rack: str | None = None
+    consumers: int = 1
+    """Among which the partitions are dealt out; they share one connection to each broker."""
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
@@ -120,6 +122,7 @@ class Combination:
         parts += [steps, self.event or "", " ".join(self.options)]
         parts += [self.isolation if self.isolation != "read_uncommitted" else ""]
         parts += [f"rack {self.rack}" if self.rack else ""]
+        parts += [f"{self.consumers} consumers" if self.consumers > 1 else ""]
         return " | ".join(each for each in parts if each)
 
 
@@ -161,6 +164,7 @@ def draw(seed: str, kafka: str, clients: Sequence[str] = CLIENTS) -> Combination
         options=dice.choice(_OPTIONS),
         isolation=_isolation(dice, client, shape),
         rack=dice.choice((None, None, "a", "b")) if "rack" in DRIVE[client] else None,
+        consumers=dice.choice((1, 2, 3)) if "consumers" in DRIVE[client] else 1,
     )
 
 
@@ -253,4 +257,5 @@ def request_for(combination: Combination, ends: Mapping[int, Ends]) -> dict[str,
         "steps": steps,
         "isolation": combination.isolation,
         "rack": combination.rack,
+        "consumers": combination.consumers,
     }

@@ -43,7 +43,8 @@ _JAVA: Final = Family(
         "fetch.max.bytes": _MAX_BYTES,
         "max.partition.fetch.bytes": _PARTITION_BYTES,
         "max.poll.records": _POLL_RECORDS,
-        "receive.buffer.bytes": (65_536, 1_024, 8_192, 1_000_000),
+        # At 1 KiB, Linux goes over to its persist timer in some 5 % of all connections: 489 bytes every 200 ms.
+        "receive.buffer.bytes": (65_536, 8_192, 32_768, 1_000_000),
         "check.crcs": ("true", "false"),
         "metadata.max.age.ms": (300_000, 300, 2_000),
     },

@@ -40,6 +40,8 @@ def _smaller(combination: Combination) -> Iterator[Combination]:
         yield attrs.evolve(combination, isolation="read_uncommitted")
     if combination.rack is not None:
         yield attrs.evolve(combination, rack=None)
+    if combination.consumers > 1:
+        yield attrs.evolve(combination, consumers=1)
     always = family_of(combination.client).always
     for name in combination.settings:
         if name not in always:

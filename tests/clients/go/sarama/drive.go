@@ -14,7 +14,8 @@ import (
 
 // What Sarama 1.19 lacks (isolation and rack) is set by name, so that this builds with both.
 
-// drive reads by one Consumer with a PartitionConsumer for each partition; those of a broker share a connection.
+// drive reads by one Consumer or several of one Client, with a PartitionConsumer for each partition. All of them share
+// the Client's connection to each broker; each Consumer has fetches of its own.
 func drive(asked talk.Request) (any, error) {
 	config := sarama.NewConfig()
 	config.Version = version
@@ -41,17 +42,19 @@ func drive(asked talk.Request) (any, error) {
 		return nil, err
 	}
 	defer client.Close()
-	consumer, err := sarama.NewConsumerFromClient(client)
-	if err != nil {
-		return nil, err
+	consumers := make([]sarama.Consumer, max(asked.Consumers, 1))
+	for number := range consumers {
+		if consumers[number], err = sarama.NewConsumerFromClient(client); err != nil {
+			return nil, err
+		}
+		defer consumers[number].Close()
 	}
-	defer consumer.Close()
 	streams := (&talk.Streams{
 		DoCommit: func(offsets map[int32]int64) error { return commit(client, asked, offsets) },
 	}).Start()
 	streams.Read = func(ctx context.Context, partition int32, from int64, to chan<- talk.Delivered) {
 		for ctx.Err() == nil {
-			reading, err := consumer.ConsumePartition(asked.Topic, partition, from)
+			reading, err := consumers[int(partition)%len(consumers)].ConsumePartition(asked.Topic, partition, from)
 			if err == nil {
 				from, err = pass(ctx, streams, reading, from, to)
 			}

@@ -38,7 +38,9 @@ type Request struct {
 	Until    map[int32]int64
 	Steps    []Step
 	Rack     string
-	began    time.Time
+	// Readers of one client, among which the partitions are dealt out.
+	Consumers int
+	began     time.Time
 }
 
 // A Record is one to produce.
