@@ -77,7 +77,8 @@ _Step = int | Callable[[_Walk], None]
 def with_known_parts(kind: type, frame: bytes | memoryview, at: int) -> bytes | memoryview:
     """Return *frame* with nothing that kio does not know in the entity of *kind* at *at*; itself if all is known.
 
-    Unknown tagged fields are cut out, unknown error codes become UNKNOWN_SERVER_ERROR. Each array may only have as many items as can be there. Null is refused where an array is never null.
+    Unknown tagged fields are cut out, unknown error codes become UNKNOWN_SERVER_ERROR. Each array may only have as
+    many items as can be there. Null is refused where an array is never null.
 
     Cost:   O(its items) in Python, some 0.3 us a value of no fixed size; arrays of numbers are passed over whole.
             A copy of the frame if something was replaced.

@@ -1,5 +1,6 @@
 """Carry a sequence out on one connection, and collect what is wrong."""
 
+import math
 import time
 import uuid
 from collections import deque
@@ -18,6 +19,7 @@ from tests.differential.raw.sequence import (
     Ask,
     DeleteRecords,
     Fetch,
+    MoveLeader,
     Pause,
     Pipeline,
     Produce,
@@ -145,6 +147,8 @@ class Runner:
                 self._delete_records(step)
             case Recreate():
                 self._recreate(step)
+            case MoveLeader():
+                self._move_leader(step)
             case Pause():
                 time.sleep(step.seconds)
                 self._note(f"PAUSE {step.seconds} s")
@@ -175,6 +179,7 @@ class Runner:
             offset = self._truth.produce(
                 self._live, step.partition, self._make_values(step.count, step.size), step.codec
             )
+        self._live.produced_s[step.partition] = time.monotonic()
         where = "through Sidefetch" if step.through else "directly"
         self._note(f"PRODUCE {where} {step.count} x {step.size} B to {step.partition}: offset {offset}")
 
@@ -185,6 +190,20 @@ class Runner:
         self._stage.admin.delete_records(self._live.name, step.partition, before)
         self._live.changed_s[step.partition] = time.monotonic()
         self._note(f"DELETE RECORDS of {step.partition} before {before}")
+
+    def _move_leader(self, step: MoveLeader) -> None:
+        """Fetch while broker 2 leads a partition, from where the reader is: the twin cannot ask for its bounds."""
+        name, partition = self._live.name, step.partition
+        asks = tuple(attrs.evolve(ask, place="next") for ask in step.meanwhile.asks)
+        for node_id, fetch in ((2, attrs.evolve(step.meanwhile, asks=asks)), (1, None)):
+            self._stage.admin.move_leader(name, partition, node_id)
+            self._live.changed_s[partition] = time.monotonic()
+            self._note(f"MOVE LEADER of {partition} to broker {node_id}")
+            if fetch is not None:
+                self._fetch(fetch)
+        self._truth.wait_until_served(self._live)
+        self._live.epochs = self._truth.topic(name).epochs
+        self._live.changed_s[partition] = time.monotonic()
 
     def _recreate(self, step: Recreate) -> None:
         old = self._live
@@ -306,20 +325,24 @@ class Runner:
 
     def _case(self, query: Query, answer: Answer, before: Answer, after: Answer, allowed_s: float) -> Case:
         by_name = {name: topic for topic in self._topics.values() for name in (topic.name, str(topic.topic_id))}
-        logs, young, incarnations = {}, set(), {}
+        logs, young, lagging, incarnations = {}, set(), set(), {}
+        errors = {part.key: part.error for part in after.parts}
         now = time.monotonic()
+        old_s = now - answer.elapsed_s - YOUNG_S
         for part in answer.parts:
             topic = by_name.get(part.key[0])
             if topic is None or part.key[1] >= topic.partitions:
                 continue
-            if part.records:
+            if part.records and not errors.get(part.key):
                 self._truth.refresh(topic, part.key[1])
             logs[part.key] = topic.log(part.key[1])
-            incarnations[part.key] = topic.topic_id
+            incarnations[part.key] = (topic.topic_id, topic.epochs[part.key[1]])
         for each in query.wanted:
             topic = by_name.get(each.key[0])
-            if topic is not None and now - answer.elapsed_s - topic.changed_s.get(each.key[1], -1e9) < YOUNG_S:
+            if topic is not None and topic.changed_s.get(each.key[1], -math.inf) > old_s:
                 young.add(each.key)
+            if topic is not None and topic.produced_s.get(each.key[1], -math.inf) > old_s:
+                lagging.add(each.key)
             if topic is None and self._live.predecessor and each.key[0] == str(self._live.predecessor):
                 young.add(each.key)
             if topic is not None and each.key[1] < topic.partitions:
@@ -333,6 +356,7 @@ class Runner:
             allowed_s,
             frozenset(young),
             incarnations,
+            lagging=frozenset(() if self._stage.has_leader_reads else lagging),
             has_leader_reads=self._stage.has_leader_reads,
             is_direct=self._stage.is_direct,
         )
@@ -443,10 +467,12 @@ class Runner:
     # ---------------------------------------------------------------------------------------------------- pipelines
 
     def _pipeline(self, step: Pipeline) -> None:
+        stage, live = self._stage, self._live
         context = pipeline.Context(
-            self._live, self._stage.group, self._truth, self._tested, self._make_values, self._note
+            live, stage.group, self._truth, self._tested, self._make_values, self._note, stage.has_leader_reads
         )
         self._report(pipeline.run(step, context))
+        live.produced_s = dict.fromkeys(range(live.partitions), time.monotonic())
         self.outcome.requests += len(step.requests)
 
 

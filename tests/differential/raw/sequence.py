@@ -10,6 +10,7 @@ __all__ = [
     "Ask",
     "DeleteRecords",
     "Fetch",
+    "MoveLeader",
     "Pause",
     "Piped",
     "Pipeline",
@@ -117,13 +118,21 @@ class Recreate:
 
 
 @attrs.frozen
+class MoveLeader:
+    """Let another broker lead a partition of the sequence's topic for the time of one fetch."""
+
+    partition: int
+    meanwhile: Fetch
+
+
+@attrs.frozen
 class Pause:
     """Do nothing."""
 
     seconds: float
 
 
-Step = Fetch | Produce | Pipeline | DeleteRecords | Recreate | Pause
+Step = Fetch | Produce | Pipeline | DeleteRecords | Recreate | MoveLeader | Pause
 
 
 @attrs.frozen
@@ -138,6 +147,8 @@ class Sequence:
     steps: tuple[Step, ...]
 
 
+_ZSTD_VERSION: Final = 10
+"""Fetch version from which on clients read zstd. Sidefetch converts it for versions 4 to 9; brokers do not."""
 _WAITS: Final = (0, 0, 0, 1, 5, 5, 20, 100, 100, 500)
 _LIMITS: Final = (1, 10, 500, 4_000, 50_000, 300_000, 1 << 20, 1 << 25, (1 << 31) - 1)
 
@@ -177,7 +188,9 @@ class _Drawer:
         self._pool = self._draw_pool()
         self._style = dice.choice(("all", "all", "some", "alternate"))
         self._turn = 0
-        self._recreated = 0
+        self._recreated = self._moved = 0
+        self._moves = dice.choice((0.0, 0.0, 0.05))
+        self._reads_zstd = not self._changes_version and not 4 <= self._version < _ZSTD_VERSION
 
     def _draw_pool(self) -> list[tuple[str, int]]:
         topics = [LIVE, *(name for name in STATIC if self._dice.chance(0.4))]
@@ -198,6 +211,10 @@ class _Drawer:
 
     def _draw_steps(self) -> list[Step]:
         dice = self._dice
+        if dice.chance(self._moves) and self._moved < 2:
+            self._moved += 1
+            meanwhile = attrs.evolve(self._fetch(), during=())
+            return [MoveLeader(dice.randrange(self._partitions), meanwhile), *self._perhaps_pause(), self._fetch()]
         if dice.chance(self._deletes):
             if dice.chance(0.3) and self._recreated < 2:
                 self._recreated += 1
@@ -220,7 +237,7 @@ class _Drawer:
             dice.randrange(self._partitions),
             dice.choice((1, 1, 3, 50)),
             dice.choice((10, 10, 300, 5_000, 40_000)),
-            dice.choice((0, 0, 0, 1, 2, 3 if magic else 0)),
+            dice.choice((0, 0, 0, 1, 2, 3 if magic else 0, 4 if magic == 2 and self._reads_zstd else 0)),
             through,
             magic,
         )

@@ -16,6 +16,7 @@ __all__ = ["Topic", "Truth", "fetch_values", "produce_values", "read_answer"]
 
 _VERSION: Final = 12
 _WITH_IDS: Final = 13
+_OUT_OF_RANGE: Final = 1
 FIRST_FREE_LIMIT: Final = (1 << 31) - 1
 
 
@@ -31,7 +32,9 @@ class Topic:
     logs: dict[int, Log] = attrs.field(factory=dict)
     predecessor: uuid.UUID | None = None
     changed_s: dict[int, float] = attrs.field(factory=dict)
-    """When a partition lost records, or the topic was made again."""
+    """When a partition lost records or its leader, or the topic was made again."""
+    produced_s: dict[int, float] = attrs.field(factory=dict)
+    """When records were appended to a partition last."""
 
     def log(self, partition: int) -> Log:
         return self.logs.setdefault(partition, Log())
@@ -140,9 +143,10 @@ class Truth:
         return Topic(name, found["topic_id"], len(epochs), epochs)
 
     def wait_until_served(self, topic: Topic, timeout_s: float = 20.0) -> None:
-        """Return when the leader serves every partition: metadata is known before the replicas are there."""
+        """Return when the leader reads every partition: metadata is known before the replicas are there."""
         deadline = time.monotonic() + timeout_s
-        while any(self._part(topic, partition, 0).error for partition in range(topic.partitions)):
+        served = (0, _OUT_OF_RANGE)
+        while any(self._part(topic, partition, 0).error not in served for partition in range(topic.partitions)):
             assert time.monotonic() < deadline, f"{topic.name} is not served"
             time.sleep(0.02)
 
