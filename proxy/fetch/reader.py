@@ -472,10 +472,12 @@ class Reader:
         yield from taken.notes
         if taken.stale:
             yield Learn(frozenset(taken.stale))
-        if taken.is_replaced and asking is not None and asking.attempts < _ATTEMPTS - 1:
-            # The client names topics, and is told nothing of ids: it is answered about the topic that is there now.
+        if taken.needs_topology and asking is not None and asking.attempts < _ATTEMPTS - 1:
+            # The client knows nothing of the id or the epoch: it is answered about what is there now.
             asking.attempts += 1
             self._stage = Resolving(now_s + _RESOLVE_S)
+            if not self._tables.know(self._topology):
+                yield from self._resolved(now_s)
             return
         if taken.has_strays and asking is not None:
             yield from self._find_homes(now_s)

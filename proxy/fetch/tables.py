@@ -61,8 +61,8 @@ class TakenIn:
 
     stale: set[Topic] = attrs.field(factory=set)
     """The client's topics whose errors call for a new look."""
-    is_replaced: bool = False
-    """Whether a topic that the client named has another id than it was asked for with."""
+    needs_topology: bool = False
+    """Whether the broker refuses a topic id or a leader epoch that the client has not sent: ours is out of date."""
     has_strays: bool = False
     """Whether a partition must be asked for again, elsewhere or in another way, before anything is said of it."""
     record_bytes: int = 0
@@ -125,6 +125,10 @@ class Tables:
         if reshaped and self._lanes.held and not is_other:
             self._learn_from_held()
         return is_other
+
+    def know(self, topology: Topology) -> bool:
+        """Return whether the client's fetch was taken in by *topology*."""
+        return self._topology is topology
 
     def _keep_floors(self, keys: Iterable[Key], named: Mapping[Topic, Topic]) -> None:
         """Remember what the client has seen of partitions that it leaves out, or asks for in another way.
@@ -200,8 +204,8 @@ class Tables:
                     continue
                 if is_current and reply.error in STALE_TOPOLOGY:
                     taken.stale.add(named)
-                if is_current and reply.error in _ID_ERRORS and not lane.is_follower and isinstance(named, str):
-                    taken.is_replaced = True
+                if is_current and asking is not None and not lane.is_follower:
+                    taken.needs_topology |= _is_ours(reply, asking, named)
                 is_outdated = lane.is_follower and ask.epoch != wanted.epoch
                 if not (reply.error or is_outdated):
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
@@ -255,7 +259,8 @@ class Tables:
     ) -> PartitionReply:
         """What the client is told of it."""
         if reply.diverging_epoch is None or key not in self.wanted.checked:
-            return _unless_ours(reply, exchange, named)
+            is_ours = reply.error in _EPOCH_ERRORS and _is_ours(reply, exchange, named)
+            return reply._replace(error=ErrorCode.not_leader_or_follower) if is_ours else reply
         self._seen.forget(self._client_id, key)
         self.wanted.uncheck(key)
         topic, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
@@ -407,8 +412,8 @@ def _is_news(reply: PartitionReply) -> bool:
     return bool(reply.error or len(reply.records) or redirected or reply.diverging_epoch is not None)
 
 
-def _unless_ours(reply: PartitionReply, exchange: Exchange, topic: Topic) -> PartitionReply:
-    """*reply*, without codes about an epoch that the client has not sent: it need not know them."""
-    if reply.error in _EPOCH_ERRORS and not exchange.has_epoch(topic, reply.partition):
-        return reply._replace(error=ErrorCode.not_leader_or_follower)
-    return reply
+def _is_ours(reply: PartitionReply, exchange: Exchange, topic: Topic) -> bool:
+    """Return whether a broker refuses a topic id or a leader epoch that Sidefetch sent, and not the client."""
+    if reply.error in _EPOCH_ERRORS:
+        return not exchange.has_epoch(topic, reply.partition)
+    return reply.error in _ID_ERRORS and isinstance(topic, str)

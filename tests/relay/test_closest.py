@@ -329,6 +329,26 @@ def test_a_new_leader_that_a_follower_has_told_us_of_is_told_as_error_6() -> Non
     assert [parts_of(answer)[0][0] for answer in told(commands)] == [ErrorCode.not_leader_or_follower] * 2
 
 
+@pytest.mark.parametrize("is_known_before", [True, False])
+def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_not_send(
+    *, is_known_before: bool
+) -> None:
+    play = Play()
+    play.fetch({0: 0})
+    play.open(PATIENT)
+    commands = []
+    if is_known_before:
+        commands += play.tell(topology(epoch=7))
+    commands += play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)})
+    if not is_known_before:
+        assert learnt(commands) == [frozenset({"t"})]
+        commands += play.tell(topology(epoch=7))
+    commands += play.answer({0: Part(records=b"records")})
+
+    assert [asked.leader_epochs for asked in play.asked[:2]] == [{0: 5}, {0: 7}]
+    assert records_told(commands) == {0: b"records"}
+
+
 # --------------------------------------------------------------------------------------- our own selector
 
 
