@@ -50,6 +50,8 @@ class Context:
     make_values: Callable[[int, int], list[bytes]]
     note: Callable[[str], None]
     has_leader_reads: bool
+    young: frozenset[int] = frozenset()
+    """Partitions that changed so lately that a fetch may not see it: records or the leader gone, or all made again."""
 
 
 @attrs.define
@@ -200,6 +202,8 @@ def _judge(
             if said["error_code"]:
                 return [f"error {said['error_code']}"]
         case "fetch":
+            if piped.partition in context.young:
+                return []
             return _judge_fetch(piped, version, said, state, has_leader_reads=context.has_leader_reads)
     return []
 

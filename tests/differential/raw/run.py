@@ -468,8 +468,16 @@ class Runner:
 
     def _pipeline(self, step: Pipeline) -> None:
         stage, live = self._stage, self._live
+        since_s = time.monotonic() - YOUNG_S
         context = pipeline.Context(
-            live, stage.group, self._truth, self._tested, self._make_values, self._note, stage.has_leader_reads
+            live,
+            stage.group,
+            self._truth,
+            self._tested,
+            self._make_values,
+            self._note,
+            stage.has_leader_reads,
+            frozenset(partition for partition, changed_s in live.changed_s.items() if changed_s > since_s),
         )
         self._report(pipeline.run(step, context))
         live.produced_s = dict.fromkeys(range(live.partitions), time.monotonic())
