@@ -85,6 +85,8 @@ class Routes:
         self._preferred: dict[Key, _Preferred] = {}
         self._avoided: dict[Key, _BackOff] = {}
         self._down: dict[BrokerId, _BackOff] = {}
+        self._kept_away: dict[BrokerId, dict[Key, None]] = {}
+        """What would be read from a follower that is down."""
         self._timers: list[tuple[float, Key]] = []
 
     def source(self, key: Key, rack: str, topology: Topology, now_s: float) -> Source:
@@ -100,8 +102,10 @@ class Routes:
             del self._preferred[key]
         if self._selector is Selector.RACK_AWARE and info is not None and self._leads(info, key.partition):
             node_id = closest(info, key.partition, rack, topology.brokers)
-            if node_id is not None and not self._is_down(node_id, now_s):
-                return Source(node_id)
+            if node_id is not None:
+                if not self._is_down(node_id, now_s):
+                    return Source(node_id)
+                self._kept_away.setdefault(node_id, {})[key] = None
         return self.home
 
     def prefer(self, key: Key, node_id: int, topology: Topology, now_s: float) -> bool:
@@ -137,8 +141,7 @@ class Routes:
         self._down[node_id] = _BackOff.after(self._down.get(node_id), self._max_age_s, now_s)
         for key in [key for key, each in self._preferred.items() if each.node_id == node_id]:
             del self._preferred[key]
-        for key in keys:
-            heappush(self._timers, (self._down[node_id].until_s, key))
+        self._kept_away.setdefault(node_id, {}).update(dict.fromkeys(keys))
 
     def answers(self, node_id: BrokerId) -> None:
         """That follower is there."""
@@ -153,6 +156,8 @@ class Routes:
         """What may have another source since a time has come, once."""
         while self._timers and self._timers[0][0] <= now_s:
             yield heappop(self._timers)[1]
+        for node_id in [node_id for node_id in self._kept_away if not self._is_down(node_id, now_s)]:
+            yield from self._kept_away.pop(node_id)
 
     def kind(self, source: Source) -> RouteKind:
         """Why *source* is read."""

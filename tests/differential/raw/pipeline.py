@@ -51,7 +51,7 @@ class Context:
     note: Callable[[str], None]
     has_leader_reads: bool
     young: frozenset[int] = frozenset()
-    """Partitions that changed so lately that a fetch may not see it: records or the leader gone, or all made again."""
+    """Partitions that changed so lately that a fetch may not see it: records or the leader gone, or made again."""
 
 
 @attrs.define
