@@ -19,7 +19,6 @@ from kio.schema.alter_partition_reassignments.v0.request import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
@@ -111,13 +110,8 @@ class Admin:
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Let the log of a partition begin at offset *before*."""
-        # librdkafka asks the leader that it knew of a topic that was created again and has a lower leader epoch now.
-        leader = self._cluster.brokers[self.leaders(topic)[partition]].address
-        where = DeleteRecordsPartition(partition_index=i32(partition), offset=i64(before))
-        topics = (DeleteRecordsTopic(name=TopicName(topic), partitions=(where,)),)
-        timeout = i32Timedelta.parse(timedelta(seconds=20))
-        response = ask(leader, DeleteRecordsRequest(topics=topics, timeout=timeout), timeout_s=25)
-        self._expect_ok(response.topics[0].partitions[0])
+        where = TopicPartition(topic, partition, before)
+        self._client.delete_records([where])[where].result()
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Node id of the leader of each partition that has one, as the first running broker knows them."""
