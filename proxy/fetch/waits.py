@@ -107,10 +107,10 @@ class Waits:
     def longest_s(self, lane: Lane, exchange: Exchange, now_s: float, *, lacks: bool) -> float:
         """How long the lane's next fetch may wait; *lacks*: the broker has not told all offsets yet."""
         remaining_s = max(exchange.deadline_s - now_s, 0.0)
-        if self.is_plain(exchange.manner, now_s):
-            return remaining_s
         if lacks and not self.has_told(lane) and any(each.asks for each in self._lanes if each is not lane):
             return 0.0  # what another one brings is not given before the offsets are known that this one tells
+        if self.is_plain(exchange.manner, now_s):
+            return remaining_s
         may_be_redirected = exchange.rack and lane.sits_on_redirects and not lane.answered_in
         if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks or may_be_redirected:
             return min(remaining_s, self.patience_s)

@@ -349,6 +349,25 @@ def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_
     assert records_told(commands) == {0: b"records"}
 
 
+def test_leaders_error_does_not_wait_for_what_a_follower_has_not_told_yet() -> None:
+    play = in_rack_b(selector=Selector.RACK_AWARE, patience_s=0)
+    play.fetch({0: 0})
+    play.open(PATIENT)
+    play.open(FOLLOWER)
+    play.answer({0: Part(error=ErrorCode.replica_not_available, high_watermark=-1)}, link=FOLLOWER)
+    play.open(RACKLESS)
+    assert told(play.answer({0: Part(records=b"records")}, link=RACKLESS))
+    play.fetch({0: 5, 1: 5}, max_wait_ms=8_000, min_bytes=1_000)
+
+    assert [asked.max_wait_ms for asked in play.asked_on(FOLLOWER)[1:]] == [0]
+    play.answer({1: Part(high_watermark=5)}, link=FOLLOWER)
+    commands = play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=RACKLESS)
+    commands += play.wait(0.1)
+
+    (answer,) = told(commands)
+    assert [error for error, _ in parts_of(answer).values()] == [ErrorCode.offset_out_of_range, ErrorCode.none]
+
+
 # --------------------------------------------------------------------------------------- our own selector
 
 
