@@ -113,6 +113,8 @@ class Tables:
             self._look_back(key)
         self._lanes.changed(change.touched)
         self._lanes.made_anew(change.made_anew)
+        for key in change.made_anew:
+            self._routes.forget(key)  # by name, the new topic may have been read before; its leader knows best
         self._keep_floors(before or (key for key in change.touched if key not in self.wanted.asks), named)
         self._topology = topology
         reshaped: Collection[int] = change.reshaped

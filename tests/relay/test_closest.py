@@ -1,5 +1,6 @@
 """Reads from the closest replica (KIP-392), for a client that knows nothing of racks; brokers follow a script."""
 
+import uuid
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -366,6 +367,16 @@ def test_leaders_error_does_not_wait_for_what_a_follower_has_not_told_yet() -> N
 
     (answer,) = told(commands)
     assert [error for error, _ in parts_of(answer).values()] == [ErrorCode.offset_out_of_range, ErrorCode.none]
+
+
+def test_leader_is_asked_first_about_a_topic_that_was_created_again() -> None:
+    play = following(0, broker_fetch=12)
+    play.answer({0: Part(records=b"records")}, link=FOLLOWER)
+    play.known = topology(topic_id=uuid.UUID(int=9))
+
+    play.fetch({0: 0})
+
+    assert play.asked[-1].link == PATIENT
 
 
 # --------------------------------------------------------------------------------------- our own selector
