@@ -13,12 +13,15 @@ from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.guarded import GUARDED
 from tests.sidefetch import Sidefetch
+from tests.tap import Tap
 
 __all__ = ["Side", "Stage"]
 
 REFERENCE_KAFKA: Final = "3.9.2"
 """The last Kafka that serves all clients."""
 
+_AWAY_S: Final = 0.005
+"""How far away distant brokers are, there and back: about what Sidefetch takes for a fetch on a busy machine."""
 _SETTINGS: Final = {
     **GUARDED,
     "log.retention.check.interval.ms": 300,
@@ -56,6 +59,7 @@ class Stage:
         self._lock = threading.Lock()
         self._sidefetches: dict[tuple[str, ...], Sidefetch] = {}
         self._reference: Side | None = None
+        self._taps: dict[Side, Tap] = {}
         self._calm = threading.Condition()
         self._visitors = 0
         """-1 while somebody is alone."""
@@ -78,6 +82,14 @@ class Stage:
                 cluster = self._stack.enter_context(KafkaCluster(REFERENCE_KAFKA, settings=_SETTINGS))
                 self._reference = Side(cluster)
             return self._reference
+
+    def distant(self, side: Side) -> str:
+        """Return the bootstrap of the brokers of *side* as they are from 5 ms away."""
+        with self._lock:
+            if side not in self._taps:
+                tap = Tap(side.cluster.tapped, delay_s=_AWAY_S / 2)
+                self._taps[side] = self._stack.enter_context(tap)
+            return self._taps[side].bootstrap
 
     def sidefetch(self, options: tuple[str, ...]) -> Sidefetch:
         """Return the Sidefetch that runs with *options*; one that has ended is started anew."""

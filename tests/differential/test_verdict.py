@@ -69,6 +69,11 @@ def test_killed_reader_is_stuck_whatever_it_has_read() -> None:
     assert kinds(verdict(side)) == ["stuck"]
 
 
+def test_killed_reader_that_had_records_lately_is_slow() -> None:
+    side = Reading([(100, rows(0, [0, 1])), (21_000, rows(0, [2]))], "stuck", 25_000)
+    assert kinds(verdict(side)) == ["slow"]
+
+
 def test_killed_reader_with_a_wrong_record_is_stuck_and_wrong() -> None:
     side = Reading([(100, rows(0, [0, 1, 3]))], "stuck", 25_000)
     assert kinds(verdict(side)) == ["stuck", "records"]

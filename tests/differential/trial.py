@@ -38,16 +38,20 @@ class Trial:
     readings: Mapping[str, Reading] = attrs.field(factory=dict)
 
 
-def run(stage: Stage, combination: Combination, *, patience_s: float = 25.0) -> Trial:
-    """Run *combination*; a reader through Sidefetch may take *patience_s*, or longer if the direct ones do."""
+def run(stage: Stage, combination: Combination, *, patience_s: float = 25.0, is_distant: bool = False) -> Trial:
+    """Run *combination*; a reader through Sidefetch may take *patience_s*, or longer if the direct ones do.
+
+    Args:
+        is_distant: the control reads from brokers that are some milliseconds away.
+    """
     with stage.visiting(alone=combination.event == "broker-restarts"):
         try:
-            return _run(stage, combination, patience_s)
+            return _run(stage, combination, patience_s, is_distant=is_distant)
         except Exception as wrong:
             return Trial(combination, Verdict("void", [Problem("error", f"the harness: {wrong!r}")]))
 
 
-def _run(stage: Stage, combination: Combination, patience_s: float) -> Trial:
+def _run(stage: Stage, combination: Combination, patience_s: float, *, is_distant: bool) -> Trial:
     shape = shape_of(combination.shape)
     served = is_direct(combination.client, stage.kafka)
     home: Side = stage.main if served else stage.reference()
@@ -61,6 +65,8 @@ def _run(stage: Stage, combination: Combination, patience_s: float) -> Trial:
     request = request_for(combination, ends) | {"topic": topic.name}
     until = {int(partition): last for partition, last in request["until"].items()}
     wanted = {"direct": home.cluster.bootstrap, "control": home.cluster.bootstrap, "side": sidefetch.bootstrap}
+    if is_distant:
+        wanted["control"] = stage.distant(home)
     names = dict.fromkeys(wanted, combination.client)
     if not served:
         wanted["truth"], names["truth"] = stage.main.cluster.bootstrap, _TRUTH

@@ -12,6 +12,8 @@ __all__ = ["Expectation", "Problem", "Reading", "Recreated", "Revoked", "Trimmed
 SLOWER_BY: Final = 3.0
 SLACK_MS: Final = 1_000
 LONGEST_GAP_MS: Final = 10_000
+STILL_READING_MS: Final = 5_000
+"""A reader that was given up is slow, and not stuck, if it had records later than so long before."""
 STALE_AFTER_MS: Final = 1_500
 """How long after an event was acknowledged records that it has taken away may still be delivered."""
 
@@ -142,7 +144,9 @@ def _problems(
     if reading.end == "stuck":
         last = f"the last after {reading.took_ms / 1000:.1f} s" if reading.lines else "none at all"
         took = f"{reading.lasted_ms / 1000:.1f} s (directly {slower.took_ms / 1000:.1f} s)"
-        yield Problem("stuck", f"{reading.count} of {direct.count} records in {took}, {last}")
+        is_reading = bool(reading.lines) and reading.lasted_ms - reading.took_ms < STILL_READING_MS
+        kind: Literal["slow", "stuck"] = "slow" if is_reading else "stuck"
+        yield Problem(kind, f"{reading.count} of {direct.count} records in {took}, {last}")
     elif (ends := (_end(reading), _end(direct)))[0] != ends[1] and not (truth and reading.end == "done"):
         yield Problem("error", f"{ends[0]} ({reading.error[:300]}), directly {ends[1]} ({direct.error[:300]})")
     yield from _record_problems(reading, direct, until, expectation, truth)
