@@ -42,6 +42,8 @@ _NAMED_SESSION_LIMIT: Final = 1000
 """Partitions in a session by name. Kafka's hash of names makes larger ones stall a broker: 12 s at 5,000."""
 
 
+_MANY: Final = 100
+"""Partitions that cost more to name in each fetch than they lose by being read out of turn once."""
 _LATE_S: Final = 2.0
 """How much longer than it was told to wait a broker may take."""
 
@@ -69,6 +71,7 @@ class _Flight:
     sent: Sent
     terms: Terms
     min_bytes: int
+    max_bytes: int
     late_s: float
     """When the broker must have answered, unless its answer comes."""
     begun_in: int | None = None
@@ -122,7 +125,8 @@ class Lane:
         """The connection's, and the last one's while there is none; 0 before the first."""
         self._correlation_id = 0
         self._muted_until_s = 0.0
-        self._brought_before = False
+        self._is_behind: bool | None = None
+        """Whether the last response was about as large as it may be; None before the first."""
         self._session_made_s: float | None = None
         self.asks: Mapping[Key, KeyAsk] = self._session.asks
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
@@ -285,7 +289,9 @@ class Lane:
         ask = self._framed(plan, client_id, options)
         self.heard_s = max(now_s, self._muted_until_s)
         late_s = self.heard_s + max(terms.wait_s + _LATE_S, terms.timeout_s)
-        self._flight = _Flight(self._sent(plan, ask.frame, now_s), terms, options.min_bytes, late_s)
+        self._flight = _Flight(
+            self._sent(plan, ask.frame, now_s), terms, options.min_bytes, options.max_bytes, late_s
+        )
         self.sent_s = now_s
         return ask
 
@@ -304,6 +310,8 @@ class Lane:
         keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
         reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
         outcome = self._session.receive(sent.plan, reply)
+        if isinstance(outcome, Brought):
+            self._is_behind = _is_behind(response, flight.max_bytes, self._session.asked)
         self._learn_of_slots(sent.plan, response, outcome, now_s)
         record = partial(sent.answered, response, len(frame), now_s, topic_name)
         notes = tuple(self._session_notes(sent, outcome, now_s))
@@ -327,12 +335,24 @@ class Lane:
     def _keeps_session(self, now_s: float) -> bool:
         return (
             bool(self.asks)
-            and self._brought_before
+            and self._is_worth_a_session
             and self._version >= _SESSIONS_VERSION
             and now_s >= self._sessionless_until_s
             and len(self.asks) >= self._session_from
             and (self.by_id or len(self.asks) <= _NAMED_SESSION_LIMIT)
         )
+
+    @property
+    def _is_worth_a_session(self) -> bool:
+        """Return whether a session would save more than it costs.
+
+        Not at the first fetch: clients that come once would use up slots. And the response that creates a session
+        leaves the partitions in their order, so one that fills it is read again before the others: clients of few
+        partitions get none until they have caught up.
+        """
+        if self._is_behind is None:
+            return False
+        return self.has_session or not self._is_behind or len(self.asks) >= _MANY
 
     def _learn_of_slots(
         self, plan: Plan, response: FetchResponse, outcome: Brought | Refused, now_s: float
@@ -341,7 +361,6 @@ class Lane:
             case Refused(why):
                 crowded = why is Refusal.EVICTED
             case Brought(session_id):
-                self._brought_before = True
                 wanted_session = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
                 crowded = wanted_session and session_id == NO_SESSION
         if crowded:
@@ -374,3 +393,15 @@ class Lane:
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
         frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
         return Ask(self.id, frame)
+
+
+def _is_behind(response: FetchResponse, max_bytes: int, asked: Callable[[Key], KeyAsk | None]) -> bool:
+    """Return whether *response* is about as large as it may be, so that there is probably more to read."""
+    total_bytes = 0
+    for topic, replies in response.topics:
+        for reply in replies:
+            ask = asked(Key(topic, reply.partition)) if len(reply.records) else None
+            if ask is not None and 2 * len(reply.records) >= ask.max_bytes:
+                return True
+            total_bytes += len(reply.records)
+    return 2 * total_bytes >= max_bytes

@@ -88,8 +88,14 @@ class Lanes:
         return key in self._homeless
 
     def changed(self, keys: Iterable[Key]) -> None:
-        """What is wanted of these is not what it was, or they may have another source."""
-        self._homeless.update(dict.fromkeys(keys))
+        """What is wanted of these is not what it was, or they may have another source.
+
+        In the client's order: brokers fill a response in the order of the request, and partitions that brought
+        records go last.
+        """
+        for key in keys:
+            self._homeless.pop(key, None)
+            self._homeless[key] = None
 
     def made_anew(self, keys: Iterable[Key]) -> None:
         """Drop the records of, and the requests for, topics that were replaced under the same name."""

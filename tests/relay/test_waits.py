@@ -82,3 +82,27 @@ def test_the_first_offsets_of_a_partition_are_asked_for_at_once_where_others_are
     assert [(asked.link, asked.max_wait_ms) for asked in play.asked] == [(PATIENT, 0)]
     assert told(play.answer({2: Part(high_watermark=0)})) == []
     assert play.asked[-1].max_wait_ms > 0
+
+
+def test_partitions_are_requested_in_the_clients_order() -> None:
+    play = Play()
+    play.fetch({1: 0})
+    play.open(PATIENT)
+    play.answer({1: Part(records=b"records")})
+
+    play.fetch({0: 0, 2: 0, 1: 5})
+
+    assert list(play.asked[-1].offsets) == [0, 2, 1]
+
+
+def test_session_is_created_once_a_response_was_not_cut_by_a_limit() -> None:
+    play = Play()
+    play.part_bytes = 100
+    play.fetch({0: 0, 1: 0})
+    play.open(PATIENT)
+    play.answer({0: Part(records=b"r" * 90), 1: Part()})
+    play.fetch({1: 0, 0: 5})
+    play.answer({0: Part(), 1: Part(records=b"r" * 10)})
+    play.fetch({0: 5, 1: 5})
+
+    assert [asked.epoch for asked in play.asked] == [-1, -1, 0]
