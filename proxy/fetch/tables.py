@@ -213,7 +213,9 @@ class Tables:
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
                     # Followers hear of the high watermark after their leader, so theirs may be within an epoch; and
                     # of an election, so that they may tell of records that are cut off.
-                    may_fall = not lane.is_follower and (is_news or key in lane.asks)
+                    # Nor do they fall at a leader within its epoch, but its responses on two lanes may overtake.
+                    is_log_known = lane.by_id and ask.epoch != UNKNOWN
+                    may_fall = not (lane.is_follower or is_log_known) and (is_news or key in lane.asks)
                     self._learn(key, reply, ask.epoch, may_fall=may_fall)
                 if reply.error and not (is_current or lane.is_follower):
                     taken.has_strays |= self._lanes.disproved(key, wanted)

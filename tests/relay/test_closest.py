@@ -379,6 +379,23 @@ def test_leader_is_asked_first_about_a_topic_that_was_created_again() -> None:
     assert play.asked[-1].link == PATIENT
 
 
+def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_other() -> None:
+    play = following(0, patience_s=10)
+    play.answer({0: Part(error=ErrorCode.replica_not_available, high_watermark=-1)}, link=FOLLOWER)
+    play.open(RACKLESS)
+    commands = play.answer({0: Part(high_watermark=105)}, link=RACKLESS)
+    assert told([*commands, *play.wait(1)])
+    play.wait(2)
+    play.fetch({0: 0})
+    assert play.asked[-1].link == PATIENT
+
+    commands = play.answer({0: Part(high_watermark=107)}, link=RACKLESS)
+    commands += play.answer({0: Part(high_watermark=106)})
+
+    (answer,) = told([*commands, *play.wait(1)])
+    assert parts_of(answer) == {0: (ErrorCode.none, 107)}
+
+
 # --------------------------------------------------------------------------------------- our own selector
 
 
