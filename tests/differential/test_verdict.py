@@ -69,6 +69,14 @@ def test_killed_reader_is_stuck_whatever_it_has_read() -> None:
     assert kinds(verdict(side)) == ["stuck"]
 
 
+def test_group_members_may_repeat_what_they_had_not_committed() -> None:
+    side = Reading([(100, rows(0, [0, 1])), (200, rows(0, [1, 2])), (300, rows(0, [*range(3, 10)]))], "done", 300)
+    whole = Reading([(100, rows(0, [*range(10)]))], "done", 100)
+    until = {0: 9}
+    assert judge(whole, whole, side, until).outcome == "find"
+    assert judge(whole, whole, side, until, may_repeat=True).outcome == "passed"
+
+
 def test_killed_reader_that_had_records_lately_is_slow() -> None:
     side = Reading([(100, rows(0, [0, 1])), (21_000, rows(0, [2]))], "stuck", 25_000)
     assert kinds(verdict(side)) == ["slow"]

@@ -90,7 +90,8 @@ def _run(stage: Stage, combination: Combination, patience_s: float, *, is_distan
     if combination.event is not None:
         stage.main.admin.delete_topic(topic.name)
     direct, control, side = readings["direct"], readings["control"], readings["side"]
-    verdict = judge(direct, control, side, until, expectation, truth=readings.get("truth"))
+    may_repeat = combination.event is not None and combination.client in _GROUP_MEMBERS
+    verdict = judge(direct, control, side, until, expectation, truth=readings.get("truth"), may_repeat=may_repeat)
     if failure is not None:
         verdict = Verdict("find" if combination.event == "producers-write" else "void", [failure])
     if sidefetch.process.exit_code is not None:

@@ -115,13 +115,18 @@ def judge(
     expectation: Expectation = None,
     *,
     truth: Reading | None = None,
+    may_repeat: bool = False,
 ) -> Verdict:
     """Compare the reading through Sidefetch with the direct ones.
 
     Args:
         truth: the records, if they are another client's; its timestamps are not compared. The direct readers then
             read from another cluster, and one that fails there is no reason to fail here.
+        may_repeat: the readers are members of groups, and what disturbs them may make them go back to where they
+            committed last, as Kafka promises at least once.
     """
+    if may_repeat:
+        direct, control, side = map(_once, (direct, control, side))
     if direct.end == "stuck" or control.end == "stuck" or (truth is not None and truth.end != "done"):
         return Verdict("void", [Problem("stuck", "a direct reader did not finish")])
     if noise := [*_problems(control, direct, direct, until, expectation, None)]:
@@ -158,6 +163,16 @@ def _problems(
         for partition, offset in reading.committed.items():
             if (stored := reading.stored.get(partition)) != offset:
                 yield Problem("commit", f"partition {partition}: {offset} acknowledged, {stored} stored")
+
+
+def _once(reading: Reading) -> Reading:
+    """Return *reading* without the records that had been delivered before."""
+    seen: set[object] = set()
+    lines = []
+    for ms, rows in reading.lines:
+        lines.append((ms, [row for row in rows if tuple(row) not in seen]))
+        seen.update(map(tuple, rows))
+    return attrs.evolve(reading, lines=lines)
 
 
 def _end(reading: Reading) -> str:
