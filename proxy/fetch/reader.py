@@ -414,6 +414,8 @@ class Reader:
             # The session says "unchanged" of a partition whose offsets we gave up: let it tell them again.
             exchange.attempts += 1
             if exchange.attempts >= _ATTEMPTS:
+                for topic, partition in lacking:
+                    exchange.add(topic, erroneous(partition, ErrorCode.not_leader_or_follower))
                 yield from self._finish(exchange, ready, now_s)
                 return
             for lane in self._lanes:

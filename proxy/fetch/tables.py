@@ -207,7 +207,7 @@ class Tables:
                 if is_current and reply.error in STALE_TOPOLOGY:
                     taken.stale.add(named)
                 if is_current and asking is not None and not lane.is_follower:
-                    taken.needs_topology |= _is_ours(reply, asking, named)
+                    taken.needs_topology |= _is_ours(reply, asking, named, by_id=lane.by_id)
                 is_outdated = lane.is_follower and ask.epoch != wanted.epoch
                 if not (reply.error or is_outdated):
                     # Brokers tell an offset once in a session, so a leftover's counts too; but it may be overtaken.
@@ -263,7 +263,7 @@ class Tables:
     ) -> PartitionReply:
         """What the client is told of it."""
         if reply.diverging_epoch is None or key not in self.wanted.checked:
-            is_ours = reply.error in _EPOCH_ERRORS and _is_ours(reply, exchange, named)
+            is_ours = _is_ours(reply, exchange, named, by_id=False)
             return reply._replace(error=ErrorCode.not_leader_or_follower) if is_ours else reply
         self._seen.forget(self._client_id, key)
         self.wanted.uncheck(key)
@@ -416,8 +416,11 @@ def _is_news(reply: PartitionReply) -> bool:
     return bool(reply.error or len(reply.records) or redirected or reply.diverging_epoch is not None)
 
 
-def _is_ours(reply: PartitionReply, exchange: Exchange, topic: Topic) -> bool:
-    """Return whether a broker refuses a topic id or a leader epoch that Sidefetch sent, and not the client."""
+def _is_ours(reply: PartitionReply, exchange: Exchange, topic: Topic, *, by_id: bool) -> bool:
+    """Return whether a broker refuses a leader epoch, or a topic id, that Sidefetch sent and the client did not.
+
+    *by_id*: whether it was asked by topic id.
+    """
     if reply.error in _EPOCH_ERRORS:
         return not exchange.has_epoch(topic, reply.partition)
-    return reply.error in _ID_ERRORS and isinstance(topic, str)
+    return by_id and reply.error in _ID_ERRORS and isinstance(topic, str)
