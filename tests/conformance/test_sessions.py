@@ -1,5 +1,6 @@
 """What the brokers see of a client behind Sidefetch: incremental fetches, told by a tap and by the brokers."""
 
+import itertools
 import time
 from collections import defaultdict
 
@@ -70,7 +71,10 @@ def test_the_fetches_of_any_client_reach_the_brokers_as_incremental_ones(
     assert {fetch.client_id for fetch in fetches if fetch.epoch != -1} == {"counted"}
     for broker in kafka.brokers.values():
         there = [fetch for fetch in fetches if fetch.port == broker.tap_port]
-        assert sum(fetch.session_id == 0 for fetch in there) <= 3, "fetches without a session, or to make one"
+        # A client that is behind by more than its limits gets its session once it has caught up.
+        from_first = list(itertools.dropwhile(lambda fetch: fetch.epoch != 0, there))
+        assert from_first or not there
+        assert sum(fetch.session_id == 0 for fetch in from_first) <= 2, "fetches without a session, or to make one"
     for within in by_session(fetches).values():
         *live, last = within
         assert [fetch.epoch for fetch in live] == list(range(1, len(live) + 1))
