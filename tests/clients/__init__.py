@@ -37,6 +37,7 @@ gzip, snappy or lz4 (KafkaJS: none or gzip).
   has delivered a record with that offset or a later one. There is no timeout.
 - ``ms`` counts from the beginning of the command; ``crc`` is the CRC-32 of the key and the value, one after the
   other, null counting as empty; ``timestamp_ms`` is -1 where the library does not know it.
+- ``consumers``: how many readers of one client, and so of its connections, the partitions are dealt out among.
 - ``steps``: each is taken once, right after the first record of partition ``at[0]`` whose offset is ``at[1]`` or
   greater:
 
@@ -46,11 +47,8 @@ gzip, snappy or lz4 (KafkaJS: none or gzip).
   - ``{"at": [p, o], "do": "sleep", "ms": 500}`` does not poll for that long;
   - ``{"at": [p, o], "do": "commit"}`` commits for ``group`` what was delivered so far.
 
-- ``consumers``: how many readers of one client, and so of its connections, the partitions are dealt out among.
-
 ``programs`` says which steps each program can take, and which of from, isolation, group, rack and consumers it
-supports. Only
-KafkaJS joins ``group``; its offsets are committed automatically unless a step commits.
+supports. Only KafkaJS joins ``group``; its offsets are committed automatically unless a step commits.
 
 ``conversation`` is the tests' side; ``programs`` has each program's name, its command, and what old ones cannot;
 ``talk`` is what the Python programs share, as those of a folder share theirs. They fetch in chunks of

@@ -27,6 +27,15 @@ def parked() -> Play:
     return play
 
 
+def redirected(max_wait_ms: int, *, patience_s: float) -> Play:
+    """A client whose leader has named node 2 as the replica to read from; the connection there is being opened."""
+    play = Play(topology(1), rack="b", patience_s=patience_s)
+    play.fetch({0: 0}, max_wait_ms=max_wait_ms)
+    play.open(PATIENT)
+    play.answer({0: Part(preferred=2)})
+    return play
+
+
 def test_fetch_of_partitions_left_out_before_is_answered_if_their_records_do_not_fit() -> None:
     play = Play(topology(3), patience_s=10, reads_ahead=True)
     play.part_bytes = SMALL
@@ -159,10 +168,7 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
 
 @pytest.mark.parametrize("max_wait_ms", [0, 500])
 def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wait_ms: int) -> None:
-    play = Play(topology(1), rack="b", patience_s=5)
-    play.fetch({0: 0}, max_wait_ms=max_wait_ms)
-    play.open(PATIENT)
-    play.answer({0: Part(preferred=2)})
+    play = redirected(max_wait_ms, patience_s=5)
 
     assert told(play.wait(4.9)) == []
     commands = play.wait(0.2)
@@ -177,10 +183,7 @@ def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wai
 
 @pytest.mark.parametrize("max_wait_ms", [0, 500])
 def test_leader_is_asked_when_a_follower_does_not_answer(max_wait_ms: int) -> None:
-    play = Play(topology(1), rack="b", patience_s=0)
-    play.fetch({0: 0}, max_wait_ms=max_wait_ms)
-    play.open(PATIENT)
-    play.answer({0: Part(preferred=2)})
+    play = redirected(max_wait_ms, patience_s=0)
     play.wait(0.1)
     play.open(lane(2))
 
