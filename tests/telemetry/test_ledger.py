@@ -9,7 +9,7 @@ from proxy.telemetry.ledger import COMMON, RECORDS, Column, problems
 from proxy.telemetry.rows import Rows
 from tests.telemetry.asked import Asker, exchange, wall_us
 
-DOCUMENT = Path(ledger.__file__).with_name("ledger.md")
+DOCUMENT = Path(ledger.__file__).with_name("LEDGER.md")
 ALL = [(record, column) for record, columns in RECORDS.items() for c in columns for column in (c, *c.items)]
 
 
