@@ -30,7 +30,7 @@ _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def sidecar(asked: Asked) -> dict[str, Any]:
-    """Return the container that runs Sidefetch, with the probes of ``deploy/README.md``; PodSecurity's *restricted* allows it."""
+    """Return the container that runs Sidefetch, as PodSecurity's *restricted* and ``deploy/README.md`` have it."""
     admin = asked.config.admin.listen
     assert admin is not None
     container: dict[str, Any] = {
