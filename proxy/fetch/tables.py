@@ -122,8 +122,7 @@ class Tables:
             self.sheet = Sheet(response_layout(request.version), committed=committed)
             reshaped = range(len(request.sections))
         if reshaped or change.is_rearranged:
-            replaced = {named[key.topic] for key in change.made_anew}
-            self.sheet.reshape(layout, request.sections, reshaped, replaced)
+            self.sheet.reshape(layout, request.sections, reshaped, change.replaced)
         if reshaped and self._lanes.held and not is_other:
             self._learn_from_held()
         return is_other

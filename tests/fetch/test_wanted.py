@@ -119,7 +119,7 @@ def test_the_same_again_touches_nothing() -> None:
     wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME))
     update(wanted, [(ORDERS, at(0, 1))], topology)
 
-    assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), (), frozenset())
+    assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), (), frozenset(), frozenset())
 
 
 def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
@@ -128,7 +128,7 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
 
     change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: Ask(9, 100)})], topology)
 
-    assert change == Change((Key(ID, 1),), (), frozenset())
+    assert change == Change((Key(ID, 1),), (), frozenset(), frozenset())
     assert wanted.asks[Key(ID, 1)] == Ask(9, 100, epoch=5)
 
 

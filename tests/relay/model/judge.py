@@ -324,7 +324,8 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     name = world.broker.name_of(key[0], flight.known)
     if name is None or flight.delivered_at is None:
         return False
-    failed_at, _ = world.broker.failures.get((name, key[1]), (0, 0.0))
+    failures = world.broker.failures_by_id
+    failed_at = max(failures.get(key, 0), failures.get((name, key[1]), 0))
     is_young = world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
     return (
         (is_young or flight.delivered_at > exchange.sent_at)
