@@ -178,9 +178,7 @@ class Wanted:
         touched += self._go_back()
         if not self.misfits:
             self.misfits = {}  # one that was large stays large, and is slow to find empty
-        return Change(
-            tuple(touched), tuple(made_anew), frozenset(replaced), frozenset(reshaped), is_rearranged
-        )
+        return Change(tuple(touched), tuple(made_anew), frozenset(replaced), frozenset(reshaped), is_rearranged)
 
     def names_another(self, topology: Topology) -> bool:
         """Whether *topology* has another topic under a name that the client's last fetch has. Cost: O(topics)."""

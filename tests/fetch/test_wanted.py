@@ -153,6 +153,17 @@ def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
     assert set(change.touched) == {Key(ID, 0), Key(topic_id(2), 0)}
 
 
+def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
+    wanted = Wanted()
+    update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME + 1)))
+    assert wanted.asks == {}
+
+    change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
+
+    assert change.made_anew == ()
+    assert change.replaced == {ORDERS}
+
+
 def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> None:
     wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME, ME), known(PAYMENTS, 2, ME))
     update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, at(0)), (ORDERS, at(2))], topology)
