@@ -17,6 +17,7 @@ A client that reads on is read ahead of (``ahead``): what comes next is asked fo
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
@@ -388,7 +389,8 @@ class Reader:
         exchange.news = {}
         for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
-        for lane in self._waits.overlong(exchange):
+        lacking = self._tables.sheet.lacking(())
+        for lane in self._waits.overlong(exchange, partial(self._tables.asks_for, partitions=lacking)):
             self._lanes.vacate(lane)
         yield from self._find_homes(now_s)
         if exchange.telling is not None:

@@ -309,12 +309,12 @@ class Tables:
 
     def are_under_way(self, partitions: Collection[tuple[Topic, int]]) -> bool:
         """Return whether a broker owes an answer about any of *partitions*, which have the client's names."""
-        return any(
-            (self.wanted.named[key.topic], key.partition) in partitions
-            for lane in self._lanes
-            if lane.is_asking
-            for key in lane.asks
-        )
+        return any(self.asks_for(lane, partitions) for lane in self._lanes if lane.is_asking)
+
+    def asks_for(self, lane: Lane, partitions: Collection[tuple[Topic, int]]) -> bool:
+        """Return whether *lane* has any of *partitions*, which have the client's names."""
+        named = self.wanted.named
+        return bool(partitions) and any((named[key.topic], key.partition) in partitions for key in lane.asks)
 
     def _told(self, exchange: Exchange, ready: Ready) -> Iterator[tuple[Topic, int]]:
         """What the answer has news of, or would have."""
