@@ -57,7 +57,7 @@ kubernetes:
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m kubernetes $(PYTEST_ARGS)
 
-# Breaks the code on purpose, patch by patch; each must make the test fail that it names.
+# Breaks the code on purpose, in one way after another; each must make the test fail that it names.
 mutants: install
 	$(BIN)/python -m tests.mutants
 
