@@ -1,57 +1,118 @@
-"""What the README says that can be held against the code."""
+"""The Markdown pages, compared with the program and with each other."""
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Final
 
-from proxy.cli.options import readme_table
-from proxy.config import RoutingConfig
+import pytest
+
+from proxy.cli.settings import load
+from proxy.config import OPTIONS, SECTIONS, RoutingConfig
 from proxy.config.rack import ZONE_LABEL
-from proxy.convert.versions import table as versions
 from proxy.kube.annotations import Defaults, asked_by, is_on
-from proxy.kube.annotations import readme_table as annotations_table
 from proxy.net.kubernetes import NODE_NAME
 from proxy.relay.traffic import Traffic
-from proxy.telemetry import instruments
+from tests.pages import ROOT, TABLES, Table, anchors, pages, section, text_of
+from tests.telemetry.log_events import logged_events
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_table_of_options_is_the_programs_own() -> None:
-    _, _, rest = README.partition("made from proxy/config; a test keeps it equal -->\n")
-    table, end, _ = rest.partition("<!-- end -->")
-
-    assert end
-    assert table == readme_table(), f"put this between the marks:\n{readme_table()}"
-
-
-def test_the_table_of_versions_is_that_of_the_lifts() -> None:
-    _, _, rest = README.partition("## Versions that Kafka 4 removed\n")
-    table, end, _ = rest.partition("<!-- end -->")
-    _, _, table = table.partition("a test keeps it equal -->\n")
-
-    assert end
-    assert table == versions.readme_table(), f"put this between the marks:\n{versions.readme_table()}"
+PAGES: Final = [path.relative_to(ROOT).as_posix() for path in pages()]
+README: Final = text_of("README.md")
+CLOSEST: Final = section("deploy/README.md", "The closest replica")
+OF_OTHER_PROGRAMS: Final = {
+    *("--combinations", "--inputs", "--long", "--millions", "--quick", "--seconds", "--seed"),  # of the tests
+    *("--archives", "--packages", "--properties-file"),  # of spark-submit
+    *("--build", "--help", "--set", "--system"),
+}
 
 
-def test_the_table_of_metrics_is_that_of_the_instruments() -> None:
-    _, _, rest = README.partition("made from proxy/telemetry/instruments.py; a test keeps it equal -->\n")
-    table, end, _ = rest.partition("<!-- end -->")
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.mark.removeprefix("made from "))
+def test_generated_table_equals_the_program(table: Table) -> None:
+    text = text_of(table.page)
 
-    assert end
-    assert table == instruments.readme_table(), f"put this between the marks:\n{instruments.readme_table()}"
-
-
-def test_the_table_of_annotations_is_the_programs_own() -> None:
-    _, _, rest = README.partition("made from proxy/kube/annotations.py; a test keeps it equal -->\n")
-    table, end, _ = rest.partition("<!-- end -->")
-
-    assert end
-    assert table == annotations_table(), f"put this between the marks:\n{annotations_table()}"
+    assert table.replaced(text) == text, "update it: python -m tests.pages"
 
 
-def test_the_annotations_that_it_shows_are_taken() -> None:
-    manifest = re.search(r"  annotations:\n((?:    \S+: .*\n)+)", section("Kubernetes"))
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) < 250
+    assert len(README.encode()) < 20_000
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_resolve(page: str) -> None:
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_of_this_machine_are_absent(page: str) -> None:
+    assert not re.findall(r"/(?:work|root|tmp/wt)\b|/home/\w+", text_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_exists(page: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+    for target in set(re.findall(r"(?:`|^    )make ([a-z-]+)", text_of(page), re.MULTILINE)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_flag_exists(page: str) -> None:
+    ours = re.sub(r"(?m)^    (docker|helm|kubectl) .*$|`(docker|helm|kubectl)\b[^`]*`", "", text_of(page))
+    commands = [*(ROOT / "proxy" / "cli").glob("*.py"), ROOT / "proxy" / "analysis" / "jobs.py"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in commands)
+    options = {option.flag for option in OPTIONS}
+
+    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+(?!-)\b", ours)) - OF_OTHER_PROGRAMS:
+        assert flag in options or f'"{flag}"' in sources, flag
+
+
+def test_options_of_the_readme_have_the_defaults_of_the_program() -> None:
+    rows = re.findall(r"^\| (`--[^|]+) \| ([^|]+) \| ", section("README.md", "Options"), re.MULTILINE)
+    by_flag = {option.flag: option for option in OPTIONS}
+
+    assert len(rows) > 10
+    for flags, defaults in rows:
+        options = [by_flag[flag] for flag in re.findall(r"`(--[\w-]+)`", flags)]
+        texts = [
+            "required" if each.required else f"`{each.default_text}`" if each.default_text else "none"
+            for each in options
+        ]
+        assert defaults == ", ".join(texts) or defaults == ", ".join(f"`{text.strip('`')}`" for text in texts)
+
+
+def test_example_file_uses_every_section_and_is_accepted() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", text_of("proxy/config/OPTIONS.md"), re.DOTALL)
+
+    tables = {name.partition("_")[0] for name in SECTIONS}
+    assert tables <= set(tomllib.loads(example))
+    load(flags={}, environ={}, toml=example, toml_name="the example")
+
+
+def test_list_of_sections_is_complete() -> None:
+    named = re.findall(r"`\[(\w+)\]`", section("proxy/config/OPTIONS.md", "The configuration file"))
+
+    assert set(named) == {name.partition("_")[0] for name in SECTIONS}
+
+
+def test_every_log_event_has_an_anchor_and_every_anchor_an_event() -> None:
+    described = re.findall(r"^### (.+)$", text_of("proxy/telemetry/LOGS.md"), re.MULTILINE)
+
+    assert len(set(described)) == len(described)
+    assert set(described) == logged_events()
+
+
+def test_annotations_of_the_example_are_accepted() -> None:
+    manifest = re.search(r"  annotations:\n((?:    \S+: .*\n)+)", section("helm/README.md", "Injection"))
     assert manifest is not None
     lines = [line.strip().partition(": ") for line in manifest[1].splitlines()]
     annotations = {name: text.strip('"') for name, _, text in lines}
@@ -61,37 +122,21 @@ def test_the_annotations_that_it_shows_are_taken() -> None:
     assert (asked.env, asked.address) == (("KAFKA_BOOTSTRAP_SERVERS",), "127.0.0.1:9092")
 
 
-def test_every_make_target_that_it_names_exists() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+def test_deploy_commands_of_the_readme_are_those_of_the_deploy_page() -> None:
+    def commands(text: str) -> list[str]:
+        return re.findall(r"^    ((?:docker|helm|kubectl) .*)$", text, re.MULTILINE)
 
-    for target in set(re.findall(r"\bmake ([a-z]+)\b", README)):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-
-
-def test_every_flag_that_it_names_exists() -> None:
-    ours = re.sub(r"(?m)^    (docker|helm|kubectl) .*$|`(docker|helm|kubectl)\b[^`]*`", "", README)
-    commands = [*(ROOT / "proxy" / "cli").glob("*.py"), ROOT / "proxy" / "analysis" / "jobs.py"]
-    sources = "".join(path.read_text(encoding="utf-8") for path in commands)
-    table = readme_table()
-
-    told_elsewhere = {"--inputs", "--long", "--millions", "--quick", "--seconds", "--seed"}
-    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", ours)) - told_elsewhere:
-        assert f"`{flag}`" in table or f'"{flag}"' in sources, flag
+    assert commands(section("README.md", "Deploy"))[:4] == commands(section("deploy/README.md", "Kubernetes"))[:4]
 
 
-def section(title: str) -> str:
-    _, _, rest = README.partition(f"\n## {title}\n")
-    return rest.partition("\n## ")[0]
+def test_sources_of_a_rack_are_those_that_are_tried() -> None:
+    named = re.findall(r"^\| `(env:\w+|file:[\w/]+|kubernetes)` \|", CLOSEST, re.MULTILINE)
+
+    assert named == list(map(str, RoutingConfig().rack_from))
 
 
-def test_the_places_of_a_rack_are_those_that_are_tried() -> None:
-    told = re.findall(r"^\| `(env:\w+|file:[\w/]+|kubernetes)` \|", section("The closest replica"), re.MULTILINE)
-
-    assert told == list(map(str, RoutingConfig().rack_from))
-
-
-def test_the_manifests_set_what_is_looked_at() -> None:
-    manifests = re.findall(r"```yaml\n(.*?)```", section("The closest replica"), re.DOTALL)
+def test_manifests_for_racks_set_the_variables_that_are_read() -> None:
+    manifests = re.findall(r"```yaml\n(.*?)```", CLOSEST, re.DOTALL)
     variables = {
         name for manifest in manifests for name in re.findall(r"- name: ([A-Z_]+)$", manifest, re.MULTILINE)
     }
@@ -103,18 +148,32 @@ def test_the_manifests_set_what_is_looked_at() -> None:
     assert "resources: [nodes]\n    verbs: [get]\n" in manifests[1]
 
 
-def test_what_the_log_tells_of_traffic_has_the_names_that_it_gives() -> None:
+def test_traffic_fields_have_the_names_of_the_program() -> None:
     traffic = Traffic()
     traffic.add("t", "a", True, 1)
-    names = set(re.findall(r"`(\w+_(?:bytes|topic))`", section("The closest replica")))
+    names = set(re.findall(r"`(\w+_(?:bytes|topic))`", CLOSEST))
 
     assert names
     assert names <= set(traffic.fields())
 
 
-def test_the_events_that_it_names_are_logged() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "proxy" / "net").rglob("*.py"))
+def test_log_events_of_the_rack_section_are_logged() -> None:
+    events = logged_events()
 
     for event in ("rack-found", "no-rack", "no-broker-in-rack", "traffic", "stopped"):
-        assert f"`{event}`" in section("The closest replica")
-        assert f'"{event}"' in sources, event
+        assert f"`{event}`" in CLOSEST
+        assert event in events
+
+
+def test_anchors_are_those_that_github_makes() -> None:
+    page = "# A `b`: c, d\n## What if\n```\n# no heading\n```\n## What if\n### [x](y)-z_1\n"
+
+    assert anchors(page) == {"a-b-c-d", "what-if", "what-if-1", "x-z_1"}
+
+
+def test_section_ends_at_the_next_heading_of_its_level(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A\n\n## B\n1\n\n### C\n2\n\n## D\n3\n", encoding="utf-8")
+
+    assert section(str(page), "B") == "1\n\n### C\n2\n\n"
+    assert section(str(page), "C") == "2\n\n"

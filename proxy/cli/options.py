@@ -1,4 +1,4 @@
-"""The table of options as flags with their help, and as the README shows it."""
+"""The table of options as flags with their help, and as ``proxy/config/OPTIONS.md`` shows it."""
 
 import argparse
 import os
@@ -115,17 +115,22 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def readme_table() -> str:
-    """Markdown; a test holds the README to it."""
-    rows = [
-        "| flag | environment | in the file | default | what it is, and why the default |",
-        "|---|---|---|---|---|",
-    ]
-    rows += [
-        f"| `{o.flag}` | `{o.env}` | `{o.key}` | {_default(o)}"
-        f" | {o.meaning} Accepted: {o.kind.accepts}. {o.reason} |"
-        for o in OPTIONS
-    ]
-    return "\n".join(rows) + "\n"
+    """Return the tables of ``proxy/config/OPTIONS.md``, one for each group of flags."""
+    parts = []
+    for section, title in _TITLES.items():
+        options = [option for option in OPTIONS if option.section == section]
+        rows = [
+            f"### {title[0].upper()}{title[1:]}\n",
+            "| flag | environment | in the file | default | meaning, and the reason for the default |",
+            "|---|---|---|---|---|",
+        ]
+        rows += [
+            f"| `{o.flag}` | `{o.env}` | `{o.key}` | {_default(o)}"
+            f" | {o.meaning} Accepted: {o.kind.accepts}. {o.reason} |"
+            for o in options
+        ]
+        parts.append("\n".join(rows) + "\n")
+    return "\n" + "\n".join(parts) + "\n"
 
 
 def _default(option: Option) -> str:

@@ -1,7 +1,7 @@
 """The settings: what there are, what they mean, which values they take.
 
-From ``OPTIONS`` come the flags, the names in the environment, the keys of the file, ``--help`` and the README's
-table. ``cli.settings`` fills the model in.
+From ``OPTIONS`` come the flags, the names in the environment, the keys of the file, ``--help`` and the
+tables of ``OPTIONS.md``. ``cli.settings`` fills the model in.
 """
 
 from proxy.config.brokers import RoutingConfig, UpstreamConfig

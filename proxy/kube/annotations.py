@@ -344,7 +344,7 @@ def _parsed(
 
 
 def readme_table() -> str:
-    """Markdown; a test holds the README to it."""
+    """Return the table of annotations of ``helm/README.md``."""
     rows = ["| annotation | default | what it is |", "|---|---|---|"]
     for each in ANNOTATIONS:
         default = f"`{each.default}`" if each.default else "none"

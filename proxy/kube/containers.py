@@ -30,7 +30,7 @@ _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def sidecar(asked: Asked) -> dict[str, Any]:
-    """The container that runs Sidefetch, as the README's probes have it and PodSecurity's *restricted* takes it."""
+    """Return the container that runs Sidefetch, as PodSecurity's *restricted* and ``deploy/README.md`` have it."""
     admin = asked.config.admin.listen
     assert admin is not None
     container: dict[str, Any] = {

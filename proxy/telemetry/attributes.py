@@ -195,7 +195,7 @@ ATTRIBUTES: Final = tuple(_declared)
 
 
 def markdown() -> str:
-    """Both tables; a test holds the docs to them."""
+    """Return the tables of ``TRACES.md``."""
     spans = (f"| `{each.name}` | {each.kind} | {each.meaning} |" for each in SPANS)
     return "\n".join(
         [

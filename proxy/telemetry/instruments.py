@@ -421,7 +421,7 @@ DELAY: Final = Histogram(
 
 
 def readme_table() -> str:
-    """Markdown; a test holds the README to it."""
+    """Return the table of ``proxy/telemetry/METRICS.md``."""
     rows = ["| OpenTelemetry | Prometheus | unit | by | what it is |", "|---|---|---|---|---|"]
     rows.append(f"| `{DELAY.name}` | `{DELAY.prometheus}` | {DELAY.unit} |  | {DELAY.meaning} |")
     rows += [

@@ -282,7 +282,7 @@ def _wrong_in(columns: tuple[Column, ...], row: Mapping[str, object], where: str
 
 
 def readme_tables() -> str:
-    """Markdown; a test holds the ledger's documentation to it."""
+    """Return the tables of ``LEDGER.md``."""
     parts = ["### All rows\n\n" + _table(COMMON)]
     parts += [
         f"### {name}\n\n{_MEANINGS[name]}\n\n{_table(columns[len(COMMON) :])}" for name, columns in RECORDS.items()

@@ -7,5 +7,6 @@ cases, prints tables and what was expected of them, and writes ``bench-TIME.json
 at a time, ``follower``, ``idlers`` and ``librdkafka`` are those that stay, each a process of its own; ``load``
 drives and meters them; ``rivals`` are other proxies; ``noise`` is the machine's; a case is a module.
 
-``python -m tests.bench.report`` tells the README of a run: ``digest`` in words, ``chart`` in bars.
+``python -m tests.bench.report`` publishes a run in ``RESULTS.md`` and the README: ``digest`` makes the tables,
+``chart`` the picture.
 """

@@ -1,4 +1,4 @@
-"""What a run came to, in words for the README: pure, from its JSON."""
+"""The tables of a run, for ``RESULTS.md`` and the README: pure, from its JSON."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ import attrs
 
 from tests.bench.frame import figure_text
 
-__all__ = ["digest"]
+__all__ = ["digest", "summary"]
 
 Run = Mapping[str, Any]
 """As ``bench-TIME.json`` has it."""
@@ -104,6 +104,45 @@ _GRIDS: Final = (
 )
 
 
+_SUMMARY: Final = _Grid(
+    "case",
+    (
+        _Row(r"idle, (1,000) partitions", "fetch of {0} idle partitions, both ways"),
+        _Row(
+            r"patience idle, (1,000) partitions: fetches at the broker",
+            "fetches of an idle consumer of {0} partitions, at the broker",
+        ),
+        _Row(
+            r"patience idle, (1,000) partitions: bytes at the broker, both ways",
+            "bytes of that consumer, at the broker",
+        ),
+        _Row(
+            rf"patience wake, librdkafka: {_DELIVERY}",
+            "delivery to librdkafka on 1,000 idle partitions, p50 and p99",
+        ),
+        _Row(r"reading 1 KiB records, (1) client: speed", "throughput, {0} client, records of 1 KiB"),
+        _Row(r"reading 1 KiB records, (16) clients: speed", "throughput, {0} clients"),
+        _Row(r"reading 1 KiB records, (1) client: CPU of the proxy", "CPU of the proxy, {0} client"),
+        _Row(r"one record a fetch, in order: p(?:50|99)", "latency of one record per fetch, p50 and p99"),
+        _Row(
+            r"500 clients of 4 idle partitions: fetches at the broker",
+            "fetches of 500 clients of 4 idle partitions",
+        ),
+        _Row(
+            r"an idle client of (1,000) partitions: memory of a client",
+            "memory of an idle client of {0} partitions",
+        ),
+        _Row(r"start: until its first answer", "start, until the first response"),
+    ),
+    _PROXIES,
+)
+
+
+def summary(run: Run) -> str:
+    """Return the README's part: the machine, the noise and the most important cases."""
+    return "\n\n".join(["\n".join(_head(run)), _table(_SUMMARY, run["cases"])]) + "\n"
+
+
 def digest(run: Run) -> str:
     """A head that says where it was measured, the tables, and what was expected and is not so."""
     parts = ["\n".join(_head(run)), *(table for grid in _GRIDS if (table := _table(grid, run["cases"])))]
@@ -113,7 +152,7 @@ def digest(run: Run) -> str:
 def _head(run: Run) -> Iterator[str]:
     at = datetime.fromisoformat(run["at"])
     yield f"Medians of one {'quick ' if run['quick'] else ''}run of {at:%d %B %Y}, commit `{run['commit']}`."
-    yield "Ratios hold elsewhere, figures do not.\n"
+    yield "On other machines, expect similar ratios, not similar figures.\n"
     proxies = [f"Kroxylicious {run['kroxylicious']}"]
     if run["haproxy"]:
         proxies.insert(0, f"HAProxy {_version(run['haproxy'])}")
@@ -121,7 +160,7 @@ def _head(run: Run) -> Iterator[str]:
     yield f"- Kafka {run['kafka']}, three brokers on loopback; {' and '.join(proxies)} with one thread each."
     before, after = run["noise"]["before"], run["noise"]["after"]
     yield (
-        f"- Noise: the same loop took {before['median_ms']:.3g} ms before, {before['most_ms']:.3g} at most, and "
+        f"- Noise: a constant loop took {before['median_ms']:.3g} ms before, {before['most_ms']:.3g} at most, and "
         f"{after['median_ms']:.3g} after, {after['most_ms']:.3g} at most;"
     )
     yield f"  {run['noise']['steal']:.2%} of the CPU went to other guests of the host."

@@ -1,6 +1,7 @@
-"""``python -m tests.bench.report bench-TIME.json``: make that run the README's.
+"""``python -m tests.bench.report bench-TIME.json``: publish a run.
 
-It is kept as ``figures.json``, drawn as ``figures.svg``, and told between the marks in the README.
+The run is kept as ``figures.json`` and drawn as ``figures.svg``. Its tables are written between the marks in
+``RESULTS.md``, and the most important ones in the README.
 """
 
 import argparse
@@ -12,14 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.chart import Panel, svg
-from tests.bench.digest import Run, digest
+from tests.bench.digest import Run, digest, summary
 
-__all__ = ["FIGURES", "PICTURE", "README", "picture", "with_digest"]
+__all__ = ["FIGURES", "PAGES", "PICTURE", "picture", "with_figures"]
 
 _HERE: Final = Path(__file__).parent
 FIGURES: Final = _HERE / "figures.json"
 PICTURE: Final = _HERE / "figures.svg"
-README: Final = _HERE.parents[1] / "README.md"
+PAGES: Final = {_HERE / "RESULTS.md": digest, _HERE.parents[1] / "README.md": summary}
+"""The pages with figures of the run, and what makes them."""
 _MARKED: Final = re.compile(r"(<!-- made by tests\.bench\.report; [^\n]* -->\n).*?(<!-- end -->)", re.DOTALL)
 _DRAWN: Final = {
     r"reading 1 KiB records, (\d+ clients?): speed": "{0}, records of 1 KiB",
@@ -39,19 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, metavar="FILE", help="what a run has written")
     text = parser.parse_args(argv).run.read_text(encoding="utf-8")
     run = json.loads(text)
-    readme = with_digest(README.read_text(encoding="utf-8"), run)
+    pages = {page: with_figures(page.read_text(encoding="utf-8"), make(run)) for page, make in PAGES.items()}
     FIGURES.write_text(text, encoding="utf-8")
     PICTURE.write_text(picture(run), encoding="utf-8")
-    README.write_text(readme, encoding="utf-8")
+    for page, text in pages.items():
+        page.write_text(text, encoding="utf-8")
     return 0
 
 
-def with_digest(readme: str, run: Run) -> str:
-    """The README with that run between the marks."""
-    told, count = _MARKED.subn(lambda found: f"{found[1]}\n{digest(run)}\n{found[2]}", readme)
+def with_figures(page: str, figures: str) -> str:
+    """Return *page* with *figures* between the marks. Raises: ValueError: it has not exactly one place for them."""
+    text, count = _MARKED.subn(lambda found: f"{found[1]}\n{figures}\n{found[2]}", page)
     if count != 1:
-        raise ValueError(f"the README has {count} places for figures")
-    return told
+        raise ValueError(f"the page has {count} places for figures")
+    return text
 
 
 def picture(run: Run) -> str:

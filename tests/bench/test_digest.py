@@ -1,4 +1,4 @@
-"""What the README is told of a run."""
+"""The tables that are made from a run."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -238,8 +238,9 @@ def codec_of(cluster: KafkaCluster, topic: str, partition: int) -> str:
 
 @attrs.frozen
 class Row:
-    """What the README says of a client."""
+    """The README's entry for a client."""
 
+    on_39: str
     directly: str
     through: str
 
@@ -250,7 +251,7 @@ def readme_rows() -> dict[str, Row]:
     table, end, _ = rest.partition("<!-- end -->")
     assert end
     cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.strip().splitlines()[2:]]
-    return {title: Row(directly, through) for title, _, directly, through in cells}
+    return {title: Row(on_39, directly, through) for title, _, on_39, directly, through in cells}
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +302,16 @@ def test_the_readme_names_every_client_of_the_matrix_and_says_whom_sidefetch_ser
     said = {title: row.through for title, row in readme_rows().items()}
 
     assert said == {entry.title: "yes" for entry in MATRIX}
+
+
+def test_readme_says_which_codecs_a_client_cannot_read_on_kafka_39() -> None:
+    def read_on_39(entry: Entry) -> str:
+        missing = [codec for codec in entry.reads if codec not in entry.reads_on_39]
+        return f"yes, but not {' and '.join(missing)}" if missing else "yes"
+
+    said = {title: row.on_39 for title, row in readme_rows().items()}
+
+    assert said == {entry.title: read_on_39(entry) for entry in MATRIX}
 
 
 @pytest.mark.parametrize("entry", MATRIX, ids=program)

@@ -1,7 +1,4 @@
-"""The chart: its values as they are told, and what helm makes of it.
-
-``python -m tests.kube.charts`` prints the table of values that helm/README.md has.
-"""
+"""The chart: the table of its values in helm/README.md, and its rendered manifests."""
 
 import json
 import os
@@ -88,7 +85,3 @@ def _build(folder: Path) -> None:
         timeout=_BUILD_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-if __name__ == "__main__":
-    print(values_table(), end="")

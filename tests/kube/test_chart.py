@@ -14,7 +14,7 @@ from proxy.config import OPTIONS
 from proxy.kube.annotations import ANNOTATIONS, Defaults
 from proxy.kube.sizes import limit_bytes, request_memory_bytes
 from proxy.version import VERSION
-from tests.kube.charts import CHART, VALUES_FILES, helm, loaded, rendered, values_table
+from tests.kube.charts import CHART, VALUES_FILES, helm, loaded, rendered
 
 OF_OTHERS: Final = {"Certificate", "Issuer", "PodMonitor", "ServiceMonitor"}
 """Kinds of cert-manager and of the Prometheus operator: Kubernetes has no schema of them."""
@@ -50,15 +50,6 @@ def pods(documents: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield each
         elif each["kind"] == "Deployment":
             yield each["spec"]["template"]
-
-
-def test_the_table_of_values_is_that_of_the_values() -> None:
-    readme = (CHART / "README.md").read_text(encoding="utf-8")
-    _, _, rest = readme.partition("made from values.yaml; a test keeps it equal -->\n")
-    table, end, _ = rest.partition("<!-- end -->")
-
-    assert end
-    assert table == values_table(), f"put this between the marks:\n{values_table()}"
 
 
 def test_chart_and_program_are_of_one_version() -> None:

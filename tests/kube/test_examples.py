@@ -13,7 +13,7 @@ from proxy.cli import main
 from proxy.kube.annotations import Defaults
 from proxy.kube.inject import injected
 from tests.kube.charts import CHART, documents_of, loaded, rendered
-from tests.test_readme import section
+from tests.pages import section
 
 EXAMPLES: Final = CHART.parent / "deploy" / "kubernetes"
 FILES: Final = sorted(EXAMPLES.glob("*.yaml"))
@@ -37,8 +37,8 @@ def test_kubernetes_takes_the_examples(file: Path) -> None:
 
 
 def commands() -> list[list[str]]:
-    """Those that the README begins with."""
-    _, _, rest = section("Kubernetes").partition("\n    ")
+    """Return the commands that ``deploy/README.md`` begins with."""
+    _, _, rest = section("deploy/README.md", "Kubernetes").partition("\n    ")
     return [shlex.split(line) for line in rest.partition("\n\n")[0].splitlines()]
 
 
@@ -78,7 +78,7 @@ def test_these_commands_put_into_the_pod_what_they_say() -> None:
 
     (sidecar,) = done.pod["spec"]["initContainers"]
     (container,) = done.pod["spec"]["containers"]
-    assert f"--container {sidecar['name']} " in section("Kubernetes").replace("\n", " ")
+    assert f"--container {sidecar['name']} " in section("deploy/README.md", "Kubernetes").replace("\n", " ")
     assert sidecar["image"] == "registry.example/sidefetch:0.1.0"
     assert {"name": "SIDEFETCH_BOOTSTRAP_SERVERS", "value": "kafka-1:9092"} in sidecar["env"]
     assert container["env"][0]["value"] == "127.0.0.1:9092"

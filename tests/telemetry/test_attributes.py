@@ -1,15 +1,11 @@
-"""What spans are declared to tell, against OpenTelemetry's own names and the docs."""
+"""What spans are declared to tell, against OpenTelemetry's own names."""
 
 import re
-from pathlib import Path
 
 from opentelemetry.semconv._incubating.attributes import messaging_attributes
 from opentelemetry.semconv.attributes import client_attributes, error_attributes, server_attributes
 
-from proxy import telemetry
-from proxy.telemetry.attributes import ATTRIBUTES, SPANS, markdown
-
-DOCS = Path(telemetry.__file__).parent / "TRACES.md"
+from proxy.telemetry.attributes import ATTRIBUTES, SPANS
 
 
 def test_what_is_not_ours_is_a_name_of_opentelemetrys() -> None:
@@ -37,12 +33,3 @@ def test_what_is_measured_has_a_unit_and_nothing_else_has() -> None:
         assert each.unit in ("", "By", "us", "ms") or re.fullmatch(r"\{[a-z]+\}", each.unit), each.name
         assert not (each.unit and each.type not in ("int", "int[]")), each.name
         assert each.meaning.endswith("."), each.name
-
-
-def test_the_tables_of_the_docs_are_the_declarations() -> None:
-    _, begin, rest = DOCS.read_text(encoding="utf-8").partition("a test keeps it equal -->\n")
-    table, end, _ = rest.partition("<!-- end -->")
-
-    assert begin
-    assert end
-    assert table == markdown(), f"put this between the marks:\n{markdown()}"

@@ -1,26 +1,12 @@
 """The definition of the ledger: complete, told to people, and able to judge a row."""
 
-from pathlib import Path
-
 import pytest
 
-from proxy.telemetry import ledger
 from proxy.telemetry.ledger import COMMON, RECORDS, Column, problems
 from proxy.telemetry.rows import Rows
 from tests.telemetry.asked import Asker, exchange, wall_us
 
-DOCUMENT = Path(ledger.__file__).with_name("ledger.md")
 ALL = [(record, column) for record, columns in RECORDS.items() for c in columns for column in (c, *c.items)]
-
-
-def test_its_documentation_is_the_programs_own() -> None:
-    _, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(
-        "made from ledger.py; a test keeps it equal -->\n\n"
-    )
-    tables, end, _ = rest.partition("\n<!-- end -->")
-
-    assert end
-    assert tables == ledger.readme_tables(), f"put this between the marks:\n{ledger.readme_tables()}"
 
 
 def test_each_row_begins_with_the_same_columns() -> None:

@@ -14,7 +14,7 @@ their requests; whether the broker has looked at their partitions is not known, 
 
 Direct means: with the session that the client has with Sidefetch, if it asks for any; whether the broker had had a
 slot for it is not known. What all fetches would have been without sessions is ``full_request_bytes``.
-Source: the ledger's ``direct_`` columns (``proxy/telemetry/ledger.md``).
+Source: the ledger's ``direct_`` columns (``proxy/telemetry/LEDGER.md``).
 """
 
 from collections.abc import Collection

@@ -5,5 +5,6 @@ a generator of steps, which ``relay`` carries out; most ask once::
 
     request v0 --> Ask(request v1) --> the broker's answer v1 --> answer v0
 
-Each API has a module with the layouts that kio does not know; ``table`` has them all, and the README is held to it.
+Each API has a module with the layouts that kio does not know; ``table`` has them all, and
+``proxy/convert/README.md`` shows it.
 """

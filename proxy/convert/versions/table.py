@@ -85,7 +85,7 @@ def serves(broker: ApiRanges, key: int, version: int) -> bool:
 
 
 def readme_table() -> str:
-    """What the README tells of ``LIFTS``: a row for versions of which the same is to be said."""
+    """Return the table of ``proxy/convert/README.md``: versions with equal entries share a row."""
     rows = ["| API | versions | lifted to | added | lost |", "|---|---|---|---|---|"]
     for _, some in groupby(LIFTS.values(), key=lambda lift: (lift.key, lift.adds, lift.loses)):
         lifts = list(some)

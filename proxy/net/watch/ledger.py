@@ -2,7 +2,7 @@
 
     record --> sampled? --> row --> run of empty ones? --> seq --> backlog of each sink --> file, topic
 
-All but the sinks is done where a record is told, and takes microseconds; what rows are: ``telemetry/ledger.md``.
+All but the sinks is done where a record is told, and takes microseconds; what rows are: ``telemetry/LEDGER.md``.
 """
 
 import json

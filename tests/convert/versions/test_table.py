@@ -97,7 +97,7 @@ def test_what_a_broker_serves_itself(
     assert not serves(served, 999, 0)
 
 
-def test_the_readme_has_a_row_for_every_version() -> None:
+def test_readme_table_has_a_row_for_every_version() -> None:
     table = readme_table()
 
     for lift in LIFTS.values():
