@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install spark demo test telemetry kubernetes lint mutants bench bench-spark differential fuzz soak lock sbom audit clean
+.PHONY: install spark demo test telemetry kubernetes lint mutants bench bench-spark differential fuzz soak dist lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -57,7 +57,7 @@ kubernetes:
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m kubernetes $(PYTEST_ARGS)
 
-# Breaks the code on purpose, patch by patch; each must make the test fail that it names.
+# Breaks the code on purpose, in one way after another; each must make the test fail that it names.
 mutants: install
 	$(BIN)/python -m tests.mutants
 
@@ -90,6 +90,15 @@ differential:
 # Hostile bytes, ten million inputs of them unless FUZZ_ARGS says otherwise: hours on a core.
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+# The sdist, and the wheel that is built from it: for this Python and this machine, without a manylinux tag, so not for
+# a public index. setuptools and Cython of the lock build both; nothing is downloaded. An older egg-info would add files.
+dist: install
+	rm -rf dist sidefetch.egg-info
+	$(BIN)/python -W ignore -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > /dev/null
+	rm -rf sidefetch.egg-info
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-cache-dir --no-deps --no-build-isolation \
+	  --wheel-dir dist dist/sidefetch-*.tar.gz
 
 # Needs uv on the PATH. The files must name no registry host: they are read on machines that have their own.
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Final
 
+from proxy.cli.conflicts import refuse_proxy_py
 from proxy.errors import ConfigError, SparkFailed
 from proxy.version import VERSION
 
@@ -56,9 +57,10 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     given = sys.argv[1:] if argv is None else argv
-    # The others are imported for help, and to refuse: a health check would take half as long again.
-    arguments = parser([name for name in given[:1] if name in _COMMANDS] or _COMMANDS).parse_args(given)
     try:
+        refuse_proxy_py()
+        # The others are imported for help, and to refuse: a health check would take half as long again.
+        arguments = parser([name for name in given[:1] if name in _COMMANDS] or _COMMANDS).parse_args(given)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except ConfigError as error:

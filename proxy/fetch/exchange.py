@@ -82,6 +82,8 @@ class Exchange:
     """The time from which the watchdog counts: after resolving, pausing, converting, or a large response."""
     attempts: int = 0
     """How often brokers were asked in vain."""
+    refreshes: int = 0
+    """How often metadata was refreshed because the leader refused an id or epoch that the client did not send."""
     context: Context = attrs.field(default=attrs.Factory(lambda self: Sessionless(self.request), takes_self=True))
     """Of the client's session."""
     telling: Telling | None = None

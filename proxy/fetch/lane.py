@@ -180,10 +180,13 @@ class Lane:
         """Whether it is under way for what the client had not asked for when it was sent."""
         return self._flight is not None and self._flight.terms.is_ahead
 
-    def outwaits(self, until_s: float, min_bytes: int) -> bool:
-        """Whether it may wait for longer than *until_s*, or for more than *min_bytes*; nothing parked does."""
+    def outwaits(self, until_s: float, min_bytes: int, *, needs_response: bool) -> bool:
+        """Return whether the fetch under way may wait for longer than *until_s*, or for more than *min_bytes*.
+
+        The silence of a parked fetch is an answer at any time, unless the client *needs_response*.
+        """
         flight = self._flight
-        if flight is None or self.is_parked or not self.waits or self.is_answering:
+        if flight is None or (self.is_parked and not needs_response) or not self.waits or self.is_answering:
             return False
         return self.heard_s + flight.terms.wait_s > until_s or flight.min_bytes > min_bytes
 

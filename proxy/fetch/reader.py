@@ -17,6 +17,7 @@ A client that reads on is read ahead of (``ahead``): what comes next is asked fo
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from proxy.errors import BrokerProtocolError, ErrorCode
@@ -55,6 +56,8 @@ _DRAINING_WAIT_S: Final = 0.1
 """How long a fetch may wait while draining: not the client's wait, nor so short that it asks in a tight loop."""
 _ATTEMPTS: Final = 4
 """How often one exchange asks before the client is told an error."""
+_REFRESHES: Final = 3
+"""How often one client fetch has metadata refreshed because of an id or an epoch that the client did not send."""
 _SPARING_S: Final = 10.0
 """After memory was asked back, how long nothing is read ahead."""
 _INSTANT_S: Final = 1e-6
@@ -386,7 +389,8 @@ class Reader:
         exchange.news = {}
         for (topic, partition), error in self._tables.wanted.misfits.items():
             exchange.add(topic, erroneous(partition, error))
-        for lane in self._waits.overlong(exchange):
+        lacking = self._tables.sheet.lacking(())
+        for lane in self._waits.overlong(exchange, partial(self._tables.asks_for, partitions=lacking)):
             self._lanes.vacate(lane)
         yield from self._find_homes(now_s)
         if exchange.telling is not None:
@@ -474,9 +478,9 @@ class Reader:
         yield from taken.notes
         if taken.stale:
             yield Learn(frozenset(taken.stale))
-        if taken.needs_topology and asking is not None and asking.attempts < _ATTEMPTS - 1:
+        if taken.needs_topology and asking is not None and asking.refreshes < _REFRESHES:
             # The client knows nothing of the id or the epoch: it is answered about what is there now.
-            asking.attempts += 1
+            asking.refreshes += 1
             self._stage = Resolving(now_s + _RESOLVE_S)
             if not self._tables.know(self._topology):
                 yield from self._resolved(now_s)
@@ -499,7 +503,7 @@ class Reader:
         if outcome.why is Refusal.ERROR:
             yield from self._answered(self._throttled(exchange, now_s).refusal(outcome.error), now_s)
         elif exchange.attempts >= _ATTEMPTS:
-            yield from self._give_up(exchange, ErrorCode.unknown_server_error, now_s)
+            yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
 
     def _lost(self, lane: Lane, now_s: float) -> Iterator[Command]:
         was_open = lane.is_open

@@ -122,8 +122,7 @@ class Tables:
             self.sheet = Sheet(response_layout(request.version), committed=committed)
             reshaped = range(len(request.sections))
         if reshaped or change.is_rearranged:
-            replaced = {named[key.topic] for key in change.made_anew}
-            self.sheet.reshape(layout, request.sections, reshaped, replaced)
+            self.sheet.reshape(layout, request.sections, reshaped, change.replaced)
         if reshaped and self._lanes.held and not is_other:
             self._learn_from_held()
         return is_other
@@ -310,12 +309,12 @@ class Tables:
 
     def are_under_way(self, partitions: Collection[tuple[Topic, int]]) -> bool:
         """Return whether a broker owes an answer about any of *partitions*, which have the client's names."""
-        return any(
-            (self.wanted.named[key.topic], key.partition) in partitions
-            for lane in self._lanes
-            if lane.is_asking
-            for key in lane.asks
-        )
+        return any(self.asks_for(lane, partitions) for lane in self._lanes if lane.is_asking)
+
+    def asks_for(self, lane: Lane, partitions: Collection[tuple[Topic, int]]) -> bool:
+        """Return whether *lane* has any of *partitions*, which have the client's names."""
+        named = self.wanted.named
+        return bool(partitions) and any((named[key.topic], key.partition) in partitions for key in lane.asks)
 
     def _told(self, exchange: Exchange, ready: Ready) -> Iterator[tuple[Topic, int]]:
         """What the answer has news of, or would have."""

@@ -1,6 +1,6 @@
 """How long a reader's fetches wait at the broker, and whose silence may be taken for its word."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Final
 
@@ -86,15 +86,18 @@ class Waits:
             return self.is_draining and lane.asked_in < self.number
         return now_s >= lane.heard_s + (_SURE_S if lane.asked_in == self.number else 0.0)
 
-    def overlong(self, exchange: Exchange) -> Iterator[Lane]:
+    def overlong(self, exchange: Exchange, lacking: Callable[[Lane], bool]) -> Iterator[Lane]:
         """Return the lanes that wait for more than *exchange* does, or for longer, on behalf of an earlier one.
 
+        *lacking*: whether a lane waits for partitions whose offsets are unknown, so that its silence is no answer.
         While draining nobody is waited for that was asked for an earlier one.
         """
         for lane in () if self.is_draining else self._lanes:
             if lane.asked_in == self.number or not lane.is_asking:
                 continue
-            if self._is_instant or lane.outwaits(exchange.deadline_s, exchange.manner.min_bytes):
+            manner = exchange.manner
+            outwaits = lane.outwaits(exchange.deadline_s, manner.min_bytes, needs_response=lacking(lane))
+            if self._is_instant or outwaits:
                 yield lane
 
     def turns_s(self) -> Iterator[float]:

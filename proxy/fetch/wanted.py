@@ -62,13 +62,15 @@ class Change:
     """Added, moved or removed."""
     made_anew: tuple[Key, ...]
     """Of topics that are others than last time, though they may be called the same."""
+    replaced: frozenset[Topic]
+    """The client's names of these topics. A topic of which no partition was asked for is among them, too."""
     reshaped: frozenset[int]
     """The request's sections whose partitions are not the same, in the same order, as last time."""
     is_rearranged: bool = False
     """Whether the sections are others, or in another order."""
 
 
-_NO_CHANGE: Final = Change((), (), frozenset())
+_NO_CHANGE: Final = Change((), (), frozenset(), frozenset())
 
 
 @attrs.define
@@ -144,16 +146,18 @@ class Wanted:
         touched: list[Key] = []
         if seen is topology and self._only_moved(layout, before, sections, asker, touched):
             touched += self._go_back()
-            return Change(tuple(touched), (), frozenset()) if touched else _NO_CHANGE
+            return Change(tuple(touched), (), frozenset(), frozenset()) if touched else _NO_CHANGE
 
         names = numbered(sections)
         is_rearranged, self._names = names != self._names, names
         fresh: list[_Fresh] = []
         made_anew: list[Key] = []
+        replaced: set[Topic] = set()
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
             if known is not None and _is_another(known.info, info):
                 made_anew += self._asked_of(layout, known, asker)
+                replaced.add(section.topic)
             comparable = known is not None and known.info is info and len(known.entries) == len(section.entries)
             if not (comparable and known and self._moved(layout, known, section, asker, touched)):
                 fresh.append((index, name, info))
@@ -174,7 +178,7 @@ class Wanted:
         touched += self._go_back()
         if not self.misfits:
             self.misfits = {}  # one that was large stays large, and is slow to find empty
-        return Change(tuple(touched), tuple(made_anew), frozenset(reshaped), is_rearranged)
+        return Change(tuple(touched), tuple(made_anew), frozenset(replaced), frozenset(reshaped), is_rearranged)
 
     def names_another(self, topology: Topology) -> bool:
         """Whether *topology* has another topic under a name that the client's last fetch has. Cost: O(topics)."""

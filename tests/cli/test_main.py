@@ -94,7 +94,7 @@ def test_a_command_imports_no_other() -> None:
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     imported = {module.rpartition(".")[2] for module in told.split() if module.startswith("proxy.cli.")}
-    assert imported == {"run", "options", "settings"}
+    assert imported == {"conflicts", "run", "options", "settings"}
 
 
 def test_help_of_run_has_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:

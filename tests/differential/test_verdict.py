@@ -204,3 +204,23 @@ def test_client_that_fails_at_its_reference_cluster_may_succeed_at_this_one() ->
     assert judged(WHOLE).outcome == "passed"
     assert kinds(judged(reading((100, rows(0, range(10))), (200, rows(1, range(3)))))) == ["records"]
     assert kinds(judged(attrs.evolve(WHOLE, end="error", error="IllegalStateException"))) == ["error"]
+
+
+AGAIN = reading((100, rows(0, [0, 1, 2, 3, 4, 2, 3, 4, 6, 7, 8, 9])), (200, rows(1, range(5))))
+"""A direct reading in which the broker delivered offsets 2 to 4 a second time."""
+
+
+@pytest.mark.parametrize(
+    ("offsets", "outcome"),
+    [
+        pytest.param([0, 1, 2, 3, 4, 6, 7, 8, 9], "passed", id="once"),
+        pytest.param([0, 1, 2, 3, 4, 2, 3, 4, 6, 7, 8, 9], "passed", id="again, as after a seek"),
+        pytest.param([0, 1, 2, 3, 4, 3, 4, 6, 7, 8, 9], "passed", id="again from another offset"),
+        pytest.param([0, 1, 2, 3, 4, 7, 8, 9], "find", id="one lost after the repeats"),
+        pytest.param([0, 1, 2, 4, 6, 7, 8, 9], "find", id="one lost among the repeats"),
+        pytest.param([0, 1, 1, 2, 3, 4, 6, 7, 8, 9], "find", id="another again"),
+    ],
+)
+def test_repeats_of_a_converting_broker_are_not_expected(offsets: list[int], outcome: str) -> None:
+    side = reading((100, rows(0, offsets)), (200, rows(1, range(5))))
+    assert judge(AGAIN, AGAIN, side, UNTIL, directly_again=True).outcome == outcome

@@ -91,7 +91,16 @@ def _run(stage: Stage, combination: Combination, patience_s: float, *, is_distan
         stage.main.admin.delete_topic(topic.name)
     direct, control, side = readings["direct"], readings["control"], readings["side"]
     may_repeat = combination.event is not None and combination.client in _GROUP_MEMBERS
-    verdict = judge(direct, control, side, until, expectation, truth=readings.get("truth"), may_repeat=may_repeat)
+    verdict = judge(
+        direct,
+        control,
+        side,
+        until,
+        expectation,
+        truth=readings.get("truth"),
+        may_repeat=may_repeat,
+        directly_again=served and not is_direct(combination.client, "4.0"),
+    )
     if failure is not None:
         verdict = Verdict("find" if combination.event == "producers-write" else "void", [failure])
     if sidefetch.process.exit_code is not None:

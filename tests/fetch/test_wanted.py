@@ -119,7 +119,7 @@ def test_the_same_again_touches_nothing() -> None:
     wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME))
     update(wanted, [(ORDERS, at(0, 1))], topology)
 
-    assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), (), frozenset())
+    assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), (), frozenset(), frozenset())
 
 
 def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
@@ -128,7 +128,7 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
 
     change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: Ask(9, 100)})], topology)
 
-    assert change == Change((Key(ID, 1),), (), frozenset())
+    assert change == Change((Key(ID, 1),), (), frozenset(), frozenset())
     assert wanted.asks[Key(ID, 1)] == Ask(9, 100, epoch=5)
 
 
@@ -151,6 +151,17 @@ def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
 
     assert set(wanted.asks) == {Key(topic_id(2), 0)}
     assert set(change.touched) == {Key(ID, 0), Key(topic_id(2), 0)}
+
+
+def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
+    wanted = Wanted()
+    update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME + 1)))
+    assert wanted.asks == {}
+
+    change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
+
+    assert change.made_anew == ()
+    assert change.replaced == {ORDERS}
 
 
 def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> None:

@@ -1,12 +1,20 @@
-"""The code broken on purpose: each patch here must make the tests fail that it names.
+"""Mutants: files that each break the code in one way, and name the tests that must fail then.
 
-A patch is a unified diff with a few lines before it: what the mutation means, and one ``Killed-by:`` line for each
-test that must notice. ``python -m tests.mutants`` applies each to a copy of the tree and runs those tests::
+Run ``python -m tests.mutants``, or with the beginnings of some names. A mutant is a TOML file::
 
-    A session's epoch does not wrap to 1 after the largest.
+    meaning = "A session's epoch does not wrap to 1 after the largest."
+    killed_by = [
+      "tests/session/test_epochs.py::test_after_the_last_epoch_comes_1",
+    ]
 
-    Killed-by: tests/session/test_epochs.py::test_after_the_last_epoch_comes_1
-    --- a/proxy/session/epochs.py
-    +++ b/proxy/session/epochs.py
-    ...
+    [[change]]
+    file = "proxy/session/epochs.py"
+    old = '''
+        return 1 if epoch == LAST else epoch + 1
+    '''
+    new = '''
+        return epoch + 1
+    '''
+
+``old`` is whole lines that occur once in the file, and as few as that needs: the code around them may change.
 """

@@ -1,4 +1,4 @@
-"""One mutant: read from its patch, applied to a copy of the tree, judged by the tests that it names."""
+"""One mutant: read from its file, applied to a copy of the tree, judged by the tests that it names."""
 
 import os
 import re
@@ -6,54 +6,77 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, Self
 
 import attrs
 
-__all__ = ["Mutant", "TestRun", "Verdict", "copy_tree", "judge", "read_all", "run_tests"]
+__all__ = ["Change", "Mutant", "TestRun", "Verdict", "copy_tree", "judge", "read_all", "run_tests"]
 
 _COPIED: Final = (".ci", "proxy", "tests", "pyproject.toml")
-_LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".*", "*.patch", "*.so")
+_LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".*", "*.so")
 """What is compiled stays behind: a copy runs its own sources."""
-_KILLED_BY: Final = re.compile(r"^Killed-by: +(\S+)$", re.MULTILINE)
+
+
+@attrs.frozen
+class Change:
+    """Whole lines of one file, and the lines that replace them."""
+
+    file: str
+    """Relative to the root of the tree."""
+    old: str
+    new: str
+
+    def problem(self, tree: Path) -> str:
+        """Return why the change cannot be applied to *tree*, or ``""``."""
+        path = tree / self.file
+        if not path.is_file():
+            return f"{self.file}: no such file"
+        count = len(re.findall(f"^{re.escape(self.old)}", path.read_text(encoding="utf-8"), re.MULTILINE))
+        return "" if count == 1 else f"{self.file}: these lines occur {count} times, and must once:\n{self.old}"
+
+    def apply(self, tree: Path) -> None:
+        text = "\n" + (tree / self.file).read_text(encoding="utf-8")
+        text = text.replace("\n" + self.old, "\n" + self.new, 1)
+        (tree / self.file).write_text(text[1:], encoding="utf-8")
 
 
 @attrs.frozen
 class Mutant:
-    """A patch and the tests that must notice it."""
+    """Changes that break the code, and the tests that must notice it."""
 
     name: str
-    patch: Path
     meaning: str
     killers: tuple[str, ...]
     """Test ids; one without parameters stands for all of its cases, of which one must fail."""
+    changes: tuple[Change, ...]
 
     @classmethod
-    def read(cls, patch: Path) -> Self:
-        """Raises ValueError where the header tells too little."""
-        header, diff, _ = patch.read_text(encoding="utf-8").partition("\n--- a/")
-        killers = tuple(_KILLED_BY.findall(header))
-        meaning = " ".join(_KILLED_BY.sub("", header).split())
-        if not (killers and meaning and diff):
-            raise ValueError(f"{patch.name}: needs a meaning, Killed-by: lines and a diff of a/... and b/...")
-        return cls(patch.stem, patch, meaning, killers)
+    def read(cls, path: Path) -> Self:
+        """Raise ValueError if *path* lacks a meaning, a test or a change, or is not TOML."""
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        meaning, killers = fields.get("meaning", ""), tuple(fields.get("killed_by", ()))
+        changes = tuple(Change(**each) for each in fields.get("change", ()))
+        if not (meaning and killers and changes):
+            raise ValueError(f"{path.name}: needs meaning, killed_by and [[change]]")
+        return cls(path.stem, meaning, killers, changes)
 
-    def apply(self, tree: Path) -> str:
-        """Change *tree*; what git said against it, or ``""``."""
-        return self._git_apply(tree)
+    def problem(self, tree: Path) -> str:
+        """Return why the mutant cannot be tried on *tree*, or ``""``: lines or tests that are not there."""
+        problems = [change.problem(tree) for change in self.changes]
+        for killer in self.killers:
+            path, _, test = killer.partition("::")
+            name = test.rpartition("::")[2].partition("[")[0]
+            is_there = (tree / path).is_file() and f"def {name}(" in (tree / path).read_text(encoding="utf-8")
+            problems.append("" if is_there else f"{killer}: no such test")
+        return "\n".join(filter(None, problems))
 
-    def check(self, tree: Path) -> str:
-        """Whether it would apply: what git says against it, or ``""``."""
-        return self._git_apply(tree, "--check")
-
-    def _git_apply(self, tree: Path, *options: str) -> str:
-        # The ceiling keeps git from taking a repository around a copy for the one to patch.
-        environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-        command = ["git", "apply", "--verbose", *options, str(self.patch.resolve())]
-        done = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True, check=False)
-        return "" if done.returncode == 0 else done.stderr.strip()
+    def apply(self, tree: Path) -> None:
+        """Change the files of *tree*, in which the mutant has no ``problem``."""
+        for change in self.changes:
+            change.apply(tree)
 
 
 @attrs.frozen
@@ -78,8 +101,8 @@ class Verdict:
 
     mutant: Mutant
     outcome: Literal["killed", "hung", "survived", "stale", "unfit"]
-    """``hung``: the tests did not end: noticed too. ``stale``: the patch does not apply. ``unfit``: the tests
-    could not be run."""
+    """``hung``: the tests did not end: noticed too. ``stale``: the lines or the tests are not there any more.
+    ``unfit``: the tests could not be run."""
     seconds: float
     detail: str = ""
 
@@ -89,8 +112,8 @@ class Verdict:
 
 
 def read_all(folder: Path) -> list[Mutant]:
-    """By name."""
-    return [Mutant.read(patch) for patch in sorted(folder.glob("*.patch"))]
+    """Return the mutants of *folder*, by name."""
+    return [Mutant.read(path) for path in sorted(folder.glob("*.toml"))]
 
 
 def copy_tree(root: Path, copy: Path) -> None:
@@ -124,8 +147,9 @@ def judge(mutant: Mutant, root: Path, copy: Path, *, timeout_s: float) -> Verdic
         return Verdict(mutant, outcome, time.monotonic() - began, detail)
 
     copy_tree(root, copy)
-    if refusal := mutant.apply(copy):
-        return verdict("stale", refusal)
+    if problem := mutant.problem(copy):
+        return verdict("stale", problem)
+    mutant.apply(copy)
     run = run_tests(copy, mutant.killers, timeout_s=timeout_s)
     if run.exit_code is None:
         return verdict("hung", f"not done after {timeout_s:g} s")

@@ -1,13 +1,11 @@
-"""The frame of the mutants, on a tree of three lines; and that no patch here has gone stale."""
+"""How mutants are read and judged, on a tree of three lines."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutant import Mutant, judge, read_all, run_tests
-
-ROOT = Path(__file__).parents[2]
-PATCHES = read_all(Path(__file__).parent)
+from tests.mutants.mutant import Mutant, judge, run_tests
 
 CODE = "def double(x: int) -> int:\n    return 2 * x\n"
 TESTS = """
@@ -23,15 +21,18 @@ def test_double(x):
 def test_zero():
     assert double(0) == 0
 """
-PATCH = """Doubling adds one.
+MUTANT = """
+meaning = "Doubling adds one."
+killed_by = [{killers}]
 
-Killed-by: tests/test_code.py::{killer}
---- a/proxy/code.py
-+++ b/proxy/code.py
-@@ -1,2 +1,2 @@
- def double(x: int) -> int:
--    return {old}
-+    return {new}
+[[change]]
+file = "proxy/code.py"
+old = '''
+    return {old}
+'''
+new = '''
+    return {new}
+'''
 """
 
 
@@ -47,12 +48,18 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
+def mutant(tree: Path, *, killers: Sequence[str] = ("test_double",), old: str = "2 * x", new: str) -> Mutant:
+    path = tree.parent / "01-x.toml"
+    named = ", ".join(f'"tests/test_code.py::{each}"' for each in killers)
+    path.write_text(MUTANT.format(killers=named, old=old, new=new))
+    return Mutant.read(path)
+
+
 def outcome(
-    tree: Path, *, killer: str = "test_double", old: str = "2 * x", new: str = "2 * x + 1"
+    tree: Path, *, killers: Sequence[str] = ("test_double",), old: str = "2 * x", new: str = "2 * x + 1"
 ) -> tuple[str, str]:
-    patch = tree.parent / "01-x.patch"
-    patch.write_text(PATCH.format(killer=killer, old=old, new=new))
-    verdict = judge(Mutant.read(patch), tree, tree.parent / "copy", timeout_s=30)
+    made = mutant(tree, killers=killers, old=old, new=new)
+    verdict = judge(made, tree, tree.parent / "copy", timeout_s=30)
     return verdict.outcome, verdict.detail
 
 
@@ -66,19 +73,17 @@ def test_one_failing_case_of_a_test_is_enough(tree: Path) -> None:
 
 
 def test_a_mutant_that_passes_its_test_survives(tree: Path) -> None:
-    assert outcome(tree, killer="test_zero", new="3 * x") == (
+    assert outcome(tree, killers=["test_zero"], new="3 * x") == (
         "survived",
         "not noticed by tests/test_code.py::test_zero",
     )
 
 
 def test_every_test_named_must_notice(tree: Path) -> None:
-    killer = "test_double\nKilled-by: tests/test_code.py::test_zero"
-
-    assert outcome(tree, killer=killer, new="3 * x")[0] == "survived"
+    assert outcome(tree, killers=["test_double", "test_zero"], new="3 * x")[0] == "survived"
 
 
-def test_a_patch_that_does_not_apply_is_stale(tree: Path) -> None:
+def test_mutant_of_lines_that_are_gone_is_stale(tree: Path) -> None:
     found, detail = outcome(tree, old="4 * x")
 
     assert found == "stale"
@@ -92,38 +97,38 @@ def test_code_that_cannot_be_imported_is_no_mutant(tree: Path) -> None:
     assert "SyntaxError" in detail
 
 
-def test_a_test_that_does_not_exist_proves_nothing(tree: Path) -> None:
-    assert outcome(tree, killer="test_gone")[0] == "unfit"
+def test_mutant_of_a_test_that_is_gone_is_stale(tree: Path) -> None:
+    found, detail = outcome(tree, killers=["test_gone"])
+
+    assert found == "stale"
+    assert "test_gone" in detail
 
 
 def test_a_mutant_that_never_ends_is_noticed(tree: Path) -> None:
     (tree / "tests" / "test_code.py").write_text("import time\ndef test_double():\n    time.sleep(60)\n")
     (tree.parent / "again").mkdir()
-    patch = tree.parent / "01-x.patch"
-    patch.write_text(PATCH.format(killer="test_double", old="2 * x", new="3 * x"))
 
-    verdict = judge(Mutant.read(patch), tree, tree.parent / "again", timeout_s=2)
+    verdict = judge(mutant(tree, new="3 * x"), tree, tree.parent / "again", timeout_s=2)
 
     assert verdict.outcome == "hung"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Meaning only.\n", "Killed-by: tests/test_a.py::test_b\n--- a/x\n", "M.\n--- a/x\n"]
+    "text", ["", "no TOML", 'meaning = "M."\nkilled_by = ["tests/test_a.py::test_b"]\n', 'killed_by = ["a::b"]\n']
 )
-def test_a_patch_that_does_not_say_enough_is_refused(text: str, tmp_path: Path) -> None:
-    patch = tmp_path / "01-x.patch"
-    patch.write_text(text)
+def test_file_that_lacks_a_field_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "01-x.toml"
+    path.write_text(text)
 
-    with pytest.raises(ValueError, match=r"01-x\.patch"):
-        Mutant.read(patch)
+    with pytest.raises(ValueError, match=r"01-x\.toml|Expected"):
+        Mutant.read(path)
 
 
-@pytest.mark.parametrize("mutant", PATCHES, ids=lambda mutant: mutant.name)
-def test_no_patch_here_is_stale(mutant: Mutant) -> None:
-    assert mutant.check(ROOT) == ""
-    for killer in mutant.killers:
-        path, _, test = killer.partition("::")
-        assert f"def {test.rpartition('::')[2].partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8")
+@pytest.mark.parametrize("count", [0, 2])
+def test_change_whose_lines_do_not_occur_once_is_refused(count: int, tree: Path) -> None:
+    (tree / "proxy" / "code.py").write_text("    return 2 * x\n" * count)
+
+    assert f"occur {count} times" in mutant(tree, new="3 * x").problem(tree)
 
 
 def test_a_run_tells_which_tests_failed(tree: Path) -> None:

@@ -330,6 +330,37 @@ def test_a_new_leader_that_a_follower_has_told_us_of_is_told_as_error_6() -> Non
     assert [parts_of(answer)[0][0] for answer in told(commands)] == [ErrorCode.not_leader_or_follower] * 2
 
 
+def test_follower_that_waits_for_an_earlier_fetch_does_not_hold_up_a_shorter_one() -> None:
+    play = in_rack_b(selector=Selector.RACK_AWARE, patience_s=10)
+    play.fetch({0: 0}, max_wait_ms=30_000)
+    play.open(PATIENT)
+    play.open(FOLLOWER)
+    play.lose(PATIENT)
+    assert told(play.lose(PATIENT) + play.wait(1))
+
+    play.fetch({0: 0}, max_wait_ms=500)
+    play.open(PATIENT)
+    quick = lane(2, quick=True)
+    play.open(quick)
+
+    commands = play.answer({0: Part(high_watermark=0)}, link=quick) + play.wait(0.5)
+    assert [parts_of(answer) for answer in told(commands)] == [{0: (0, 0)}]
+
+
+def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -> None:
+    play = Play()
+    play.fetch({0: 0})
+    play.open(PATIENT)
+    refused = Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)
+    for epoch in (6, 7, 8):
+        play.answer({0: refused})
+        play.tell(topology(epoch=epoch))
+
+    commands = play.answer({}, error=ErrorCode.fetch_session_id_not_found)
+    assert told(commands) == []
+    assert records_told(play.answer({0: Part(records=b"records")})) == {0: b"records"}
+
+
 @pytest.mark.parametrize("is_known_before", [True, False])
 def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_not_send(
     *, is_known_before: bool

@@ -128,7 +128,9 @@ class ModelBroker:
         self.sent: dict[Stored, list[tuple[Flight, Key]]] = {}
         """In which answers a batch went out whole."""
         self.failures: dict[tuple[str, int], tuple[int, float]] = {}
-        """When an error was last told of a partition: on the count of all events, and in seconds."""
+        """When an error was last delivered of a partition: on the count of all events, and in seconds."""
+        self.failures_by_id: dict[Key, int] = {}
+        """The count of these events by the name or id that the request had; another topic's id is no sign."""
         self.by_bytes: dict[bytes, Stored] = {}
         self.throttle_ms = 0
         """What the next answers say; 0 for no throttling."""
@@ -241,6 +243,7 @@ class ModelBroker:
         for key, look in flight.looks.items():
             if look.error:
                 name = self.name_of(key[0], known)
+                self.failures_by_id[key] = at
                 if name is not None:
                     self.failures[name, key[1]] = (at, now_s)
 

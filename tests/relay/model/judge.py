@@ -324,7 +324,8 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     name = world.broker.name_of(key[0], flight.known)
     if name is None or flight.delivered_at is None:
         return False
-    failed_at, _ = world.broker.failures.get((name, key[1]), (0, 0.0))
+    failures = world.broker.failures_by_id
+    failed_at = max(failures.get(key, 0), failures.get((name, key[1]), 0))
     is_young = world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
     return (
         (is_young or flight.delivered_at > exchange.sent_at)
@@ -364,7 +365,9 @@ def _check_nothing_new(world: "World", exchange: Exchange, each: Said, *, is_emp
     if each.ask.offset < bound:
         return
     assert any(
-        _says_nothing_new(world, exchange, each, flight) or (not is_empty and _waits(world, each, flight))
+        _says_nothing_new(world, exchange, each, flight)
+        or (not is_empty and _waits(world, each, flight))
+        or _is_unread(world, flight)
         for flight in world.broker.flights
         if not flight.is_lost
     ), f"nobody says that there is nothing new in {each.name} at {each.ask.offset}:{_seen(world, exchange)}"
@@ -380,6 +383,14 @@ def _seen(world: "World", exchange: Exchange) -> str:
         }
         lines.append(f"{flight.link} of {flight.sent_at}, {flight.sent_s:g} s, {asks}, {state}")
     return "\n".join(["", *lines])
+
+
+def _is_unread(world: "World", flight: Flight) -> bool:
+    """Return whether the broker has not read a request that was sent a while ago.
+
+    Its silence looks like that of a long poll, and what the request covers is not known before it is read.
+    """
+    return flight.is_under_way and flight.context is None and world.now_s - flight.sent_s >= _SLACK_S - 1e-6
 
 
 def _waits(world: "World", each: Said, flight: Flight) -> bool:
