@@ -249,12 +249,12 @@ RECORDS: Final[Mapping[str, tuple[Column, ...]]] = {
 """The columns of each record."""
 
 _MEANINGS: Final = {
-    "exchange": "A fetch of a client and its answer.",
-    "fetch": "A fetch of Sidefetch's own.",
+    "exchange": "A client fetch and its response.",
+    "fetch": "One of Sidefetch's own fetches.",
     "session": "A session began, or ended. Never sampled.",
     "client": "What a client's connection speaks: every five minutes, and at its end. Never sampled.",
     "topology": "A partition, written by `sidefetch topology`.",
-    "lost": "Rows that are not there. Never sampled.",
+    "lost": "Rows that were lost. Never sampled.",
 }
 _TYPES: Final[Mapping[Kind, type]] = {"string": str, "long": int, "double": float}
 
