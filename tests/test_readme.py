@@ -1,12 +1,14 @@
 """The Markdown pages, compared with the program and with each other."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from proxy.cli import parser
 from proxy.cli.settings import load
 from proxy.config import OPTIONS, SECTIONS, RoutingConfig
 from proxy.config.rack import ZONE_LABEL
@@ -74,6 +76,16 @@ def test_every_flag_exists(page: str) -> None:
 
     for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+(?!-)\b", ours)) - OF_OTHER_PROGRAMS:
         assert flag in options or f'"{flag}"' in sources, flag
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_sidefetch_are_accepted(page: str) -> None:
+    text = text_of(page).replace("\\\n", " ").replace("$(id -u sidefetch)", "1000")
+
+    for line in re.findall(r"^    (?:\S+=\S+ |sudo (?:-u \w+ )?)*\.venv/bin/sidefetch (.+)$", text, re.MULTILINE):
+        arguments = shlex.split(line.partition(" >> ")[0])
+        if arguments != ["--version"]:
+            parser(arguments[:1]).parse_args(arguments)
 
 
 def test_options_of_the_readme_have_the_defaults_of_the_program() -> None:
