@@ -28,8 +28,8 @@ class UpstreamConfig:
         metadata=_option(
             "bootstrap-servers",
             ADDRESSES,
-            "Brokers to ask first; the rest of the cluster is found from them.",
-            "There is no cluster to guess.",
+            "Brokers to ask first; they name the other brokers.",
+            "Required.",
         )
     )
     connect_timeout_s: float = attrs.field(
@@ -37,8 +37,8 @@ class UpstreamConfig:
         metadata=_option(
             "connect-timeout",
             seconds(0.1, 300),
-            "How long a connection to a broker may take to be made.",
-            "Kafka's own clients give up after 10 s (socket.connection.setup.timeout.ms).",
+            "Longest time to establish a connection to a broker.",
+            "Default: as socket.connection.setup.timeout.ms of Kafka's clients.",
         ),
     )
     metadata_max_age_s: float = attrs.field(
@@ -46,8 +46,8 @@ class UpstreamConfig:
         metadata=_option(
             "metadata-max-age",
             seconds(1, 86400),
-            "How old the knowledge of brokers and leaders may grow; errors refresh it at once.",
-            "As metadata.max.age.ms of Kafka's own clients.",
+            "Longest time between two metadata updates; errors cause an update at once.",
+            "Default: as metadata.max.age.ms of Kafka's clients.",
         ),
     )
     patience_s: float = attrs.field(
@@ -55,9 +55,9 @@ class UpstreamConfig:
         metadata=_option(
             "patience",
             seconds(0, 60),
-            "How long a fetch may wait at a broker that has nothing new, while its client is answered here; 0 for"
-            " as long as the client's own.",
-            "A twentieth of the fetches of clients that wait half a second.",
+            "Longest wait of a fetch at a broker without new records, while Sidefetch answers the client's"
+            " polls; 0: the client's own wait.",
+            "Default: a twentieth of the fetches of a client that waits for half a second.",
         ),
     )
     ask_timeout_s: float = attrs.field(
@@ -65,9 +65,9 @@ class UpstreamConfig:
         metadata=_option(
             "ask-timeout",
             seconds(0.1, 300),
-            "How long a broker may take to answer a fetch that needs no waiting, or be silent in the middle of any"
-            " response; its connection is closed then.",
-            "Below the request timeouts of all clients.",
+            "Longest time until a broker answers a fetch that need not wait, and longest silence in the middle"
+            " of a response; the connection is closed then.",
+            "Default: below the request timeouts of all clients.",
         ),
     )
     memory_bytes: int = attrs.field(
@@ -75,8 +75,8 @@ class UpstreamConfig:
         metadata=_option(
             "memory",
             size(16 * 1024**2, 2**40),
-            "The most memory for what brokers have sent; beyond it they are read later, and nobody fails.",
-            "32 answers of the default fetch-buffer at once.",
+            "Memory for responses of brokers; when it is used up, responses are read later, and no request fails.",
+            "Default: 32 responses of the default fetch-buffer at once.",
         ),
     )
     fetch_buffer_bytes: int = attrs.field(
@@ -84,8 +84,9 @@ class UpstreamConfig:
         metadata=_option(
             "fetch-buffer",
             size(64 * 1024, 2**31 - 1),
-            "The most bytes asked for in one fetch, whatever the client asks for; at most half of memory.",
-            "Eight partitions at the clients' usual 1 MiB. A batch that is larger comes all the same (KIP-74).",
+            "Largest number of bytes that one fetch asks for, whatever the client asks for; at most half of"
+            " memory. A larger batch is still delivered (KIP-74).",
+            "Default: eight partitions at the usual 1 MiB of clients.",
         ),
     )
     read_ahead: bool = attrs.field(
@@ -93,9 +94,9 @@ class UpstreamConfig:
         metadata=_option(
             "read-ahead",
             SWITCH,
-            "Whether clients that read on are read for before they ask, in larger fetches than theirs.",
-            "Off until the differential test has passed with it. On, many small fetches cost one round trip to the"
-            " broker, and a client that seeks wastes one response.",
+            "Whether Sidefetch fetches more records before a reading client asks for them. Many small fetches"
+            " then cost one round trip to the broker; a seek wastes one response.",
+            "Default: off, until the differential test has passed with it.",
         ),
     )
 
@@ -109,8 +110,9 @@ class RoutingConfig:
         metadata=_option(
             "rack",
             RACK,
-            "The rack or zone that this is in, as brokers call it; reads go to replicas of the same one.",
-            "Not given: it is looked for in the places of rack-from.",
+            "The rack or zone of this process, exactly as in broker.rack; Sidefetch reads from replicas in the"
+            " same rack.",
+            "Default: the first rack that rack-from finds.",
         ),
     )
     rack_from: tuple[RackPlace, ...] = attrs.field(
@@ -122,10 +124,10 @@ class RoutingConfig:
         metadata=_option(
             "rack-from",
             RACK_PLACES,
-            "Where the rack is looked for, at the start, the first that tells it wins: an environment variable; a"
-            " file, with its name or with labels from the downward API; the label topology.kubernetes.io/zone of"
-            " the Kubernetes node that NODE_NAME names.",
-            "What a pod can be told by its manifest, then what it can ask.",
+            "Sources of the rack, read at the start; the first that has one wins. env: an environment"
+            " variable; file: a file with the rack, or with labels in the format of the downward API;"
+            " kubernetes: the label topology.kubernetes.io/zone of the node in NODE_NAME.",
+            "Default: what a pod's manifest can provide, then the Kubernetes API.",
         ),
     )
     replica_selector: Literal["broker", "rack-aware", "leader"] = attrs.field(
@@ -133,8 +135,8 @@ class RoutingConfig:
         metadata=_option(
             "replica-selector",
             choice("broker", "rack-aware", "leader"),
-            "Who chooses the replica that is read: the brokers (by their replica.selector.class); Sidefetch, by"
-            " their rule for racks; nobody, so that leaders are read.",
-            "Clients with a rack of their own have it so.",
+            "Who selects the replica to read. broker: the leader, by its replica.selector.class; rack-aware:"
+            " Sidefetch, by the same rule for racks; leader: always the leader.",
+            "Default: as for clients with a rack of their own.",
         ),
     )

@@ -33,8 +33,8 @@ class DownstreamConfig:
         metadata=_option(
             "listen",
             ADDRESSES,
-            "Where clients connect first: their bootstrap.servers. Several for dual stack.",
-            "A sidecar serves its own host only, on Kafka's port.",
+            "Addresses that clients connect to first (bootstrap.servers). Give two for IPv4 and IPv6.",
+            "Default: only clients on this host, on Kafka's port.",
         ),
     )
     broker_ports: PortRange = attrs.field(
@@ -42,8 +42,9 @@ class DownstreamConfig:
         metadata=_option(
             "broker-ports",
             PORTS,
-            "Ports that stand for the brokers, one each: first port + node id where that fits.",
-            "100 brokers, next to the bootstrap port.",
+            "One local port for each broker: the first port + the node id, if that is in the range and free,"
+            " else the first free port.",
+            "Default: 100 brokers, next to the bootstrap port.",
         ),
     )
     share_ports: bool = attrs.field(
@@ -51,8 +52,9 @@ class DownstreamConfig:
         metadata=_option(
             "share-ports",
             SWITCH,
-            "Whether several processes may listen on the same ports; a broker's is then first port + node id.",
-            "One that is started twice by mistake is to fail.",
+            "Whether several processes may listen on the same ports; the port of a broker is then always the"
+            " first port + its node id.",
+            "Default: off, so that a second process that is started by mistake fails.",
         ),
     )
     advertise: str | None = attrs.field(
@@ -60,8 +62,9 @@ class DownstreamConfig:
         metadata=_option(
             "advertise",
             HOST,
-            "The host that clients are told to connect to.",
-            "Not given: the address the client has connected to. Needed where listen is 0.0.0.0 or [::].",
+            "Host name or address that clients use to connect to this process. Required if listen is 0.0.0.0"
+            " or [::].",
+            "Default: the address that the client has connected to.",
         ),
     )
     transparent: tuple[Address, ...] = attrs.field(
@@ -69,8 +72,9 @@ class DownstreamConfig:
         metadata=_option(
             "transparent",
             ADDRESSES,
-            "Where connections arrive that the packet filter has redirected on their way to brokers.",
-            "Not given: nowhere. 127.0.0.1:15092,[::1]:15092 is where sidefetch redirect sends them.",
+            "Addresses for connections that the packet filter redirects here; sidefetch redirect install uses"
+            " 127.0.0.1:15092,[::1]:15092.",
+            "Default: transparent mode is off.",
         ),
     )
     max_frame_bytes: int = attrs.field(
@@ -78,8 +82,8 @@ class DownstreamConfig:
         metadata=_option(
             "max-frame",
             size(1024, 2**31 - 1),
-            "The largest request taken from a client; a connection that sends more is closed.",
-            "As socket.request.max.bytes of the brokers.",
+            "Largest request of a client; the connection is closed if it sends a larger one.",
+            "Default: as socket.request.max.bytes of the brokers.",
         ),
     )
     client_sessions: int = attrs.field(
@@ -87,8 +91,9 @@ class DownstreamConfig:
         metadata=_option(
             "client-sessions",
             whole(0, 1_000_000),
-            "How many fetch sessions clients of Fetch v7 and later may have with Sidefetch; 0 for none.",
-            "As max.incremental.fetch.session.cache.slots of the brokers.",
+            "Largest number of fetch sessions that clients of Fetch v7 and later have with Sidefetch; 0"
+            " disables them.",
+            "Default: as max.incremental.fetch.session.cache.slots of the brokers.",
         ),
     )
 
@@ -102,8 +107,9 @@ class LimitsConfig:
         metadata=_option(
             "max-connections",
             whole(1, 1_000_000),
-            "How many connections clients may have at once; one more is closed as soon as it is made.",
-            "A pod has tens. Each may need four more to brokers, so 10,000 open files, which is granted as a rule.",
+            "Largest number of client connections; a further one is closed at once. Each may need four"
+            " connections to brokers.",
+            "Default: a pod has tens; needs 10,000 open files, which most systems allow.",
         ),
     )
     max_connections_per_peer: int = attrs.field(
@@ -111,8 +117,8 @@ class LimitsConfig:
         metadata=_option(
             "max-connections-per-peer",
             whole(1, 1_000_000),
-            "The same for each address that clients come from.",
-            "As many as in all: a sidecar's clients have one address. To be set where many hosts share Sidefetch.",
+            "The same limit for each client address. Set it if many hosts share this process.",
+            "Default: as max-connections, because all clients of a sidecar have one address.",
         ),
     )
     max_handshakes: int = attrs.field(
@@ -120,8 +126,8 @@ class LimitsConfig:
         metadata=_option(
             "max-handshakes",
             whole(1, 10_000),
-            "How many TLS handshakes with clients may be under way at once; the others wait for their turn.",
-            "Each takes up to a millisecond of the one thread that serves all: others wait for 32 of them at most.",
+            "Largest number of TLS handshakes with clients at a time; others wait for their turn.",
+            "Default: each takes up to 1 ms of the event loop, so others wait for 32 ms at most.",
         ),
     )
     max_in_flight: int = attrs.field(
@@ -129,8 +135,9 @@ class LimitsConfig:
         metadata=_option(
             "max-in-flight",
             whole(1, 10_000),
-            "How many requests of a connection may wait for their answers; beyond it, it is not read.",
-            "Clients send 5 unless told otherwise; brokers take one at a time.",
+            "Largest number of unanswered requests of a connection; Sidefetch stops reading the connection"
+            " beyond it.",
+            "Default: clients send 5 by default, and brokers process one at a time.",
         ),
     )
     max_fetch_partitions: int = attrs.field(
@@ -138,8 +145,8 @@ class LimitsConfig:
         metadata=_option(
             "max-fetch-partitions",
             whole(1, 10_000_000),
-            "The most partitions of a fetch, or of a session; a connection that asks for more is closed.",
-            "Ten times what one broker can bear to be asked for in a fetch.",
+            "Largest number of partitions in a fetch or session; the connection is closed if it asks for more.",
+            "Default: ten times the number that one broker can serve in a fetch.",
         ),
     )
     request_memory_bytes: int = attrs.field(
@@ -147,8 +154,9 @@ class LimitsConfig:
         metadata=_option(
             "request-memory",
             size(1024**2, 2**40),
-            "The most memory for requests over 64 KiB; beyond it they are read later, and nobody fails.",
-            "One request of max-frame and some; larger ones than that pass alone.",
+            "Memory for requests over 64 KiB; when it is used up, requests are read later, and none fails. A"
+            " request that is larger passes alone.",
+            "Default: one request of max-frame, and some.",
         ),
     )
     handshake_timeout_s: float = attrs.field(
@@ -156,8 +164,8 @@ class LimitsConfig:
         metadata=_option(
             "handshake-timeout",
             seconds(1, 86400),
-            "How long a new connection may take until its first request is complete.",
-            "Clients send it at once; one that connects ahead of need connects again.",
+            "Longest time until the first request of a new connection is complete.",
+            "Default: clients send it at once; one that connects early connects again.",
         ),
     )
     request_timeout_s: float = attrs.field(
@@ -165,8 +173,8 @@ class LimitsConfig:
         metadata=_option(
             "request-timeout",
             seconds(1, 86400),
-            "How long a request that has begun to arrive may take to be complete.",
-            "As request.timeout.ms of Kafka's own clients, which give up then.",
+            "Longest time from the first to the last byte of a request.",
+            "Default: as request.timeout.ms of Kafka's clients, which give up then.",
         ),
     )
     idle_timeout_s: float = attrs.field(
@@ -174,8 +182,8 @@ class LimitsConfig:
         metadata=_option(
             "idle-timeout",
             seconds(1, 86400),
-            "How long a connection may be silent while nothing is owed to it.",
-            "As connections.max.idle.ms of the brokers.",
+            "Longest silence of a connection to which no response is due.",
+            "Default: as connections.max.idle.ms of the brokers.",
         ),
     )
     send_timeout_s: float = attrs.field(
@@ -183,8 +191,9 @@ class LimitsConfig:
         metadata=_option(
             "send-timeout",
             seconds(1, 86400),
-            "How long a client may read nothing of what it is sent; the memory that it holds comes back then.",
-            "As max.poll.interval.ms of Kafka's own clients: one that is slower has left its group.",
+            "Longest time during which a client reads nothing of its responses; the connection is closed then,"
+            " and its memory is freed.",
+            "Default: as max.poll.interval.ms of Kafka's clients; a slower one has left its group.",
         ),
     )
 
@@ -198,8 +207,8 @@ class ConversionConfig:
         metadata=_option(
             "down-conversion",
             TOPIC_SWITCH,
-            "Whether clients that cannot read today's record format get an older one, or error 35.",
-            "As message.downconversion.enable of brokers that had it.",
+            "Whether clients that cannot read the current record format get an older one; off: error 35.",
+            "Default: as message.downconversion.enable of former brokers.",
         ),
     )
     isolation: Literal["read_uncommitted", "read_committed"] = attrs.field(
@@ -207,8 +216,8 @@ class ConversionConfig:
         metadata=_option(
             "isolation",
             choice("read_uncommitted", "read_committed"),
-            "What clients read that cannot choose (Fetch below v4).",
-            "As brokers did.",
+            "Isolation level of clients that cannot choose one (Fetch below v4).",
+            "Default: as brokers treated them.",
         ),
     )
     zstd: Literal["gzip", "snappy", "lz4", "none", "refuse"] = attrs.field(
@@ -216,8 +225,8 @@ class ConversionConfig:
         metadata=_option(
             "zstd",
             choice("gzip", "snappy", "lz4", "none", "refuse"),
-            "What zstd becomes for clients that cannot read it; refuse answers error 76, as brokers did.",
-            "Every client reads gzip.",
+            "Codec that replaces zstd for clients that cannot read it; refuse: error 76, as from brokers.",
+            "Default: every client reads gzip.",
         ),
     )
     lz4_magic0: Literal["gzip", "kafka"] = attrs.field(
@@ -225,8 +234,9 @@ class ConversionConfig:
         metadata=_option(
             "lz4-magic0",
             choice("gzip", "kafka"),
-            "What lz4 becomes in message format 0: gzip, or lz4 with Kafka's own wrong checksum.",
-            "Some readers of that format insist on the right checksum, and some on the wrong one.",
+            "Codec that replaces lz4 in message format 0: gzip, or lz4 with the wrong checksum that Kafka"
+            " wrote (kafka).",
+            "Default: some readers require the correct checksum, others the wrong one.",
         ),
     )
     chunk_bytes: int = attrs.field(
@@ -234,7 +244,7 @@ class ConversionConfig:
         metadata=_option(
             "convert-chunk",
             size(1024, 64 * 1024**2),
-            "How many bytes of records are converted at once, and at least one batch.",
-            "As in KIP-283.",
+            "Bytes of records that are converted at a time; at least one batch.",
+            "Default: as in KIP-283.",
         ),
     )

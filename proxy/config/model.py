@@ -35,8 +35,8 @@ class Config:
         metadata=_option(
             "bypass",
             BYPASS,
-            "Whose fetches pass to the brokers as they came; SIGHUP has it read again.",
-            "Everybody is read for.",
+            "Fetches that are forwarded unchanged; SIGHUP reloads it.",
+            "Default: none.",
         ),
     )
     verify_rate: float = attrs.field(
@@ -44,8 +44,8 @@ class Config:
         metadata=_option(
             "verify",
             SHARE,
-            "Share of the answers with records that are compared with a fetch of their own at the broker.",
-            "Each costs the broker a second read.",
+            "Share of the responses with records that are compared with a separate fetch from the broker.",
+            "Default: none, because each costs the broker a second read.",
         ),
     )
     grace_s: float = attrs.field(
@@ -53,8 +53,8 @@ class Config:
         metadata=_option(
             "grace",
             seconds(0, 3600),
-            "After SIGTERM or Ctrl-C: how long the clients there are may finish and leave.",
-            "Well within the 30 s that Kubernetes gives a pod.",
+            "Longest time that connected clients have to finish after SIGTERM or Ctrl-C.",
+            "Default: well within the 30 s that Kubernetes gives a pod.",
         ),
     )
 

@@ -25,34 +25,36 @@ class UpstreamSecurity:
         metadata=option(
             "upstream-tls",
             SWITCH,
-            "Whether brokers are spoken to by TLS, 1.2 or newer (security.protocol SSL and SASL_SSL).",
-            "As security.protocol of Kafka's own clients.",
+            "Whether connections to brokers use TLS 1.2 or 1.3 (security.protocol SSL and SASL_SSL).",
+            "Default: as security.protocol of Kafka's clients.",
         ),
     )
     tls_ca: str | None = _file(
         "upstream-tls-ca",
-        "Certificates of the authorities that vouch for the brokers, in PEM (ssl.truststore).",
-        "Not given: those of the system.",
+        "CA certificates for the brokers, in PEM (ssl.truststore).",
+        "Default: those of the system.",
     )
     tls_cert: str | None = _file(
         "upstream-tls-cert",
-        "Our certificate with its chain, in PEM, for brokers that want one (ssl.keystore).",
-        "Most brokers want none.",
+        "Client certificate with its chain, in PEM (ssl.keystore).",
+        "Default: most brokers require none.",
     )
-    tls_key: str | None = _file("upstream-tls-key", "The key of that certificate, in PEM.", "As upstream-tls-cert.")
+    tls_key: str | None = _file(
+        "upstream-tls-key", "Private key of that certificate, in PEM.", "Default: as upstream-tls-cert."
+    )
     tls_key_password_file: str | None = _file(
         "upstream-tls-key-password-file",
-        "Holds the password of that key (ssl.key.password).",
-        "Keys in mounted secrets have none.",
+        "File with the password of that key (ssl.key.password).",
+        "Default: keys in mounted secrets have none.",
     )
     tls_verify_host: bool = attrs.field(
         default=True,
         metadata=option(
             "upstream-tls-verify-host",
             SWITCH,
-            "Whether a broker's certificate must be for the name that it is reached by"
-            " (ssl.endpoint.identification.algorithm); the authority is checked always.",
-            "Who holds any certificate of the authority could else pose as a broker.",
+            "Whether a broker's certificate must match its host name (ssl.endpoint.identification.algorithm);"
+            " the CA is always checked.",
+            "Default: on, because any holder of a certificate of that CA could otherwise pose as a broker.",
         ),
     )
     sasl: Mechanism = attrs.field(
@@ -60,44 +62,45 @@ class UpstreamSecurity:
         metadata=option(
             "upstream-sasl",
             choice("none", "client", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-            "How Sidefetch says to brokers who it is (sasl.mechanism); client has each client say it for itself.",
-            "Sidefetch has no name of its own.",
+            "Login at the brokers (sasl.mechanism). client: each client logs in itself, and Sidefetch has no"
+            " login.",
+            "Default: no login.",
         ),
     )
     username_file: str | None = _file(
-        "upstream-sasl-username-file", "Holds the name for PLAIN and SCRAM.", "There is none to guess."
+        "upstream-sasl-username-file", "File with the user name for PLAIN and SCRAM.", "Required for them."
     )
     password_file: str | None = _file(
-        "upstream-sasl-password-file", "Holds the password for PLAIN and SCRAM.", "There is none to guess."
+        "upstream-sasl-password-file", "File with the password for PLAIN and SCRAM.", "Required for them."
     )
     token_file: str | None = _file(
         "upstream-sasl-token-file",
-        "Holds the token for OAUTHBEARER, read again before each login.",
-        "Or tokens are asked for at upstream-sasl-token-url.",
+        "File with the token for OAUTHBEARER, read before each login.",
+        "Alternative: upstream-sasl-token-url.",
     )
     token_url: str | None = _file(
         "upstream-sasl-token-url",
-        "Where tokens for OAUTHBEARER are asked for, by client credentials (sasl.oauthbearer.token.endpoint.url).",
-        "Or the token is in upstream-sasl-token-file.",
+        "Endpoint for OAUTHBEARER tokens by client credentials (sasl.oauthbearer.token.endpoint.url).",
+        "Alternative: upstream-sasl-token-file.",
         https("URL"),
     )
     client_id_file: str | None = _file(
         "upstream-sasl-client-id-file",
-        "Holds the client id for upstream-sasl-token-url.",
-        "There is none to guess.",
+        "File with the client id for upstream-sasl-token-url.",
+        "Required for it.",
     )
     client_secret_file: str | None = _file(
         "upstream-sasl-client-secret-file",
-        "Holds the client secret for upstream-sasl-token-url.",
-        "There is none to guess.",
+        "File with the client secret for upstream-sasl-token-url.",
+        "Required for it.",
     )
     scope: str | None = _file(
-        "upstream-sasl-scope", "The scope that tokens are asked for.", "Not given: the server's own.", WORDS
+        "upstream-sasl-scope", "Scope to request for tokens.", "Default: the token server's own.", WORDS
     )
     token_ca: str | None = _file(
         "upstream-sasl-token-ca",
-        "Certificates of the authorities that vouch for upstream-sasl-token-url, in PEM.",
-        "Not given: those of the system.",
+        "CA certificates for upstream-sasl-token-url, in PEM.",
+        "Default: those of the system.",
     )
 
 
@@ -107,30 +110,34 @@ class DownstreamSecurity:
 
     tls_cert: str | None = _file(
         "listen-tls-cert",
-        "The certificate that clients are shown, with its chain, in PEM; all listeners then speak TLS.",
-        "Not given: plaintext, for clients on the same host.",
+        "Server certificate with its chain, in PEM; all listeners then use TLS.",
+        "Default: plaintext, for clients on the same host.",
     )
-    tls_key: str | None = _file("listen-tls-key", "The key of that certificate, in PEM.", "As listen-tls-cert.")
+    tls_key: str | None = _file(
+        "listen-tls-key", "Private key of that certificate, in PEM.", "Default: as listen-tls-cert."
+    )
     tls_key_password_file: str | None = _file(
-        "listen-tls-key-password-file", "Holds the password of that key.", "Keys in mounted secrets have none."
+        "listen-tls-key-password-file",
+        "File with the password of that key.",
+        "Default: keys in mounted secrets have none.",
     )
     tls_client_ca: str | None = _file(
         "listen-tls-client-ca",
-        "Certificates of the authorities that vouch for clients, in PEM; clients without a certificate of theirs"
-        " are refused (ssl.client.auth).",
-        "Not given: clients need no certificate.",
+        "CA certificates for clients, in PEM; clients without a certificate from them are refused"
+        " (ssl.client.auth).",
+        "Default: clients need no certificate.",
     )
     insecure: bool = attrs.field(
         default=False,
         metadata=option(
             "insecure-listen",
             SWITCH,
-            "Whether clients on other hosts may be listened to without TLS.",
-            "Whoever reaches Sidefetch reads what Sidefetch may read.",
+            "Whether Sidefetch may listen on other addresses than loopback without TLS.",
+            "Default: off, because anyone who can connect can read all that Sidefetch may read.",
         ),
     )
     sasl_file: str | None = _file(
         "listen-sasl-file",
-        "Users that clients must be, a line each, for PLAIN and SCRAM.",
-        "Not given: Sidefetch asks clients for nothing.",
+        "File with the users that clients log in as by PLAIN or SCRAM, one per line.",
+        "Default: clients need no login.",
     )

@@ -26,15 +26,15 @@ class LogConfig:
 
     format: Literal["text", "json"] = attrs.field(
         default="text",
-        metadata=_option("log-format", choice("text", "json"), "How a log line is written.", "For people's eyes."),
+        metadata=_option("log-format", choice("text", "json"), "Format of a log line.", "Default: for people."),
     )
     level: Literal["debug", "info", "warning", "error"] = attrs.field(
         default="info",
         metadata=_option(
             "log-level",
             choice("debug", "info", "warning", "error"),
-            "The least level that is written.",
-            "A few lines per start, client and fault; none per request.",
+            "Lowest level that is logged.",
+            "Default: a few lines per start, client and fault; none per request.",
         ),
     )
 
@@ -48,9 +48,9 @@ class AdminConfig:
         metadata=_option(
             "admin-listen",
             ADDRESS,
-            "Where probes (/startupz, /readyz, /livez), /metrics and the status page (/) are answered over HTTP."
+            "Address for HTTP: probes (/startupz, /readyz, /livez), /metrics and the status page (/). Use"
             " 0.0.0.0:9080 in a pod.",
-            "Not given: nowhere. Only who runs it knows who may ask.",
+            "Default: disabled, because it opens an HTTP port.",
         ),
     )
     open: bool = attrs.field(
@@ -58,8 +58,8 @@ class AdminConfig:
         metadata=_option(
             "admin-open",
             SWITCH,
-            "Whether the status page and its API answer to other hosts, too; probes and metrics always do.",
-            "They tell who reads what. From elsewhere: by a forwarded port.",
+            "Whether the status page and its API answer other hosts, too; probes and metrics always do.",
+            "Default: off, because they show who reads which topic.",
         ),
     )
     ready_requires_broker: bool = attrs.field(
@@ -67,8 +67,9 @@ class AdminConfig:
         metadata=_option(
             "ready-requires-broker",
             SWITCH,
-            "Whether /readyz is yes only while a broker can be reached: for a gateway that many share.",
-            "An outage of Kafka must not take the application next to a sidecar out of its services.",
+            "Whether /readyz also requires that a broker answers; for a gateway.",
+            "Default: off, because a broker outage would also remove the application next to a sidecar from"
+            " its Services.",
         ),
     )
 
@@ -82,9 +83,9 @@ class TelemetryConfig:
         metadata=_option(
             "traces",
             choice("auto", "on", "off"),
-            "Whether spans are exported, as OpenTelemetry's own variables say (OTEL_...); on: to a Collector on"
-            " this host, unless they say otherwise.",
-            "auto: where OTEL_TRACES_EXPORTER or an OTEL_EXPORTER_OTLP_ENDPOINT is set, as in any other program.",
+            "Whether spans are exported. auto: if OTEL_TRACES_EXPORTER or OTEL_EXPORTER_OTLP_ENDPOINT is set;"
+            " on: to a Collector on this host, unless an OTEL_ variable names another.",
+            "Default: as other programs with OpenTelemetry.",
         ),
     )
 
@@ -98,8 +99,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger",
             FOLDER,
-            "The folder that rows are written to, as files of JSON lines; it is made if it is not there.",
-            "Not given: no files.",
+            "Folder for the ledger's rows, as files of JSON lines; it is created if necessary.",
+            "Default: no files.",
         ),
     )
     topic: str | None = attrs.field(
@@ -107,8 +108,9 @@ class LedgerConfig:
         metadata=_option(
             "ledger-topic",
             TOPIC,
-            "The topic of the same cluster that rows are produced to; it must be there.",
-            "Not given: none. The choice for fleets: a pod's disk goes with the pod.",
+            "Existing topic of the same cluster for the ledger's rows. Use it for fleets, because a pod's disk"
+            " disappears with the pod.",
+            "Default: no topic.",
         ),
     )
     sample: float = attrs.field(
@@ -116,8 +118,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-sample",
             SHARE,
-            "Share of the exchanges and fetches that get a row; each row tells for how many it stands.",
-            "All: then sums are exact. Idle ones are folded, a row a minute.",
+            "Share of client fetches and own fetches that get a row; the row has its weight.",
+            "Default: all, so that sums are exact. Idle fetches are folded into a row per minute.",
         ),
     )
     file_bytes: int = attrs.field(
@@ -125,8 +127,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-file",
             size(64 * 1024, 2**40),
-            "The size at which a file is finished, and the next one begun.",
-            "What Spark reads at once of a file (128 MiB), and half of that to be sure.",
+            "Size at which a file is closed and the next one begins.",
+            "Default: half of what Spark reads of a file at once (128 MiB).",
         ),
     )
     file_age_s: float = attrs.field(
@@ -134,8 +136,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-file-age",
             seconds(1, 86400),
-            "The age at which a file is finished.",
-            "How far behind a reader may be: five minutes.",
+            "Age at which a file is closed.",
+            "Default: readers are at most five minutes behind.",
         ),
     )
     max_bytes: int = attrs.field(
@@ -143,8 +145,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-max-size",
             size(128 * 1024, 2**50),
-            "The most that all files of the folder may take; the oldest are deleted. At least twice ledger-file.",
-            "A pod's ephemeral storage is some GiB as a rule.",
+            "Largest size of all files in the folder; the oldest are deleted. At least twice ledger-file.",
+            "Default: a pod usually has some GiB of ephemeral storage.",
         ),
     )
     memory_bytes: int = attrs.field(
@@ -152,7 +154,7 @@ class LedgerConfig:
         metadata=_option(
             "ledger-memory",
             size(64 * 1024, 2**40),
-            "The most memory for rows that cannot be written yet; the oldest are dropped, and that is told.",
-            "Some 15,000 rows: minutes of a sidecar.",
+            "Memory for rows that cannot be written; the oldest are dropped and counted.",
+            "Default: about 15,000 rows, some minutes of a sidecar.",
         ),
     )

@@ -88,52 +88,55 @@ class Annotation:
 
 
 ANNOTATIONS: Final = (
-    Annotation("inject", _TRUTH, "Whether the pod gets Sidefetch.", "false", is_the_pods=True),
-    Annotation("bootstrap-servers", ADDRESSES, "The cluster's brokers, as in the option of that name."),
+    Annotation("inject", _TRUTH, "Whether the pod gets the sidecar.", "false", is_the_pods=True),
+    Annotation("bootstrap-servers", ADDRESSES, "The cluster's brokers: the option of that name."),
     Annotation(
         "env",
         _VARIABLES,
-        "Variables of the application that hold the bootstrap servers: they are pointed at the sidecar.",
+        "Variables of the application that hold the bootstrap servers; they are set to the sidecar's address.",
         is_the_pods=True,
     ),
-    Annotation("containers", _NAMES, "The containers whose variables those are. Not given: all.", is_the_pods=True),
+    Annotation("containers", _NAMES, "Containers whose variables are changed. Default: all.", is_the_pods=True),
     Annotation(
         "mode",
         choice("address", "transparent"),
-        "How clients come to the sidecar: by its address, or because their connections to brokers are redirected.",
+        "How clients reach the sidecar: by its address, or by redirected connections.",
         "address",
     ),
-    Annotation("rack", RACK, "The rack, where neither the pod nor its node tells it as a label."),
+    Annotation("rack", RACK, "The rack, if neither the pod nor its node has a zone label."),
     Annotation(
         "secret",
         _matching(_NAME, "a Secret's name"),
-        "A Secret of the pod's namespace, mounted at /etc/sidefetch/secret: options name its files.",
+        "A Secret of the pod's namespace, mounted at /etc/sidefetch/secret; options name its files.",
     ),
     Annotation(
         "native",
         _TRUTH,
-        "Whether the sidecar is a native one (Kubernetes 1.29); else it is one container among the others.",
+        "Whether the sidecar is a native one (Kubernetes 1.29), or an ordinary container.",
         "true",
     ),
-    Annotation("image", _matching(re.compile(r"\S+"), "an image"), "Sidefetch's image."),
+    Annotation("image", _matching(re.compile(r"\S+"), "an image"), "Image of the sidecar."),
     Annotation(
         "memory",
         _matching(_QUANTITY, "a quantity, as 128Mi"),
-        "The container's memory limit and request. Not given: as the option memory needs it.",
+        "Memory limit and request of the container. Default: computed from the option memory.",
     ),
     Annotation(
-        "cpu-request", _matching(_QUANTITY, "a quantity, as 50m"), "The container's CPU request.", sizes.CPU_REQUEST
+        "cpu-request",
+        _matching(_QUANTITY, "a quantity, as 50m"),
+        "CPU request of the container.",
+        sizes.CPU_REQUEST,
     ),
     Annotation(
         "redirect-ports",
         Kind(_ports, "ports and FIRST-LAST, with commas"),
-        "With transparent: the brokers' ports.",
+        "For transparent mode: ports of the brokers.",
         "9092-9094",
     ),
     Annotation(
         "redirect-networks",
         Kind(_networks, "networks as 10.0.0.0/8 or fd00::/8, with commas"),
-        "With transparent: the brokers' networks. Not given: all.",
+        "For transparent mode: networks of the brokers. Default: all.",
     ),
 )
 _BY_NAME: Final = {each.name: each for each in ANNOTATIONS}

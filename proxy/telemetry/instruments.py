@@ -172,159 +172,163 @@ _VERIFIED: Final = {"verified": "compared", "verify_differences": "different", "
 INSTRUMENTS: Final = (
     Instrument(
         "sidefetch.client.connections", "gauge", "{connection}",
-        "Connections that clients have.", (), _one(lambda f: f.connections),
+        "Open client connections.", (), _one(lambda f: f.connections),
     ),
     Instrument(
         "sidefetch.client.connections.opened", "counter", "{connection}",
-        "Connections of clients that were taken.", (), _one(lambda f: f.counts.get("connections", 0)),
+        "Accepted client connections.", (), _one(lambda f: f.counts.get("connections", 0)),
     ),
     Instrument(
         "sidefetch.client.connections.failed", "counter", "{connection}",
-        "Connections of clients that ended by a fault, by whose it was.", ("reason",), _counted(_FAILED, "reason"),
+        "Client connections that ended with an error, by its origin.", ("reason",), _counted(_FAILED, "reason"),
     ),
     Instrument(
         "sidefetch.client.connections.passed", "counter", "{connection}",
-        "Connections that were redirected here and passed on untouched, by what they speak: TLS, or"
-        " something else that is not Kafka's protocol.", ("protocol",), _counted(_PASSED, "protocol"),
+        "Redirected connections that were forwarded unchanged, by protocol: TLS, or another that is not"
+        " Kafka's.", ("protocol",), _counted(_PASSED, "protocol"),
     ),
     Instrument(
         "sidefetch.client.software", "gauge", "{connection}",
-        "Connections by the client library and its version, as ApiVersions tells them (KIP-511) or as guessed.",
+        "Client connections by client library and version, from ApiVersions (KIP-511) or guessed.",
         ("software", "guess"), _software,
     ),
     Instrument(
         "sidefetch.client.requests", "counter", "{request}",
-        "Requests of clients by API and version, counted every few minutes; those that were lifted are of versions"
-        " that brokers no longer serve.", ("api", "version", "lifted"), _requests,
+        "Client requests by API and version, counted every few minutes; lifted: the version was removed"
+        " from the brokers, and the request was upgraded.", ("api", "version", "lifted"), _requests,
     ),
     Instrument(
         "sidefetch.client.fetches", "counter", "{fetch}",
-        "Fetches of clients that were answered.", (), _one(lambda f: f.state.total.client_fetches),
+        "Client fetches that were answered.", (), _one(lambda f: f.state.total.client_fetches),
     ),
     Instrument(
         "sidefetch.client.fetch.io", "counter", "By",
-        "What these came to on the wire, records included.", ("direction",), _io("client"),
+        "Bytes of client fetches and their responses, records included.", ("direction",), _io("client"),
     ),
     Instrument(
         "sidefetch.client.fetch.records.io", "counter", "By",
-        "Records in the answers to clients.", (), _one(lambda f: f.state.total.delivered_bytes),
+        "Bytes of records in responses to clients.", (), _one(lambda f: f.state.total.delivered_bytes),
     ),
     Instrument(
         "sidefetch.client.fetch.held.io", "counter", "By",
-        "Records that were here already when the client asked.", (), _one(lambda f: f.state.total.held_bytes),
+        "Bytes of records that were buffered before the client asked.", (),
+        _one(lambda f: f.state.total.held_bytes),
     ),
     Instrument(
         "sidefetch.client.fetch.partitions", "counter", "{partition}",
-        "Partitions that clients' fetches asked for, named or remembered by a session.", (),
+        "Partitions that client fetches asked for, named or remembered by a session.", (),
         _one(lambda f: f.state.total.client_partitions),
     ),
     Instrument(
         "sidefetch.client.fetch.wait", "counter", "s",
-        "What clients' fetches waited for: news (poll), the broker, memory (budget), conversion (convert), the end"
-        " of a throttling, the client itself (write).", ("cause",),
+        "Time that client fetches waited, by cause: new records (poll), the broker, memory (budget),"
+        " conversion (convert), throttling (throttle), the client itself (write).", ("cause",),
         lambda f: [(us / 1e6, {"cause": cause}) for cause, us in f.state.waited_us.items()],
     ),
     Instrument(
         "sidefetch.client.fetch.errors", "counter", "{error}",
-        "Errors of partitions, and of whole answers, told to clients.", ("error",),
+        "Error codes in responses to clients, of partitions and of whole responses.", ("error",),
         lambda f: [(times, {"error": error_name(code)}) for code, times in f.state.errors.items()],
     ),
     Instrument(
         "sidefetch.client.sessions", "gauge", "{session}",
-        "Fetch sessions that clients have with Sidefetch: NumIncrementalFetchSessions of KIP-227.", (),
+        "Fetch sessions of clients with Sidefetch: NumIncrementalFetchSessions of KIP-227.", (),
         _one(lambda f: f.client_sessions),
     ),
     Instrument(
         "sidefetch.client.sessions.limit", "gauge", "{session}",
-        "How many there may be.", (), _one(lambda f: f.client_session_limit),
+        "Largest number of these sessions.", (), _one(lambda f: f.client_session_limit),
     ),
     Instrument(
         "sidefetch.client.session.partitions", "gauge", "{partition}",
-        "Partitions in these: NumIncrementalFetchPartitionsCached of KIP-227.", (),
+        "Partitions in these sessions: NumIncrementalFetchPartitionsCached of KIP-227.", (),
         _one(lambda f: f.client_session_partitions),
     ),
     Instrument(
         "sidefetch.client.session.evictions", "counter", "{session}",
-        "Of these, those that lost their place to others: IncrementalFetchSessionEvictionsPerSec of KIP-227.", (),
+        "Sessions of clients that were evicted for others: IncrementalFetchSessionEvictionsPerSec of"
+        " KIP-227.", (),
         _one(lambda f: f.client_session_evictions),
     ),
     Instrument(
         "sidefetch.client.session.events", "counter", "{event}",
-        "What became of these.", ("event", "reason"), _events("client"),
+        "Events of these sessions.", ("event", "reason"), _events("client"),
     ),
     Instrument(
         "sidefetch.broker.sessions", "gauge", "{session}",
-        "Fetch sessions that Sidefetch has with brokers, which have a slot for each.", (),
+        "Fetch sessions of Sidefetch at brokers; each takes a slot there.", (),
         _one(lambda f: len(f.state.sessions())),
     ),
     Instrument(
         "sidefetch.broker.session.partitions", "gauge", "{partition}",
-        "Partitions in these.", (), _one(lambda f: sum(each.partitions for each in f.state.sessions())),
+        "Partitions in these sessions.", (), _one(lambda f: sum(each.partitions for each in f.state.sessions())),
     ),
     Instrument(
         "sidefetch.broker.session.events", "counter", "{event}",
-        "What became of these: created, closed; refused, reset and evicted, with the broker's reason.",
+        "Events of these sessions: created, closed; refused, reset and evicted, with the broker's"
+        " reason.",
         ("event", "reason"), _events("upstream"),
     ),
     Instrument(
         "sidefetch.broker.fetches", "counter", "{fetch}",
-        "Fetches of Sidefetch's own that brokers answered.", ("kind", "lane", "route"), _fetches,
+        "Sidefetch's own fetches that brokers answered.", ("kind", "lane", "route"), _fetches,
     ),
     Instrument(
         "sidefetch.broker.fetch.io", "counter", "By",
-        "What these came to on the wire, records included.", ("direction",), _io("broker"),
+        "Bytes of these fetches and their responses, records included.", ("direction",), _io("broker"),
     ),
     Instrument(
         "sidefetch.broker.fetch.records.io", "counter", "By",
-        "Records in brokers' answers, by the rack that they came from, and whether that is another than ours.",
+        "Bytes of records from brokers, by the broker's rack, and whether that is another rack than"
+        " Sidefetch's.",
         ("rack", "crossed"), _racks,
     ),
     Instrument(
         "sidefetch.broker.fetch.partitions", "counter", "{partition}",
-        "Partitions that these asked for, named or remembered, by why that replica was asked: preferred by the"
-        " leader (KIP-392), selected by Sidefetch, or the leader.", ("route",), _routes,
+        "Partitions in these fetches, named or remembered, by the reason for the replica: preferred by"
+        " the leader (KIP-392), selected by Sidefetch, or the leader.", ("route",), _routes,
     ),
     Instrument(
         "sidefetch.broker.fetch.named", "counter", "{partition}",
-        "Partitions that these named.", (), _one(lambda f: f.state.total.broker_named),
+        "Partitions that these fetches named.", (), _one(lambda f: f.state.total.broker_named),
     ),
     Instrument(
         "sidefetch.broker.fetch.throttle", "counter", "s",
-        "For how long brokers said that they would not listen.", (), _one(lambda f: f.state.throttled_ms / 1000),
+        "Throttle time in brokers' responses.", (), _one(lambda f: f.state.throttled_ms / 1000),
     ),
     Instrument(
         "sidefetch.broker.connections.opened", "counter", "{connection}",
-        "Connections to brokers that were made for clients.", (),
+        "Connections to brokers that were opened for clients.", (),
         _one(lambda f: f.counts.get("upstream_connections", 0)),
     ),
     Instrument(
         "sidefetch.broker.reachable", "gauge", "{boolean}",
-        "Whether a broker has answered when one was asked last; nothing where only clients may ask.", (),
+        "Whether the last metadata request was answered; absent with upstream-sasl client.", (),
         lambda f: [] if f.is_reached is None else [(int(f.is_reached), {})],
     ),
     Instrument(
         "sidefetch.broker.in_rack", "gauge", "{boolean}",
-        "Whether there is a broker in our rack; nothing where either is unknown.", (),
+        "Whether a broker is in the rack of this process; absent where either is unknown.", (),
         lambda f: [] if f.has_broker_in_rack is None else [(int(f.has_broker_in_rack), {})],
     ),
     Instrument(
         "sidefetch.saved.fetches", "gauge", "{fetch}",
-        "Fetches that clients made and brokers did not see, since the start.", (),
+        "Client fetches less Sidefetch's own fetches, since the start.", (),
         _one(lambda f: f.state.total.saved_fetches),
     ),
     Instrument(
         "sidefetch.saved.io", "gauge", "By",
-        "What clients' fetches came to without records, less what Sidefetch's own did, since the start.", (),
+        "Bytes of client fetches less those of Sidefetch's own, without records, since the start.", (),
         _one(lambda f: f.state.total.saved_bytes),
     ),
     Instrument(
         "sidefetch.conversion.records", "counter", "{record}",
-        "Records that were converted, by the format that they became.", ("magic",),
+        "Converted records, by their new format.", ("magic",),
         lambda f: [(records, {"magic": str(magic)}) for magic, records in f.state.converted.items()],
     ),
     Instrument(
         "sidefetch.conversion.io", "counter", "By",
-        "Bytes of records before (in) and after (out) conversion, and what was filled up (padding).",
+        "Bytes of records before (in) and after (out) conversion, and of padding.",
         ("direction",),
         lambda f: [
             (f.state.total.converted_in_bytes, {"direction": "in"}),
@@ -334,57 +338,59 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.conversion.cpu", "counter", "s",
-        "CPU time of the threads that converted.", (), _one(lambda f: f.state.total.conversion_cpu_us / 1e6),
+        "CPU time of the conversion threads.", (), _one(lambda f: f.state.total.conversion_cpu_us / 1e6),
     ),
     Instrument(
         "sidefetch.records.damaged", "counter", "{batch}",
-        "Batches whose checksum is wrong, and that were not converted.", (), _one(lambda f: f.state.damaged),
+        "Batches with a wrong checksum, which were not converted.", (), _one(lambda f: f.state.damaged),
     ),
     Instrument(
         "sidefetch.records.truncated", "counter", "{event}",
-        "How often records that a client had read were gone from the log.", (), _one(lambda f: f.state.truncated),
+        "Times that records which a client had read were gone from the log.", (), _one(lambda f: f.state.truncated),
     ),
     Instrument(
         "sidefetch.client.fetch.stalled", "counter", "{fetch}",
-        "Fetches of clients that outlived their wait by the ask timeout, and were answered with a retriable error.",
+        "Client fetches that outlived their wait by ask-timeout, and were answered with a retriable"
+        " error.",
         (), _one(lambda f: f.state.stalled),
     ),
     Instrument(
         "sidefetch.verify.answers", "counter", "{answer}",
-        "Answers that were compared with the broker's own.", ("result",), _counted(_VERIFIED, "result"),
+        "Partitions that were compared with the broker's own response.", ("result",), _counted(_VERIFIED, "result"),
     ),
     Instrument(
         "sidefetch.memory.limit", "gauge", "By",
-        "The most memory for what was received, by the option that sets it.", ("budget",),
+        "Size of a memory budget, by the option that sets it.", ("budget",),
         lambda f: [(each.limit_bytes, {"budget": each.name}) for each in f.budgets],
     ),
     Instrument(
         "sidefetch.memory.usage", "gauge", "By",
-        "Of that, what is claimed.", ("budget",),
+        "Used part of the budget.", ("budget",),
         lambda f: [(each.claimed_bytes, {"budget": each.name}) for each in f.budgets],
     ),
     Instrument(
         "sidefetch.memory.waiting", "gauge", "{frame}",
-        "Frames that wait for some.", ("budget",),
+        "Frames that wait for memory.", ("budget",),
         lambda f: [(each.waiting, {"budget": each.name}) for each in f.budgets],
     ),
     Instrument(
         "sidefetch.limit.reached", "counter", "{event}",
-        "How often a limit was reached, by the option that sets it; for memory, how often it was waited for.",
+        "Times that a limit was reached, by the option that sets it; for memory, times that a frame"
+        " waited.",
         ("limit",), _limits,
     ),
     Instrument(
         "sidefetch.ledger.lost", "counter", "{row}",
-        "Rows of the ledger that could not be kept.", (), _one(lambda f: f.ledger_lost),
+        "Rows of the ledger that were lost.", (), _one(lambda f: f.ledger_lost),
     ),
     Instrument(
         "sidefetch.certificate.life", "gauge", "s",
-        "How long until the certificate is out of date; below 0 once it is.", ("certificate",),
+        "Time until the certificate expires; negative afterwards.", ("certificate",),
         lambda f: [(life_s, {"certificate": name}) for name, life_s in f.certificates],
     ),
     Instrument(
         "sidefetch.problems", "gauge", "{problem}",
-        "Problems of the last hour, as the status page tells them.", ("level",),
+        "Problems of the last hour, as the status page shows them.", ("level",),
         lambda f: [
             (sum(each.level == level for each in f.problems), {"level": level})
             for level in ("error", "warning", "info")
@@ -392,20 +398,20 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.bugs", "counter", "{bug}",
-        "Connections that ended by a fault of Sidefetch.", (), _one(lambda f: f.counts.get("bugs", 0)),
+        "Unexpected exceptions.", (), _one(lambda f: f.counts.get("bugs", 0)),
     ),
     Instrument(
         "sidefetch.ready", "gauge", "{boolean}",
-        "Whether clients may connect and Sidefetch has not been told to stop.", (),
+        "Whether clients can connect and no shutdown has begun.", (),
         _one(lambda f: int(f.status == "ready")),
     ),
     Instrument(
         "sidefetch.uptime", "gauge", "s",
-        "Since the start.", (), _one(lambda f: (f.now_us - f.state.started_us) / 1e6),
+        "Time since the start.", (), _one(lambda f: (f.now_us - f.state.started_us) / 1e6),
     ),
     Instrument(
         "sidefetch.info", "gauge", "{boolean}",
-        "1, with the version and the rack that this is in.", ("version", "rack"),
+        "1, with the version and the rack of this process.", ("version", "rack"),
         lambda f: [(1, {"version": f.version, "rack": f.state.rack or ""})],
     ),
 )  # fmt: skip
@@ -414,8 +420,8 @@ INSTRUMENTS: Final = (
 DELAY: Final = Histogram(
     "sidefetch.client.fetch.delay",
     "s",
-    "How long clients waited for each answer to a fetch, from its last byte to that of the answer, their wait for"
-    " news left out: a histogram.",
+    "Histogram of the time from a client fetch's last byte to the last byte of its response, without"
+    " the wait for new records.",
     lambda f: f.state.delays,
 )
 

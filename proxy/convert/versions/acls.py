@@ -136,7 +136,7 @@ def _lift(
         0,
         1,
         adds="the pattern type LITERAL",
-        loses="ACLs for prefixes of names are neither shown, nor made, nor deleted",
+        loses="ACLs for prefixed names are not listed, created or deleted",
         steps=once(lift, lower),
         throttle_ms=throttle_in_front,
     )

@@ -64,7 +64,7 @@ LIFTS: Final = (
         ApiKey.DESCRIBE_CONFIGS,
         0,
         1,
-        adds="no synonyms",
+        adds="include_synonyms is false",
         loses="nothing",
         steps=once(_lifted, _lowered),
     ),

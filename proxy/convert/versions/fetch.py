@@ -15,8 +15,8 @@ LIFTS: Final = tuple(
         ApiKey.FETCH,
         version,
         _SINCE,
-        adds="read_uncommitted, and a limit for the whole answer" if version < 3 else "read_uncommitted",
-        loses="headers of records, control records, producers' ids",
+        adds="read_uncommitted, and a limit for the whole response" if version < 3 else "read_uncommitted",
+        loses="record headers, control records, producer ids",
         steps=None,
     )
     for version in range(_SINCE)

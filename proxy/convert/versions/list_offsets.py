@@ -182,7 +182,7 @@ LIFTS: Final = (
         ApiKey.LIST_OFFSETS,
         0,
         1,
-        adds="for the latest offset, a second question for the earliest where several offsets are wanted",
+        adds="for the latest offset, a second request for the earliest if several offsets are requested",
         loses="the starts of segments: for the latest, two offsets at most; for a time one, the first at or after "
         "it, or else the latest",
         steps=_steps,

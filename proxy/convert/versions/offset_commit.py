@@ -107,13 +107,13 @@ LIFTS: Final = (
     _lift(
         0,
         partial(_steps, OffsetCommitRequestV0, up_to(ErrorCode.not_enough_replicas_after_append, **_NOT_READY)),
-        "no generation, no member, the broker's retention; sent to the group's coordinator",
+        "no generation, no member, the broker's retention time; sent to the group's coordinator",
         "ZooKeeper: offsets are kept in Kafka",
     ),
     _lift(
         1,
         partial(_steps, OffsetCommitRequestV1, up_to(ErrorCode.cluster_authorization_failed)),
-        "the broker's retention; sent to the group's coordinator",
-        "the time of each commit, from which its retention was counted",
+        "the broker's retention time; sent to the group's coordinator",
+        "the time of each commit, from which its retention time began",
     ),
 )

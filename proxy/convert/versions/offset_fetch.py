@@ -65,7 +65,7 @@ LIFTS: Final = (
         ApiKey.OFFSET_FETCH,
         0,
         1,
-        adds="nothing; sent to the group's coordinator. No offset is told as error 3, as v0 did",
+        adds="nothing; sent to the group's coordinator. A missing offset is error 3, as in v0",
         loses="ZooKeeper: offsets are those kept in Kafka",
         steps=_steps,
     ),

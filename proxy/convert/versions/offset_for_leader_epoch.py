@@ -97,7 +97,7 @@ def _lift(version: int, lower: Callable[[memoryview], Pieces]) -> Lift:
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         version,
         2,
-        adds="no epoch of the current leader: nobody is fenced",
+        adds="no current leader epoch: no client is fenced",
         loses="nothing",
         steps=once(_lifted, lower),
     )

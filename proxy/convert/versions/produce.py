@@ -244,8 +244,8 @@ LIFTS: Final = tuple(
         ApiKey.PRODUCE,
         version,
         3,
-        adds="no transaction; message sets become record batches, several requests where they are large",
-        loses="offsets that the client gave its messages, which brokers ignored",
+        adds="no transaction; message sets become record batches, and a large set several requests",
+        loses="offsets that the client set in its messages, which brokers ignored",
         steps=partial(_steps, version),
     )
     for version in range(3)

@@ -77,7 +77,7 @@ def _as_it_is(body: memoryview) -> Pieces:
 
 _CREATED_V0: Final = partial(_created, CreateTopicsResponseV0, up_to(ErrorCode.unsupported_for_message_format))
 _CREATED_V1: Final = partial(_created, CreateTopicsResponseV1, up_to(ErrorCode.policy_violation))
-_ONLY_VALIDATED: Final = "that topics are not only validated"
+_ONLY_VALIDATED: Final = "validate_only is false"
 
 LIFTS: Final = (
     Lift("CreateTopics", ApiKey.CREATE_TOPICS, 0, 2, _ONLY_VALIDATED, "nothing", once(_validated_too, _CREATED_V0)),
