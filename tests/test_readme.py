@@ -133,7 +133,7 @@ def test_deploy_commands_of_the_readme_are_those_of_the_deploy_page() -> None:
     def commands(text: str) -> list[str]:
         return re.findall(r"^    ((?:docker|helm|kubectl) .*)$", text, re.MULTILINE)
 
-    assert commands(section("README.md", "Deploy"))[:4] == commands(section("deploy/README.md", "Kubernetes"))[:4]
+    assert commands(section("README.md", "Deploy"))[:5] == commands(section("deploy/README.md", "Kubernetes"))[:5]
 
 
 def test_sources_of_a_rack_are_those_that_are_tried() -> None:
