@@ -11,12 +11,12 @@ from typing import Final
 
 import attrs
 
-from proxy.cli.options import readme_table as options_table
-from proxy.convert.versions.table import readme_table as versions_table
-from proxy.kube.annotations import readme_table as annotations_table
+from proxy.cli.options import markdown_table as options_table
+from proxy.convert.versions.table import markdown_table as versions_table
+from proxy.kube.annotations import markdown_table as annotations_table
 from proxy.telemetry.attributes import markdown as attributes_tables
-from proxy.telemetry.instruments import readme_table as metrics_table
-from proxy.telemetry.ledger import readme_tables as ledger_tables
+from proxy.telemetry.instruments import markdown_table as metrics_table
+from proxy.telemetry.ledger import markdown_tables as ledger_tables
 from tests.kube.charts import values_table
 
 __all__ = ["ROOT", "TABLES", "Table", "anchors", "pages", "section", "text_of"]
@@ -38,7 +38,7 @@ class Table:
         marked = re.compile(rf"(<!-- {re.escape(self.mark)}[^\n]* -->\n).*?(<!-- end -->)", re.DOTALL)
         result, count = marked.subn(lambda found: f"{found[1]}{self.generate()}{found[2]}", text)
         if count != 1:
-            raise ValueError(f"{self.page} has {count} tables that are marked: {self.mark}")
+            raise ValueError(f"{self.page} has {count} places that are marked: {self.mark}")
         return result
 
 

@@ -10,7 +10,7 @@ from proxy.cli.settings import FILE_ENV, Settings, load
 from proxy.config import FILE, OPTIONS, Option
 from proxy.errors import ConfigError
 
-__all__ = ["Commands", "add_flags", "readme_table", "settings_of"]
+__all__ = ["Commands", "add_flags", "markdown_table", "settings_of"]
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse gives the type no public name."""
@@ -114,7 +114,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return settings
 
 
-def readme_table() -> str:
+def markdown_table() -> str:
     """Return the tables of ``proxy/config/OPTIONS.md``, one for each group of flags."""
     parts = []
     for section, title in _TITLES.items():

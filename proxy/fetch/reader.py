@@ -258,7 +258,7 @@ class Reader:
             )
         )
         yield from self._lanes.start_over(now_s, "a client fetch has outlived its wait")
-        yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
+        yield from self._give_up(exchange, now_s)
 
     # ------------------------------------------------------------------------------- from stage to stage
 
@@ -503,7 +503,7 @@ class Reader:
         if outcome.why is Refusal.ERROR:
             yield from self._answered(self._throttled(exchange, now_s).refusal(outcome.error), now_s)
         elif exchange.attempts >= _ATTEMPTS:
-            yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
+            yield from self._give_up(exchange, now_s)
 
     def _lost(self, lane: Lane, now_s: float) -> Iterator[Command]:
         was_open = lane.is_open
@@ -519,7 +519,7 @@ class Reader:
         if was_open and exchange.attempts < _ATTEMPTS:
             yield from self._begin(exchange, now_s)
         else:
-            yield from self._give_up(exchange, ErrorCode.not_leader_or_follower, now_s)
+            yield from self._give_up(exchange, now_s)
 
     def _leave_follower(self, lane: Lane, now_s: float) -> Iterator[Command]:
         """Read from the leader what was read there, within the same exchange."""
@@ -591,9 +591,12 @@ class Reader:
             # What is read ahead will be given at once, and not before the others have been heard.
             yield from self._park(exchange.manner, now_s)
 
-    def _give_up(self, exchange: Exchange, error: int, now_s: float) -> Iterator[Command]:
+    def _give_up(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
+        """Answer every partition with a retriable error, after a while, and have metadata refreshed."""
         yield Learn(frozenset(section.topic for section in exchange.request.sections))
-        self._stage = Delayed(max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(error))
+        self._stage = Delayed(
+            max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(ErrorCode.not_leader_or_follower)
+        )
 
     def _answered(self, pieces: Pieces, now_s: float) -> list[Command]:
         assert self._exchange is not None

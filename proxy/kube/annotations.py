@@ -26,7 +26,7 @@ __all__ = [
     "Defaults",
     "asked_by",
     "is_on",
-    "readme_table",
+    "markdown_table",
 ]
 
 PREFIX: Final = "sidefetch.io/"
@@ -346,7 +346,7 @@ def _parsed(
     return values
 
 
-def readme_table() -> str:
+def markdown_table() -> str:
     """Return the table of annotations of ``helm/README.md``."""
     rows = ["| annotation | default | what it is |", "|---|---|---|"]
     for each in ANNOTATIONS:

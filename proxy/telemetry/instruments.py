@@ -28,7 +28,7 @@ __all__ = [
     "api_name",
     "error_name",
     "is_lifted",
-    "readme_table",
+    "markdown_table",
 ]
 
 Kind = Literal["counter", "gauge"]
@@ -426,7 +426,7 @@ DELAY: Final = Histogram(
 )
 
 
-def readme_table() -> str:
+def markdown_table() -> str:
     """Return the table of ``proxy/telemetry/METRICS.md``."""
     rows = ["| OpenTelemetry | Prometheus | unit | by | what it is |", "|---|---|---|---|---|"]
     rows.append(f"| `{DELAY.name}` | `{DELAY.prometheus}` | {DELAY.unit} |  | {DELAY.meaning} |")

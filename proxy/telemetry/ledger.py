@@ -11,7 +11,7 @@ import attrs
 
 from proxy.trace import FetchKind, LaneName, SessionEvent, SessionSide
 
-__all__ = ["COMMON", "RECORDS", "SCHEMA", "Column", "Row", "problems", "readme_tables"]
+__all__ = ["COMMON", "RECORDS", "SCHEMA", "Column", "Row", "markdown_tables", "problems"]
 
 SCHEMA: Final = 1
 """The version of all that follows."""
@@ -289,7 +289,7 @@ def _wrong_in(columns: tuple[Column, ...], row: Mapping[str, object], where: str
             yield f"{path}: {value!r} is not a {column.kind}"
 
 
-def readme_tables() -> str:
+def markdown_tables() -> str:
     """Return the tables of ``LEDGER.md``."""
     parts = ["### All rows\n\n" + _table(COMMON)]
     parts += [

@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.bench.chart import Panel, svg
 from tests.bench.digest import Run, digest, summary
+from tests.pages import Table
 
 __all__ = ["FIGURES", "PAGES", "PICTURE", "picture", "with_figures"]
 
@@ -22,7 +23,6 @@ FIGURES: Final = _HERE / "figures.json"
 PICTURE: Final = _HERE / "figures.svg"
 PAGES: Final = {_HERE / "RESULTS.md": digest, _HERE.parents[1] / "README.md": summary}
 """The pages with figures of the run, and what makes them."""
-_MARKED: Final = re.compile(r"(<!-- made by tests\.bench\.report; [^\n]* -->\n).*?(<!-- end -->)", re.DOTALL)
 _DRAWN: Final = {
     r"reading 1 KiB records, (\d+ clients?): speed": "{0}, records of 1 KiB",
     r"one record a fetch, (in order|out of order): p50": "one record a fetch, {0}: p50",
@@ -51,10 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def with_figures(page: str, figures: str) -> str:
     """Return *page* with *figures* between the marks. Raises: ValueError: it has not exactly one place for them."""
-    text, count = _MARKED.subn(lambda found: f"{found[1]}\n{figures}\n{found[2]}", page)
-    if count != 1:
-        raise ValueError(f"the page has {count} places for figures")
-    return text
+    return Table("the page", "made by tests.bench.report", lambda: f"\n{figures}\n").replaced(page)
 
 
 def picture(run: Run) -> str:

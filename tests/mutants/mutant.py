@@ -34,13 +34,17 @@ class Change:
         path = tree / self.file
         if not path.is_file():
             return f"{self.file}: no such file"
-        count = len(re.findall(f"^{re.escape(self.old)}", path.read_text(encoding="utf-8"), re.MULTILINE))
+        _, count = self._replace(path.read_text(encoding="utf-8"))
         return "" if count == 1 else f"{self.file}: these lines occur {count} times, and must once:\n{self.old}"
 
     def apply(self, tree: Path) -> None:
-        text = "\n" + (tree / self.file).read_text(encoding="utf-8")
-        text = text.replace("\n" + self.old, "\n" + self.new, 1)
-        (tree / self.file).write_text(text[1:], encoding="utf-8")
+        path = tree / self.file
+        text, _ = self._replace(path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
+
+    def _replace(self, text: str) -> tuple[str, int]:
+        """Return *text* with the new lines, and how often it had the old ones."""
+        return re.subn(f"^{re.escape(self.old)}", lambda _: self.new, text, flags=re.MULTILINE)
 
 
 @attrs.frozen

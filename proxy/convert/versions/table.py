@@ -10,7 +10,7 @@ from typing import Final
 from proxy.convert.versions.lift import Lift
 from proxy.wire.apis import ApiKey, ApiRanges
 
-__all__ = ["LIFTS", "TARGETS", "readme_table", "serves"]
+__all__ = ["LIFTS", "TARGETS", "markdown_table", "serves"]
 
 _APIS: Final[Mapping[int, tuple[int, str]]] = {
     ApiKey.PRODUCE: (3, "produce"),
@@ -84,7 +84,7 @@ def serves(broker: ApiRanges, key: int, version: int) -> bool:
     return key != ApiKey.PRODUCE or version >= _PRODUCE_SINCE or not has_lost_old_records
 
 
-def readme_table() -> str:
+def markdown_table() -> str:
     """Return the table of ``proxy/convert/README.md``: versions with equal entries share a row."""
     rows = ["| API | versions | lifted to | added | lost |", "|---|---|---|---|---|"]
     for _, some in groupby(LIFTS.values(), key=lambda lift: (lift.key, lift.adds, lift.loses)):

@@ -2,7 +2,8 @@
 
     record --> sampled? --> row --> run of empty ones? --> seq --> backlog of each sink --> file, topic
 
-All but the sinks is done where a record is told, and takes microseconds; what rows are: ``telemetry/LEDGER.md``.
+Everything before the sinks runs where the record is made, and takes microseconds. ``telemetry/LEDGER.md`` describes
+the rows.
 """
 
 import json

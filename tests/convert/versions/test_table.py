@@ -6,7 +6,7 @@ import sys
 import pytest
 from kio.index import load_request_schema
 
-from proxy.convert.versions.table import LIFTS, TARGETS, readme_table, serves
+from proxy.convert.versions.table import LIFTS, TARGETS, markdown_table, serves
 from proxy.errors import MalformedFrame
 from proxy.wire.apis import VersionRange, offered, passes
 from tests.wire.test_api_versions import BROKERS
@@ -97,8 +97,8 @@ def test_what_a_broker_serves_itself(
     assert not serves(served, 999, 0)
 
 
-def test_readme_table_has_a_row_for_every_version() -> None:
-    table = readme_table()
+def test_markdown_table_has_a_row_for_every_version() -> None:
+    table = markdown_table()
 
     for lift in LIFTS.values():
         assert f"| {lift.api} |" in table

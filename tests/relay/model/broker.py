@@ -127,10 +127,10 @@ class ModelBroker:
         """All that were ever sent and not forgotten, oldest first."""
         self.sent: dict[Stored, list[tuple[Flight, Key]]] = {}
         """In which answers a batch went out whole."""
-        self.failures: dict[tuple[str, int], tuple[int, float]] = {}
-        """When an error was last delivered of a partition: on the count of all events, and in seconds."""
-        self.failures_by_id: dict[Key, int] = {}
-        """The count of these events by the name or id that the request had; another topic's id is no sign."""
+        self.failed_s: dict[tuple[str, int], float] = {}
+        """When an error was last delivered of a partition."""
+        self.failed_at: dict[Key, int] = {}
+        """The same on the count of all events, by the name or id that the request had."""
         self.by_bytes: dict[bytes, Stored] = {}
         self.throttle_ms = 0
         """What the next answers say; 0 for no throttling."""
@@ -243,9 +243,9 @@ class ModelBroker:
         for key, look in flight.looks.items():
             if look.error:
                 name = self.name_of(key[0], known)
-                self.failures_by_id[key] = at
+                self.failed_at[key] = at
                 if name is not None:
-                    self.failures[name, key[1]] = (at, now_s)
+                    self.failed_s[name, key[1]] = now_s
 
     def name_of(self, topic: str | UUID, known: Topology) -> str | None:
         if isinstance(topic, str):

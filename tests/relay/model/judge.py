@@ -103,7 +103,7 @@ def _could_be_had(world: "World", exchange: Exchange, name: Name) -> bool:
     topic_id = TopicId(log.topic_id.bytes)
     info = world.known.topic(name[0])
     leader = info.leaders.get(name[1]) if info is not None else None
-    _, failed_s = world.broker.failures.get(name, (0, float("-inf")))
+    failed_s = world.broker.failed_s.get(name, float("-inf"))
     is_same = log.generation == generation and log.start <= ask.offset < bound
     is_known = (
         info is not None
@@ -324,7 +324,7 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     name = world.broker.name_of(key[0], flight.known)
     if name is None or flight.delivered_at is None:
         return False
-    failures = world.broker.failures_by_id
+    failures = world.broker.failed_at
     failed_at = max(failures.get(key, 0), failures.get((name, key[1]), 0))
     is_young = world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
     return (
