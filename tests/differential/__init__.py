@@ -13,7 +13,8 @@ clients, brokers and the command line of Sidefetch, and nothing of its internals
 * ends with another class of *error*, or is *slow* (more than three times as long as the slower direct reader, and
   1 s), or has a *gap* of more than 10 s that no direct reader has;
 * delivers *stale* records more than 1.5 s after they were deleted or forbidden: more than twice as many as
-  directly, and 20;
+  directly, and 20. The time in which the application sleeps or has a partition paused does not count, since its
+  client delivers records afterwards that it fetched before;
 * has a *commit* acknowledged that the broker has not stored.
 
 The second direct reader is the control: a combination in which it differs from the first by the same rules is

@@ -130,6 +130,9 @@ def _print(trial: Trial, smallest: Combination | None, replay: str) -> None:
     if trial.verdict.outcome != "passed":
         for problem in trial.verdict.problems[:5]:
             print(f"    {problem}", flush=True)
+        for role, reading in trial.readings.items():
+            if reading.heard:
+                print(f"    {role} reported: {'; '.join(reading.heard)[:600]}", flush=True)
     if trial.verdict.outcome == "find":
         print(f"    again: {replay}", flush=True)
     if smallest is not None:

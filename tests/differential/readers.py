@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.clients.conversation import Client
-from tests.differential.verdict import Reading
+from tests.differential.verdict import End, Reading
 
 __all__ = ["Programs", "Reader"]
 
@@ -58,10 +58,11 @@ class Reader:
     def __init__(self, client: Client, request: Mapping[str, Any], give_back: Callable[[Client], None]) -> None:
         self._client, self._give_back = client, give_back
         self.group: str | None = request.get("group")
+        self._waits = [(*each["at"], each["ms"]) for each in request["steps"] if each["do"] in ("sleep", "pause")]
         self._lines: list[tuple[int, list[tuple[int, int, int, int]]]] = []
         self._heard: list[str] = []
         self._committed: dict[int, int] = {}
-        self._end: tuple[str, str] | None = None
+        self._end: tuple[End, str] | None = None
         self._lasted_s = 0.0
         self.is_given_up = threading.Event()
         self._began_s = time.monotonic()
@@ -91,9 +92,8 @@ class Reader:
         self._thread.join()
         assert self._end is not None
         end, error = self._end
-        assert end in ("done", "error", "stuck")
         lasted_ms = int(self._lasted_s * 1_000)
-        return Reading(self._lines, end, lasted_ms, error, self._heard, self._committed)  # type: ignore[arg-type]
+        return Reading(self._lines, end, lasted_ms, error, self._heard, self._committed, waits=self._waits)
 
     def _listen(self) -> None:
         for answer in self._answers():
@@ -113,7 +113,10 @@ class Reader:
             has_ended = self._client.has_ended
             fate = self._client.fate() if has_ended else ""
             self._client.__exit__(None, None, None)
-            self._finish(*(("error", f"the program ended: {fate}") if has_ended else ("stuck", "")))
+            if has_ended:
+                self._finish("error", f"the program ended: {fate}")
+            else:
+                self._finish("stuck")
 
     def _answers(self) -> Iterator[Any]:
         while self._end is None and not self.is_given_up.is_set():
@@ -122,7 +125,7 @@ class Reader:
             elif self._client.has_ended:
                 return
 
-    def _finish(self, end: str, error: str = "") -> None:
+    def _finish(self, end: End, error: str = "") -> None:
         self._lasted_s = time.monotonic() - self._began_s
         if end == "done" or (end == "error" and not error.startswith("the program ended")):
             self._give_back(self._client)

@@ -195,6 +195,22 @@ def test_records_while_reading_is_forbidden_are_stale() -> None:
     assert judge(direct, direct, restored, {0: 99}, event).outcome == "passed"
 
 
+@pytest.mark.parametrize(("sleeps", "outcome"), [((), "find"), ((350, 350, 350), "passed"), ((350,), "find")])
+def test_stale_records_are_timed_without_the_applications_sleeps(sleeps: tuple[int, ...], outcome: str) -> None:
+    event = Revoked(1_000, 5_000)
+    direct = Reading([(900, rows(0, range(3)))], "error", 1_500, "TopicAuthorizationException")
+    lines = [(1_000 + 400 * number, rows(0, [number])) for number in range(6)]
+    waits = [(0, number, ms) for number, ms in enumerate(sleeps)]
+    side = Reading([*lines, (3_200, rows(0, range(6, 40)))], "error", 3_300, direct.error, waits=waits)
+    assert judge(direct, direct, side, {0: 99}, event).outcome == outcome
+
+
+def test_sleeps_before_an_event_do_not_excuse_stale_records() -> None:
+    waits = [(0, 0, 350), (0, 1, 350), (0, 2, 350)]
+    read = attrs.evolve(reading((100, rows(0, range(3))), (2_600, rows(0, range(3, 40)))), waits=waits)
+    assert [ms for ms, _ in read.lines_after(1_000)] == [2_600]
+
+
 def test_client_that_fails_at_its_reference_cluster_may_succeed_at_this_one() -> None:
     failed = attrs.evolve(WHOLE, end="error", error="KafkaException: no complete records were found")
 

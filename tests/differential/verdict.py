@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import attrs
 
-__all__ = ["Expectation", "Problem", "Reading", "Recreated", "Revoked", "Trimmed", "Verdict", "judge"]
+__all__ = ["End", "Expectation", "Problem", "Reading", "Recreated", "Revoked", "Trimmed", "Verdict", "judge"]
 
 SLOWER_BY: Final = 3.0
 SLACK_MS: Final = 1_000
@@ -22,6 +22,9 @@ Row = tuple[int, int, int, int]
 Key = tuple[int, int, int]
 """Offset, CRC-32, timestamp in ms; the timestamp is 0 where it is not compared."""
 
+End = Literal["done", "error", "stuck"]
+"""How a reader ended: with all records, with an error, or by being killed."""
+
 
 @attrs.frozen
 class Reading:
@@ -29,7 +32,7 @@ class Reading:
 
     lines: Sequence[tuple[int, Sequence[Row]]]
     """By time of delivery in ms since the start, the records that were delivered then."""
-    end: Literal["done", "error", "stuck"]
+    end: End
     lasted_ms: int
     """Until the end, or until the reader was killed."""
     error: str = ""
@@ -38,6 +41,8 @@ class Reading:
     """By partition, the offset of the last successful commit."""
     stored: Mapping[int, int] | None = None
     """By partition, the offset that the broker has stored for the group; None if the reader commits nothing."""
+    waits: Sequence[tuple[int, int, int]] = ()
+    """The steps in which the application sleeps or pauses: partition and offset that begin it, duration in ms."""
 
     @property
     def count(self) -> int:
@@ -47,6 +52,21 @@ class Reading:
     def took_ms(self) -> int:
         """Until the last record, or until the end if there is none."""
         return self.lines[-1][0] if self.lines else self.lasted_ms
+
+    def lines_after(self, event_ms: int) -> Iterator[tuple[int, Sequence[Row]]]:
+        """Yield the lines later than STALE_AFTER_MS after an event, by the time that the application did not wait.
+
+        Records that the client has fetched before the event are delivered after the application's waits.
+        """
+        begins = {(partition, offset): wait_ms for partition, offset, wait_ms in self.waits}
+        waited_ms = 0
+        for ms, rows in self.lines:
+            if ms - waited_ms >= event_ms + STALE_AFTER_MS:
+                yield ms, rows
+            for partition, offset, *_ in rows:
+                for key in [each for each in begins if each[0] == partition and each[1] <= offset]:
+                    wait_ms = begins.pop(key)
+                    waited_ms += min(wait_ms, max(0, ms + wait_ms - event_ms))
 
     @property
     def longest_gap_ms(self) -> int:
@@ -233,10 +253,13 @@ def _record_problems(
             yield from _recreated_problems(reading, direct, expectation)
         case Revoked():
             yield from _ascending_problems(_sequences(reading, until))
-            late = expectation.at_ms + STALE_AFTER_MS
             yield from _stale_problems(
                 *(
-                    sum(len(rows) for ms, rows in each.lines if late <= ms < expectation.restored_ms)
+                    sum(
+                        len(rows)
+                        for ms, rows in each.lines_after(expectation.at_ms)
+                        if ms < expectation.restored_ms
+                    )
                     for each in (reading, direct)
                 )
             )
@@ -287,13 +310,11 @@ def _trimmed_problems(
             wanted = [each for each in expected.get(partition, []) if each[0] >= start]
             had = [each for each in sequences.get(partition, []) if each[0] >= start]
             yield from _sequence_problem(partition, wanted, had, is_whole=True)
-    late = event.at_ms + STALE_AFTER_MS
     yield from _stale_problems(
         *(
             sum(
                 offset < event.starts.get(partition, 0)
-                for ms, rows in each.lines
-                if ms >= late
+                for _, rows in each.lines_after(event.at_ms)
                 for partition, offset, *_ in rows
             )
             for each in (reading, direct)
@@ -317,13 +338,11 @@ def _recreated_problems(reading: Reading, direct: Reading, event: Recreated) -> 
                     yield Problem("records", text)
                     return
                 newest[partition] = offset
-    late = event.at_ms + STALE_AFTER_MS
     yield from _stale_problems(
         *(
             sum(
                 (partition, offset, crc) in event.old
-                for ms, rows in each.lines
-                if ms >= late
+                for _, rows in each.lines_after(event.at_ms)
                 for partition, offset, crc, _ in rows
             )
             for each in (reading, direct)

@@ -139,6 +139,12 @@ class Drive {
     this.flush();
   }
 
+  seekToStart() {
+    if (this.hasSought) return;
+    this.hasSought = true;
+    this.from.forEach((offset, partition) => this.seek({ partition, to: offset }));
+  }
+
   seek({ partition, to }) {
     if (this.positions.has(partition)) this.positions.set(partition, to); // else nothing was delivered yet
     this.consumer.seek({ topic: this.topic, partition, offset: String(to) });
@@ -192,6 +198,8 @@ async function drive(request) {
       consumer.on(consumer.events.CRASH, ({ payload }) =>
         payload.restart ? driven.hear(payload.error) : reject(payload.error),
       );
+      // A consumer that crashes in its first join starts again, and has to seek after that.
+      consumer.on(consumer.events.GROUP_JOIN, () => driven.seekToStart());
       const eachBatch = async ({ batch }) => {
         if (!driven.isDone) await driven.take(batch);
         if (driven.isDone) resolve();
@@ -199,7 +207,6 @@ async function drive(request) {
       consumer
         // Where a step commits, nothing else does.
         .run({ autoCommit: !driven.steps.some((step) => step.do === "commit"), eachBatch })
-        .then(() => driven.isDone || driven.from.forEach((offset, partition) => driven.seek({ partition, to: offset })))
         .catch(reject);
     });
     await consumer.stop();
