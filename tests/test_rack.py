@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config.kinds import RACK
+from proxy.config.option_types import RACK
 from proxy.config.rack import ZONE_LABEL, rack_name, zone_of_file, zone_of_node
 
 LABELS = 'app="orders"\npod-template-hash="5f7"\ntopology.kubernetes.io/region="eu"\n'

@@ -11,7 +11,7 @@ from proxy.cli.options import settings_of
 from proxy.cli.run import add_to
 from proxy.cli import parser
 from proxy.net.app import Proxy
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 from proxy.net.rack import find_rack
 
 config = settings_of(parser(["run"]).parse_args(["run", "--bootstrap-servers", "127.0.0.1:1"])).config

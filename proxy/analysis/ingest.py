@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from proxy.analysis.days import ALL, Days, day_of
 from proxy.analysis.frames import Ledger
+from proxy.analysis.inputs import Format, places
 from proxy.analysis.lines import BAD, BAD_ROWS, KEY, WIDE, parsed
-from proxy.analysis.places import Format, places
 from proxy.analysis.schemas import SCHEMAS
 
 __all__ = ["Read", "read", "read_wide"]

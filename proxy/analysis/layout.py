@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from proxy.analysis.days import day_of
+from proxy.analysis.inputs import STREAM_LOG, hadoop
 from proxy.analysis.lines import KEY
-from proxy.analysis.places import STREAM_LOG, hadoop
 from proxy.errors import ConfigError
 
 __all__ = ["PARTITIONS", "Mode", "dated", "write"]

@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from proxy.analysis.inputs import STREAM_LOG, hadoop
 from proxy.analysis.kafka_source import LedgerTopic
 from proxy.analysis.layout import PARTITIONS, dated
 from proxy.analysis.lines import KEY, parsed
-from proxy.analysis.places import STREAM_LOG, hadoop
 from proxy.errors import ConfigError
 
 __all__ = ["Pace", "from_folder", "from_topic", "start"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from proxy.cli import security
-from proxy.cli.findings import judge, kafka_release, verdict
+from proxy.cli.cluster_info import BrokerSeen, ClusterSeen, Finding
+from proxy.cli.diagnostics import judge, kafka_release, verdict
 from proxy.cli.options import Commands, add_flags, settings_of
-from proxy.cli.seen import BrokerSeen, ClusterSeen, Finding
 from proxy.cli.settings import Settings
 from proxy.config import OPTIONS, Config
 from proxy.config.rack import RackFound
@@ -50,10 +50,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _look(config: Config) -> tuple[ClusterSeen | list[str], RackFound]:
-    from proxy.cli.look import look
-    from proxy.net.access import access_of
-    from proxy.net.brokers import dial
+    from proxy.cli.probe import look
     from proxy.net.rack import find_rack
+    from proxy.net.upstream.access import access_of
+    from proxy.net.upstream.brokers import dial
 
     as_we_are = partial(dial, access=access_of(config.upstream_security))
     return await look(config.upstream, as_we_are), await find_rack(config.routing, os.environ)
@@ -61,9 +61,9 @@ async def _look(config: Config) -> tuple[ClusterSeen | list[str], RackFound]:
 
 async def _greet(config: Config) -> list[BrokerSeen]:
     """The bootstrap servers, as far as they talk to somebody whom they do not know."""
-    from proxy.cli.look import greet
-    from proxy.net.access import access_of
-    from proxy.net.brokers import dial
+    from proxy.cli.probe import greet
+    from proxy.net.upstream.access import access_of
+    from proxy.net.upstream.brokers import dial
 
     return await greet(config.upstream, partial(dial, access=access_of(config.upstream_security)))
 

@@ -8,7 +8,7 @@ from typing import Final
 from proxy.cli.options import Commands
 from proxy.config import Address, option_named
 from proxy.errors import ConfigError
-from proxy.net.watch.probes import PROBES
+from proxy.net.observability.probes import PROBES
 
 __all__ = ["add_to"]
 

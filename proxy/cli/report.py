@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from proxy.analysis.answers.zones import Prices
         from proxy.analysis.days import days_between
         from proxy.analysis.ingest import read
-        from proxy.analysis.report.made import report_of
+        from proxy.analysis.report.build import report_of
     days = days_between(arguments.since, arguments.until, datetime.now(UTC).date())
     with spark_at(arguments.master, settings) as spark:
         rows = read(spark, arguments.ledgers, days, kept=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from proxy.cli.seen import Finding
+from proxy.cli.cluster_info import Finding
 from proxy.config import Config
 
 __all__ = ["as_client", "findings"]

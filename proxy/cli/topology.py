@@ -51,15 +51,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _ask(config: Config) -> Any:
-    from proxy.cli.look import all_topics
-    from proxy.net.access import access_of
-    from proxy.net.brokers import dial
+    from proxy.cli.probe import all_topics
+    from proxy.net.upstream.access import access_of
+    from proxy.net.upstream.brokers import dial
 
     return await all_topics(config.upstream, partial(dial, access=access_of(config.upstream_security)))
 
 
 def _lines(metadata: Any) -> list[bytes]:
-    from proxy.net.watch.ledger import encoded, process_id
+    from proxy.net.observability.ledger import encoded, process_id
     from proxy.telemetry.rows import topology_rows
 
     rows = topology_rows(metadata, process_id(), time.time_ns() // 1000)

@@ -10,9 +10,9 @@ from proxy.cli.extras import needs_kube_extra
 from proxy.cli.inject import defaults_of
 from proxy.cli.options import Commands
 from proxy.config import option_named
-from proxy.config.kinds import ADDRESS, Kind, seconds
+from proxy.config.option_types import ADDRESS, Kind, seconds
 from proxy.errors import ConfigError
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 
 __all__ = ["add_to"]
 

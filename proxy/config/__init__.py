@@ -5,13 +5,13 @@ tables of ``OPTIONS.md``. ``cli.settings`` fills the model in.
 """
 
 from proxy.config.brokers import RoutingConfig, UpstreamConfig
-from proxy.config.checks import problems_between
 from proxy.config.clients import ConversionConfig, DownstreamConfig, LimitsConfig
-from proxy.config.kinds import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
 from proxy.config.model import SECTIONS, Config
+from proxy.config.observability import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
+from proxy.config.option_types import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option, config_of, option_named
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
-from proxy.config.telling import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
+from proxy.config.validation import problems_between
 
 __all__ = [
     "ENV_PREFIX",

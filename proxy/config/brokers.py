@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from proxy.config.kinds import (
+from proxy.config.option_types import (
     ADDRESSES,
     RACK,
     RACK_PLACES,
@@ -15,7 +15,7 @@ from proxy.config.kinds import (
     seconds,
     size,
 )
-from proxy.config.kinds import option as _option
+from proxy.config.option_types import option as _option
 
 __all__ = ["RoutingConfig", "UpstreamConfig"]
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from proxy.config.kinds import (
+from proxy.config.option_types import (
     ADDRESSES,
     HOST,
     ON,
@@ -19,7 +19,7 @@ from proxy.config.kinds import (
     size,
     whole,
 )
-from proxy.config.kinds import option as _option
+from proxy.config.option_types import option as _option
 
 __all__ = ["ConversionConfig", "DownstreamConfig", "LimitsConfig"]
 

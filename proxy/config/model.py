@@ -7,10 +7,10 @@ import attrs
 from proxy.bypass import Bypass
 from proxy.config.brokers import RoutingConfig, UpstreamConfig
 from proxy.config.clients import ConversionConfig, DownstreamConfig, LimitsConfig
-from proxy.config.kinds import BYPASS, SHARE, seconds
-from proxy.config.kinds import option as _option
+from proxy.config.observability import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
+from proxy.config.option_types import BYPASS, SHARE, seconds
+from proxy.config.option_types import option as _option
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
-from proxy.config.telling import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
 
 __all__ = ["SECTIONS", "Config"]
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import attrs
 
-from proxy.config.kinds import Kind
 from proxy.config.model import SECTIONS, Config
+from proxy.config.option_types import Kind
 
 __all__ = ["ENV_PREFIX", "OPTIONS", "Option", "config_of", "option_named"]
 

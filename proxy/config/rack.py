@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from proxy.config.kinds import RACK
+from proxy.config.option_types import RACK
 
 __all__ = [
     "KUBERNETES_HOST",

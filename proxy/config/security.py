@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 
-from proxy.config.kinds import FILE, SWITCH, WORDS, Kind, choice, https, option
+from proxy.config.option_types import FILE, SWITCH, WORDS, Kind, choice, https, option
 
 __all__ = ["DownstreamSecurity", "UpstreamSecurity"]
 

@@ -28,8 +28,8 @@ from typing import Final, assert_never
 from proxy.convert import kernel
 from proxy.convert.aborted import Aborted
 from proxy.convert.entry import growth_of, rewrite, transcode
-from proxy.convert.kinds import Kind, is_copied, is_plain, kind_of
 from proxy.convert.sizes import Growth, size_behind
+from proxy.convert.treatment import Kind, is_copied, is_plain, kind_of
 from proxy.convert.types import Converted, Counts, Damaged, Incomplete, Nothing, Outcome, Refused, Target
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec, Entry, entries

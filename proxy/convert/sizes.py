@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, assert_never
 
 from proxy.convert import kernel
 from proxy.convert.aborted import Aborted
-from proxy.convert.kinds import Kind, kind_of
+from proxy.convert.treatment import Kind, kind_of
 from proxy.convert.types import Target
 from proxy.errors import BadRecords
 from proxy.wire.records import BATCH_HEADER_BYTES, MESSAGE_BYTES, Entry, entries

@@ -7,7 +7,7 @@ import trio
 from aiokafka.abc import AbstractTokenProvider
 
 from proxy.config import UpstreamSecurity
-from proxy.net.access import LoginSource, access_of
+from proxy.net.upstream.access import LoginSource, access_of
 from proxy.sasl.logins import BearerLogin, PlainLogin, ScramLogin
 
 __all__ = ["aiokafka_settings"]

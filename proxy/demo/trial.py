@@ -19,14 +19,14 @@ from proxy.demo.costs import Cost, Table, count, verdict
 from proxy.demo.demo import CLIENT, until_ended, watch
 from proxy.demo.processes import DemoFailed, free_ports, reader, serves
 from proxy.errors import ErrorCode, ProxyError
-from proxy.net.access import access_of
+from proxy.events import FetchRecord, Record
 from proxy.net.app import Proxy
-from proxy.net.brokers import dial
-from proxy.net.logs import Log
-from proxy.net.observers import Who
+from proxy.net.io.logs import Log
+from proxy.net.observability.observers import Who
 from proxy.net.rack import find_rack
+from proxy.net.upstream.access import access_of
+from proxy.net.upstream.brokers import dial
 from proxy.relay.traffic import Traffic
-from proxy.trace import FetchRecord, Record
 
 __all__ = ["trial"]
 

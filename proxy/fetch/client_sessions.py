@@ -35,11 +35,11 @@ from typing import Final, NamedTuple, Self
 import attrs
 
 from proxy.errors import ErrorCode, LimitReached
+from proxy.events import SessionEvent, SessionRecord
 from proxy.fetch.client_session import ClientSession
 from proxy.fetch.sheet import News, Sheet
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
 from proxy.session.slots import Held, Slots
-from proxy.trace import SessionEvent, SessionRecord
 from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Piece
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import attrs
 
+from proxy.cluster.routing import Source
+from proxy.events import ExchangeRecord, FetchRecord, Record
 from proxy.fetch.converting import Job
-from proxy.fetch.routes import Source
-from proxy.trace import ExchangeRecord, FetchRecord, Record
 from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Pieces
 

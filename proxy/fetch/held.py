@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import attrs
 
+from proxy.cluster.routing import Source
 from proxy.convert.kernel import whole_entries
-from proxy.fetch.routes import Source
 from proxy.wire.fetch import UNKNOWN, Ask, Key, PartitionReply, Topic
 
 __all__ = ["Given", "Held", "Ready"]

@@ -8,11 +8,11 @@ from typing import Final
 import attrs
 
 from proxy.errors import BrokerProtocolError
+from proxy.events import FetchRecord, RouteKind, SessionEvent, SessionRecord
 from proxy.fetch.commands import Ask, Farewell, LaneId, Note
 from proxy.fetch.sent import Sent, name_of
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
-from proxy.trace import FetchRecord, RouteKind, SessionEvent, SessionRecord
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import (
     FETCH,

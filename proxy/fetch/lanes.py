@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from proxy.cluster.routing import Source
+from proxy.cluster.topology import Topology
+from proxy.events import RouteKind
 from proxy.fetch.commands import CloseLane, Command, Farewell, LaneId, LaneKind, Note
 from proxy.fetch.heat import Heat, Parks
 from proxy.fetch.held import Held
 from proxy.fetch.lane import Lane
-from proxy.fetch.routes import Source
-from proxy.fetch.topology import Topology
-from proxy.trace import RouteKind
 from proxy.wire.fetch import Ask, Key, PartitionReply
 
 __all__ = ["Lanes", "Pair"]

@@ -20,7 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
+from proxy.cluster.routing import Routes, Source
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.errors import BrokerProtocolError, ErrorCode
+from proxy.events import Cause, StalledFetchRecord
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.exchange import Exchange, Manner, check_request, erroneous
@@ -29,14 +32,11 @@ from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.liveness import unserved
 from proxy.fetch.reading import Reading
-from proxy.fetch.routes import Routes, Source
 from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
 from proxy.fetch.tables import Tables
 from proxy.fetch.telling import Telling
-from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.waits import Waits
 from proxy.session.upstream import Refusal, Refused
-from proxy.trace import Cause, StalledFetchRecord
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Key

@@ -4,9 +4,9 @@ from typing import Self
 
 import attrs
 
+from proxy.cluster.routing import Selector
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import DEFAULT_POLICY, CpuClock, Policy
-from proxy.fetch.routes import Selector
 from proxy.fetch.seen import Seen
 
 __all__ = ["Reading"]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import attrs
 
 from proxy.errors import BrokerProtocolError, ErrorCode, MalformedFrame
+from proxy.events import FetchRecord, RouteKind
 from proxy.fetch.commands import LaneId
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION
 from proxy.session.upstream import Plan
-from proxy.trace import FetchRecord, RouteKind
 from proxy.wire.fetch import FetchResponse, Topic, read_response
 from proxy.wire.frames import SIZE_BYTES
 

@@ -6,8 +6,11 @@ from typing import Final, assert_never
 
 import attrs
 
+from proxy.cluster.routing import Routes
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.convert.types import Converted, Damaged, Incomplete, Nothing, Refused
 from proxy.errors import ErrorCode
+from proxy.events import DamageRecord, TruncationRecord
 from proxy.fetch.ahead import AHEAD_BYTES
 from proxy.fetch.commands import Note
 from proxy.fetch.converting import Job
@@ -17,11 +20,8 @@ from proxy.fetch.lane import Landed, Lane
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.reading import Reading
-from proxy.fetch.routes import Routes
 from proxy.fetch.sheet import Offsets, Sheet, highest, raised
-from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
-from proxy.trace import DamageRecord, TruncationRecord
 from proxy.wire.fetch import (
     UNKNOWN,
     Ask,

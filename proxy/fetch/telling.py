@@ -6,12 +6,12 @@ from typing import Final
 
 import attrs
 
+from proxy.cluster.routing import Source
 from proxy.errors import ErrorCode
+from proxy.events import Cause, ExchangeRecord, SourceShare
 from proxy.fetch.client_sessions import Answer
 from proxy.fetch.lane import Lane
-from proxy.fetch.routes import Source
 from proxy.fetch.sheet import News
-from proxy.trace import Cause, ExchangeRecord, SourceShare
 from proxy.wire.fetch import FetchRequest, Topic, request_layout
 
 __all__ = ["Telling"]

@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
+from proxy.cluster.topology import TopicInfo, Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.topology import TopicInfo, Topology
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import (
     FETCH,

@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
+from proxy.cluster.topology import BrokerId, TopicInfo, Topology
 from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.fetch.ahead import Ahead
-from proxy.fetch.topology import BrokerId, TopicInfo, Topology
 from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
 
 __all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, Self
 import attrs
 
 from proxy.config import OPTIONS, Config, config_of, problems_between
-from proxy.config.kinds import ADDRESSES, RACK, Kind, choice, show_bytes
+from proxy.config.option_types import ADDRESSES, RACK, Kind, choice, show_bytes
 from proxy.errors import ConfigError
 from proxy.kube import redirect, sizes
-from proxy.kube.refused import Refused
+from proxy.kube.errors import Refused
 
 __all__ = [
     "ANNOTATIONS",

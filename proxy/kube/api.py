@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from proxy.errors import ProxyError
-from proxy.net.https import answer_to
+from proxy.net.io.https_client import answer_to
 from proxy.net.kubernetes import SERVICE_ACCOUNT, api_of, credentials
 
 __all__ = ["Api", "ApiFailed"]

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proxy.errors import ConfigError
-from proxy.net.files import Watched
-from proxy.net.logs import Log
+from proxy.net.io.files import Watched
+from proxy.net.io.logs import Log
 
 __all__ = ["Pair", "from_folder", "new_pair"]
 

@@ -9,7 +9,7 @@ import attrs
 import h11
 import trio
 
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 
 __all__ = ["Answer", "Request", "Server"]
 

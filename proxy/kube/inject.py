@@ -12,11 +12,12 @@ from typing import Any, cast
 
 import attrs
 
-from proxy.kube import refusals, variables
+from proxy.kube import validation as refusals
+from proxy.kube import variables
 from proxy.kube.annotations import INJECT, PREFIX, STATUS, Asked, Defaults, asked_by, is_on
 from proxy.kube.containers import NAMES, redirect, sidecar, volumes
+from proxy.kube.errors import Refused
 from proxy.kube.pods import LISTS, Pod, annotations_of, checked, named, without
-from proxy.kube.refused import Refused
 
 __all__ = ["Injected", "injected", "removed"]
 

@@ -17,9 +17,9 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from proxy.errors import ConfigError
 from proxy.kube.annotations import Defaults
+from proxy.kube.errors import Refused
 from proxy.kube.inject import injected
 from proxy.kube.patch import Operation, apply, difference
-from proxy.kube.refused import Refused
 from proxy.kube.workloads import places
 
 __all__ = ["Manifest", "injected_text"]

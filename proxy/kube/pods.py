@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from proxy.kube.refused import Refused
+from proxy.kube.errors import Refused
 
 __all__ = [
     "LISTS",

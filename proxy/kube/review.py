@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 import attrs
 
 from proxy.kube.annotations import Defaults
+from proxy.kube.errors import Refused
 from proxy.kube.inject import injected
 from proxy.kube.patch import difference
 from proxy.kube.pods import mapping
-from proxy.kube.refused import Refused
 
 __all__ = ["OUTCOMES", "Outcome", "Verdict", "verdict_on"]
 

@@ -17,7 +17,7 @@ import trio
 
 from proxy.kube.api import Api, ApiFailed
 from proxy.kube.certificates import Pair, new_pair
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 
 __all__ = ["Rotation", "names_in"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.config.kinds import ADDRESSES
+from proxy.config.option_types import ADDRESSES
 from proxy.kube.annotations import PREFIX, Asked
 from proxy.kube.pods import each_container, named
 

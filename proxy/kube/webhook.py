@@ -30,8 +30,8 @@ from proxy.kube.certificates import from_folder
 from proxy.kube.https import Answer, Request, Server
 from proxy.kube.review import OUTCOMES, Verdict, verdict_on
 from proxy.kube.rotation import Rotation
-from proxy.net.logs import Log
-from proxy.net.stopping import stop_on
+from proxy.net.io.logs import Log
+from proxy.net.signals import stop_on
 
 __all__ = ["SelfSigned", "Webhook", "WebhookConfig", "serve"]
 

@@ -14,6 +14,8 @@ from typing import Final
 
 import trio
 
+from proxy.cluster.routing import Selector
+from proxy.cluster.topology import BrokerId
 from proxy.config import Config, ConversionConfig
 from proxy.errors import (
     BrokerProtocolError,
@@ -24,37 +26,35 @@ from proxy.errors import (
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
-from proxy.fetch.routes import Selector
-from proxy.fetch.topology import BrokerId
-from proxy.net.access import access_of
-from proxy.net.client import ClientConnection
-from proxy.net.door import Refused
+from proxy.net.downstream.acceptor import Reception
+from proxy.net.downstream.advertised import local_place, true_place
+from proxy.net.downstream.client import ClientConnection
+from proxy.net.downstream.limits import Admission, Tell, allow_open_files, oversee
+from proxy.net.downstream.listeners import Listeners
+from proxy.net.downstream.sasl_server import Refused
 from proxy.net.garbage import Garbage
-from proxy.net.heartbeat import Heartbeat
-from proxy.net.limits import Admission, Tell, allow_open_files, oversee
-from proxy.net.listeners import Listeners
-from proxy.net.live import Live, Reread, reread_on
-from proxy.net.logs import Log
-from proxy.net.memory import Budget
-from proxy.net.observers import Observer
-from proxy.net.places import local_place, true_place
-from proxy.net.principals import Principals
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.io.sockets import FrameSocket, address_text
+from proxy.net.observability.event_loop import Heartbeat
+from proxy.net.observability.observers import Observer
+from proxy.net.observability.outputs import Watching
+from proxy.net.observability.probes import State
+from proxy.net.observability.telemetry import Sources
+from proxy.net.observability.traffic import tell_traffic
 from proxy.net.rack import RackWatch, find_rack, tell_rack
-from proxy.net.reception import Reception
+from proxy.net.reload import Live, Reread, reread_on
 from proxy.net.services import Services
-from proxy.net.sockets import FrameSocket, address_text
-from proxy.net.stopping import stop_on
-from proxy.net.topology import TopologyService
-from proxy.net.traffic import tell_traffic
+from proxy.net.signals import stop_on
 from proxy.net.transparent.redirected import Redirected
-from proxy.net.watch.probes import State
-from proxy.net.watch.telemetry import Sources
-from proxy.net.watch.watching import Watching
+from proxy.net.upstream.access import access_of
+from proxy.net.upstream.principals import Principals
+from proxy.net.upstream.topology import TopologyService
 from proxy.relay.client import Sasl
 from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
-from proxy.telemetry.facts import Status
+from proxy.telemetry.snapshot import Status
 from proxy.wire.addresses import Place
 from proxy.wire.records import Codec
 

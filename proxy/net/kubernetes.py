@@ -14,7 +14,7 @@ from urllib.parse import quote
 from urllib.request import Request
 
 from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NotTold, zone_of_node
-from proxy.net.https import answer_to
+from proxy.net.io.https_client import answer_to
 
 __all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_of", "credentials", "zone_of_this_node"]
 

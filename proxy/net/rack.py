@@ -6,10 +6,10 @@ from typing import Final
 
 import trio
 
+from proxy.cluster.topology import Topology
 from proxy.config import RackPlace, RoutingConfig
 from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, Miss, NotTold, RackFound, rack_name, zone_of_file
-from proxy.fetch.topology import Topology
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 
 __all__ = ["RackWatch", "find_rack", "tell_rack"]
 

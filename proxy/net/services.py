@@ -6,13 +6,13 @@ import attrs
 import trio
 
 from proxy.fetch.reading import Reading
-from proxy.net.access import OPEN, Access
-from proxy.net.live import Live
-from proxy.net.logs import Log
-from proxy.net.memory import Budget
-from proxy.net.observers import Observers
-from proxy.net.principals import Principals
-from proxy.net.topology import TopologyService
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.observability.observers import Observers
+from proxy.net.reload import Live
+from proxy.net.upstream.access import OPEN, Access
+from proxy.net.upstream.principals import Principals
+from proxy.net.upstream.topology import TopologyService
 from proxy.relay.client import Sasl
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.traffic import Traffic

@@ -6,8 +6,8 @@ from typing import Final
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
-from proxy.fetch.topology import BrokerId, Topology
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, is_full
 from proxy.wire.fetch import FetchRequest, Topic
 

@@ -9,14 +9,16 @@ from typing import Final, assert_never
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.errors import BrokerProtocolError, ClientProtocolError, MalformedFrame
+from proxy.events import ClientRecord
 from proxy.fetch import commands as fetching
 from proxy.fetch.commands import Farewell, LaneId
 from proxy.fetch.converting import begin_all
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
 from proxy.fetch.reading import Reading
-from proxy.fetch.topology import BrokerId, Topology
+from proxy.relay.api_usage import Inventory
 from proxy.relay.bypass import WayOut
 from proxy.relay.commands import (
     PASS,
@@ -45,12 +47,10 @@ from proxy.relay.commands import (
     WorkDone,
     Worker,
 )
-from proxy.relay.inventory import Inventory
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
 from proxy.relay.passing import PassThrough
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
-from proxy.trace import ClientRecord
 from proxy.wire import api_versions, fetch
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiKey, passes

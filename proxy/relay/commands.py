@@ -7,10 +7,10 @@ from typing import Final
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.cluster.topology import Topology
+from proxy.events import ExchangeRecord, Record
 from proxy.fetch.commands import Farewell, LaneId
-from proxy.fetch.topology import Topology
 from proxy.sasl.logins import Login
-from proxy.trace import ExchangeRecord, Record
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Pieces

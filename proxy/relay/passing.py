@@ -9,12 +9,12 @@ import attrs
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
-from proxy.convert.versions.lift import Ask, AskCoordinator, Lift, Pieces, Work
 from proxy.convert.versions.table import LIFTS, TARGETS, serves
+from proxy.convert.versions.upgrade import Ask, AskCoordinator, Lift, Pieces, Work
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.relay.commands import PASS, Command, DoWork, Errand, Identified, OpenLink, Send, Worker
 from proxy.relay.identity import Identity
-from proxy.relay.owed import Lifting, Owed, Passed, Probe, Token, check_order, malformed
+from proxy.relay.in_flight import Lifting, Owed, Passed, Probe, Token, check_order, malformed
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce, sasl

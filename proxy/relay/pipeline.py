@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from proxy.trace import ExchangeRecord
+from proxy.events import ExchangeRecord
 from proxy.wire.frames import Pieces
 
 __all__ = ["Pipeline", "Slot"]

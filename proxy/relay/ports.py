@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import attrs
 
+from proxy.cluster.topology import BrokerId
 from proxy.config import PortRange
 from proxy.errors import ProxyError
-from proxy.fetch.topology import BrokerId
 
 __all__ = ["NoPortLeft", "PortBook"]
 

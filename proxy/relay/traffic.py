@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from proxy.trace import RouteKind
+from proxy.events import RouteKind
 
 __all__ = ["OTHER_TOPICS", "Source", "Traffic"]
 

@@ -1,6 +1,6 @@
 """What is told of Sidefetch's work, as values: what is kept of it, what it is called, and how it is written.
 
-``state`` keeps what people ask of a running Sidefetch, fed by the records of ``proxy.trace``; ``instruments``
+``state`` keeps what people ask of a running Sidefetch, fed by the records of ``proxy.events``; ``instruments``
 declares every metric over it, and ``document`` is what the status page and ``sidefetch top`` show. ``problems``
 keeps what went wrong, and what to do.
 

@@ -7,9 +7,9 @@ more may come.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy.telemetry.facts import Facts
 from proxy.telemetry.instruments import api_name, error_name, is_lifted
 from proxy.telemetry.problems import Problem, ordered
+from proxy.telemetry.snapshot import Facts
 from proxy.telemetry.state import BrokerReads, Client, ClientKey
 from proxy.telemetry.sums import Sums
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from proxy.trace import ExchangeRecord
+from proxy.events import ExchangeRecord
 
 __all__ = ["BOUNDS_S", "Durations", "delay_s"]
 

@@ -16,7 +16,7 @@ from kio.schema.index import api_key_map
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import ErrorCode
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.facts import Facts
+from proxy.telemetry.snapshot import Facts
 from proxy.telemetry.state import OTHER, by_rack
 
 __all__ = [

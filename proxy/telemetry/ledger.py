@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from proxy.trace import FetchKind, LaneName, SessionEvent, SessionSide
+from proxy.events import FetchKind, LaneName, SessionEvent, SessionSide
 
 __all__ = ["COMMON", "RECORDS", "SCHEMA", "Column", "Row", "markdown_tables", "problems"]
 

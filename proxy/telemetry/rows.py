@@ -5,9 +5,9 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from proxy.fetch.topology import Broker, BrokerId, Topology
+from proxy.cluster.topology import Broker, BrokerId, Topology
+from proxy.events import ClientRecord, ExchangeRecord, FetchRecord, Record, SessionRecord, SourceShare
 from proxy.telemetry.ledger import SCHEMA, Row
-from proxy.trace import ClientRecord, ExchangeRecord, FetchRecord, Record, SessionRecord, SourceShare
 
 __all__ = ["UNNUMBERED", "Loss", "Rows", "Subject", "bounded_sources", "topology_rows"]
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import attrs
 
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.topology import BrokerId, Topology
+from proxy.events import ConversionRecord, ExchangeRecord, FetchRecord, Record, SessionRecord
 from proxy.telemetry import attributes as told
 from proxy.telemetry.attributes import Attribute, SpanType, Value
 from proxy.telemetry.producers import Producer, Producers
-from proxy.trace import ConversionRecord, ExchangeRecord, FetchRecord, Record, SessionRecord
 
 __all__ = ["About", "Gathered", "Span"]
 

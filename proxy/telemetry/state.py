@@ -10,10 +10,8 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
-from proxy.fetch.topology import BrokerId, Topology
-from proxy.telemetry.durations import Durations, delay_s
-from proxy.telemetry.sums import Minutes, Rate, Sums
-from proxy.trace import (
+from proxy.cluster.topology import BrokerId, Topology
+from proxy.events import (
     Cause,
     ClientRecord,
     ConversionRecord,
@@ -29,6 +27,8 @@ from proxy.trace import (
     TruncationRecord,
     UsedApi,
 )
+from proxy.telemetry.durations import Durations, delay_s
+from proxy.telemetry.sums import Minutes, Rate, Sums
 
 __all__ = ["OTHER", "BrokerReads", "Client", "ClientKey", "Connection", "Reader", "State", "UpstreamSession"]
 
@@ -48,7 +48,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class Connection(Protocol):
-    """What a record is about; as ``proxy.net.observers.Who``."""
+    """What a record is about; as ``proxy.net.observability.observers.Who``."""
 
     number: int
     peer: str

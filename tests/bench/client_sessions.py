@@ -12,9 +12,9 @@ from itertools import count
 from typing import Final
 
 from proxy.bypass import Bypass
+from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
-from proxy.fetch.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId

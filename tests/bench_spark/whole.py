@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from proxy.analysis import ingest, layout
 from proxy.analysis.answers.zones import Prices
 from proxy.analysis.frames import Ledger
-from proxy.analysis.report.made import report_of
+from proxy.analysis.report.build import report_of
 
 __all__ = ["JOBS", "by_spark", "written_lines"]
 

@@ -12,10 +12,10 @@ import pytest
 import proxy.cli
 from proxy.cli import main
 from proxy.cli.check import report, settings_report
+from proxy.cli.cluster_info import BrokerSeen, ClusterSeen
+from proxy.cli.diagnostics import judge
 from proxy.cli.extras import needs_demo_extra
-from proxy.cli.findings import judge
 from proxy.cli.options import settings_of
-from proxy.cli.seen import BrokerSeen, ClusterSeen
 from proxy.cli.settings import load
 from proxy.config import OPTIONS, Address
 from proxy.config.rack import RackFound

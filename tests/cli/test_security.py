@@ -3,8 +3,8 @@
 import pytest
 
 from proxy.cli.check import greeting_report
+from proxy.cli.cluster_info import BrokerSeen
 from proxy.cli.security import findings
-from proxy.cli.seen import BrokerSeen
 from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig, UpstreamSecurity
 
 KAFKA = UpstreamConfig((Address("kafka", 9092),))

@@ -7,7 +7,7 @@ case         what is so                                           shown
 ===========  ===================================================  ================================================
 uncommitted  in the follower's log, above the high watermark      here: without a selector a follower learns of a
              that it knows: it answers empty                      high watermark by its next fetch, which may wait
-unavailable  committed, and not in the follower's log yet: it     scripted (``tests/relay/test_closest.py``): real
+unavailable  committed, and not in the follower's log yet: it     scripted (``relay/test_closest_replica``): real
              answers 1                                            leaders name no follower that is behind, and one
                                                                   that falls behind loses no records that it had
 too small    below where the follower's log begins: it            here, both: retention runs at the follower only;

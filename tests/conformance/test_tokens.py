@@ -21,19 +21,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does exp
     UserScramCredentialUpsertion,
 )
 
+from proxy.cluster.topology import BrokerId
 from proxy.config import LogConfig
 from proxy.demo.client import Connection, connect
 from proxy.errors import BrokerUnavailable
 from proxy.fetch.reading import Reading
-from proxy.fetch.topology import BrokerId
-from proxy.net.client import ClientConnection
-from proxy.net.live import Live
-from proxy.net.logs import Log
-from proxy.net.memory import Budget
-from proxy.net.observers import Observers
+from proxy.net.downstream.client import ClientConnection
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.io.sockets import FrameSocket
+from proxy.net.observability.observers import Observers
+from proxy.net.reload import Live
 from proxy.net.services import Services
-from proxy.net.sockets import FrameSocket
-from proxy.net.topology import TopologyService
+from proxy.net.upstream.topology import TopologyService
 from proxy.relay.traffic import Traffic
 from proxy.wire.frames import with_size
 from tests.kafka.admin import Admin

@@ -5,10 +5,10 @@ from itertools import count
 
 import attrs
 
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions, Context
 from proxy.fetch.exchange import Exchange
 from proxy.fetch.sheet import Sheet
-from proxy.fetch.topology import BrokerId, Topology
 from proxy.fetch.wanted import Asker, Wanted
 from proxy.wire.fetch import (
     FETCH,

@@ -4,11 +4,11 @@ import attrs
 import pytest
 
 from proxy.errors import ErrorCode
+from proxy.events import SessionRecord
 from proxy.fetch.client_sessions import Incremental, NewSession, Refused, Sessionless
 from proxy.fetch.exchange import Exchange
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from proxy.session.slots import EVICTION_S
-from proxy.trace import SessionRecord
 from proxy.wire.fetch import Ask, FetchOptions, FetchResponse, Key, PartitionReply
 from tests.fetch.desk import Desk, fetch_of, read, wanted_of
 from tests.fetch.requests import topic_id

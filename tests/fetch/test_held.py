@@ -1,8 +1,8 @@
 """Which held records fit into a response."""
 
+from proxy.cluster.routing import Source
+from proxy.cluster.topology import BrokerId
 from proxy.fetch.held import Held
-from proxy.fetch.routes import Source
-from proxy.fetch.topology import BrokerId
 from proxy.wire.fetch import Ask, Key, PartitionReply
 from tests.old_clients import batch
 

@@ -1,8 +1,8 @@
 """On which lane a partition is asked for."""
 
+from proxy.cluster.routing import Source
+from proxy.cluster.topology import BrokerId
 from proxy.fetch.lanes import Lanes
-from proxy.fetch.routes import Source
-from proxy.fetch.topology import BrokerId
 from proxy.wire.fetch import Ask, Key
 
 ASKS = {Key("orders", partition): Ask(0, 1 << 20) for partition in range(2)}

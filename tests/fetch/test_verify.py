@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from proxy.cluster.topology import TopicInfo, Topology
 from proxy.errors import MalformedFrame
 from proxy.fetch import verify
 from proxy.fetch.exchange import Exchange
 from proxy.fetch.sheet import Sheet
-from proxy.fetch.topology import TopicInfo, Topology
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
 from proxy.wire.fetch import (
     Ask,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.fetch.wanted import Asker, Change, Wanted, differing_entries, numbered
 from proxy.wire.fetch import Ask, Key, Section, Topic, request_layout
 from tests.fetch.requests import ORDERS, PAYMENTS, Asked, sections, topic_id

@@ -8,12 +8,12 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from proxy.bypass import Bypass
-from proxy.convert.versions.lift import Ask, AskCoordinator, Work
+from proxy.cluster.topology import BrokerId
 from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.upgrade import Ask, AskCoordinator, Work
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
-from proxy.fetch.topology import BrokerId
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,

@@ -8,12 +8,12 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from proxy.cluster.topology import Topology
 from proxy.convert import codecs, kernel
 from proxy.convert.down import Conversion, needs
 from proxy.convert.types import Converted, Target
 from proxy.convert.up import to_batches
 from proxy.errors import BadRecords, MalformedFrame, ProxyError
-from proxy.fetch.topology import Topology
 from proxy.wire import addresses, api_versions, fetch, messages, produce
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey
 from proxy.wire.fetch import request_layout

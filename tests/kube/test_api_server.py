@@ -19,7 +19,7 @@ from proxy.config import Address
 from proxy.kube.annotations import Defaults
 from proxy.kube.inject import injected
 from proxy.kube.webhook import SelfSigned, WebhookConfig, serve
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 from tests.certificates import Authority
 from tests.kube.api_server import ApiServer, Refusal, running
 from tests.kube.charts import rendered

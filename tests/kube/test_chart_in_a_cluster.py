@@ -9,7 +9,7 @@ import pytest
 
 from proxy.kube.api import Api, ApiFailed
 from proxy.kube.rotation import Rotation
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 from tests.kube.api_server import ApiServer, Refusal, running
 from tests.kube.charts import CHART, documents_of, helm
 

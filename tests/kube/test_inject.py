@@ -16,9 +16,9 @@ from proxy.cli import main
 from proxy.cli.settings import load
 from proxy.config import OPTIONS, Option
 from proxy.kube.annotations import STATUS, Defaults, asked_by
+from proxy.kube.errors import Refused
 from proxy.kube.inject import injected, removed
 from proxy.kube.redirect import LISTEN_PORT
-from proxy.kube.refused import Refused
 from proxy.kube.sizes import limit_bytes
 from tests.kube.pods import DEFAULTS, pod
 

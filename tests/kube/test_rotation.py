@@ -19,7 +19,7 @@ from proxy.kube.api import Api, ApiFailed
 from proxy.kube.certificates import Pair, new_pair
 from proxy.kube.patch import Operation, apply
 from proxy.kube.rotation import Rotation, names_in
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIFE = timedelta(days=90)

@@ -19,7 +19,7 @@ from proxy.kube import https
 from proxy.kube.api import Api
 from proxy.kube.inject import injected
 from proxy.kube.webhook import SelfSigned, Webhook, WebhookConfig, serve
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 from tests.certificates import Authority
 from tests.commands import started
 from tests.kube.pods import DEFAULTS, pod
@@ -184,7 +184,7 @@ async def test_health_and_counts_are_told_and_nothing_else(folder: Folder) -> No
 async def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_next(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.net.files.POLL_S", 0.02)
+    monkeypatch.setattr("proxy.net.io.files.POLL_S", 0.02)
 
     async def shown(served: Served) -> str:
         async with served.asking() as asked:

@@ -4,8 +4,8 @@ import io
 
 import attrs
 
-from proxy.net.logs import Log
-from proxy.net.memory import Budget
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
 from proxy.wire.frames import Buffer
 
 __all__ = ["LIMIT", "MIB", "Budgeted", "Holders", "budgeted", "take"]

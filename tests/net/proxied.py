@@ -11,10 +11,10 @@ import trio
 from proxy.config import Address, Config, DownstreamConfig, LogConfig, PortRange, UpstreamConfig
 from proxy.demo.client import Connection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.events import FetchRecord, Record
 from proxy.net.app import Proxy
-from proxy.net.logs import Log
-from proxy.net.observers import Who
-from proxy.trace import FetchRecord, Record
+from proxy.net.io.logs import Log
+from proxy.net.observability.observers import Who
 from tests.ports import free_port_range
 
 __all__ = ["Proxied", "ask", "configured", "proxied", "running"]

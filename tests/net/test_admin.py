@@ -9,9 +9,9 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.demo.cluster import embedded_cluster
-from proxy.net.watch.admin import Admin
-from proxy.net.watch.http import Request
-from proxy.net.watch.probes import PROBES
+from proxy.net.io.http import Request
+from proxy.net.observability.admin import Admin
+from proxy.net.observability.probes import PROBES
 from proxy.telemetry.instruments import INSTRUMENTS
 from tests.net.administered import administered, answer_to, body_of, said, state_of
 from tests.net.proxied import Proxied, ask, running

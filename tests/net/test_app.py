@@ -15,10 +15,10 @@ from proxy.demo.client import Connection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.errors import ConfigError, ErrorCode
+from proxy.events import SessionRecord
 from proxy.net.app import Proxy
-from proxy.net.logs import Log
-from proxy.net.sockets import FrameSocket
-from proxy.trace import SessionRecord
+from proxy.net.io.logs import Log
+from proxy.net.io.sockets import FrameSocket
 from proxy.wire.apis import ApiKey
 from tests.conformance.raw import value_batch
 from tests.net.proxied import Proxied, ask, configured, proxied, running

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.net.watch.backlog import Backlog, Line
+from proxy.net.observability.backlog import Backlog, Line
 from proxy.telemetry.rows import Loss
 
 SIZE = 10

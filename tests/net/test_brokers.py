@@ -8,7 +8,7 @@ import trio
 
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable
-from proxy.net.brokers import connect, open_broker
+from proxy.net.upstream.brokers import connect, open_broker
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 

@@ -8,7 +8,7 @@ import trio
 import trustme
 
 from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig
-from proxy.net.watch.certificates import Certificates, good_until_s
+from proxy.net.observability.certificates import Certificates, good_until_s
 from tests.certificates import Authority
 
 UNTIL = datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -36,7 +36,7 @@ def test_what_is_no_certificate_is_refused(text: str) -> None:
 async def test_a_certificate_that_is_renewed_is_noticed_and_one_that_is_gone_is_not_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.net.watch.certificates._EVERY_S", 0.01)
+    monkeypatch.setattr("proxy.net.observability.certificates._EVERY_S", 0.01)
     files = Authority(tmp_path).issue("localhost")
     files.cert.write_text(pem(UNTIL))
     shown = DownstreamSecurity(tls_cert=str(files.cert), tls_key=str(files.key))

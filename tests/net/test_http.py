@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from proxy.config import Address, AdminConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError
-from proxy.net.watch import http
-from proxy.net.watch.http import Answer, Request, read_request
+from proxy.net.io import http
+from proxy.net.io.http import Answer, Request, read_request
 from tests.net.administered import administered, port_of, said, statuses
 from tests.net.proxied import configured, running
 

@@ -14,12 +14,12 @@ import trio
 from proxy.config import LedgerConfig
 from proxy.demo.cluster import embedded_cluster
 from proxy.errors import ConfigError
+from proxy.events import ClientRecord, SessionRecord
 from proxy.net.app import Proxy
-from proxy.net.logs import Log
-from proxy.net.observers import Who
-from proxy.net.watch.ledger import Ledger
+from proxy.net.io.logs import Log
+from proxy.net.observability.ledger import Ledger
+from proxy.net.observability.observers import Who
 from proxy.telemetry.ledger import Row, problems
-from proxy.trace import ClientRecord, SessionRecord
 from tests.disks import nearly_full
 from tests.net.proxied import Proxied, ask, configured, running
 from tests.telemetry.asked import TOPOLOGY, exchange, fetch

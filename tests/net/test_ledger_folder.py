@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.net.watch.backlog import Line
-from proxy.net.watch.ledger_folder import FileLimits, LedgerFolder
+from proxy.net.observability.backlog import Line
+from proxy.net.observability.ledger_folder import FileLimits, LedgerFolder
 from proxy.telemetry.rows import Loss
 from tests.disks import limited_files
 

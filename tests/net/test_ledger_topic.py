@@ -13,8 +13,8 @@ import trio
 from proxy.config import LedgerConfig
 from proxy.demo.batches import Record, encode_batch, records_of, split
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
-from proxy.net.observers import Who
-from proxy.net.watch.ledger import Ledger
+from proxy.net.observability.ledger import Ledger
+from proxy.net.observability.observers import Who
 from proxy.telemetry.ledger import Row, problems
 from tests.net.proxied import Proxied, configured, running
 from tests.telemetry.asked import TOPOLOGY, exchange

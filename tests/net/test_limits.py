@@ -17,9 +17,9 @@ from proxy.demo.client import Connection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.errors import LimitReached
-from proxy.net.limits import Admission, Deadlines, Look, Tell
-from proxy.net.logs import Log
-from proxy.net.memory import Budget
+from proxy.net.downstream.limits import Admission, Deadlines, Look, Tell
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
 from proxy.wire.apis import ApiKey
 from tests.net.proxied import Proxied, ask, configured, running
 

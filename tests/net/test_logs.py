@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from proxy.config import Address
-from proxy.net.logs import Format, Level, Log
+from proxy.net.io.logs import Format, Level, Log
 
 AT = 1767225600.0  # 2026-01-01T00:00:00Z
 

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from proxy.demo.client import Connection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.old import read_as_in_2015
-from proxy.net.memory import RESERVE_BYTES, Budget
+from proxy.net.io.memory import RESERVE_BYTES, Budget
 from proxy.wire.frames import Buffer
 from tests.net.budgets import LIMIT, MIB, Holders, budgeted, take
 from tests.net.proxied import ask, configured, running

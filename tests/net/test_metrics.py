@@ -88,7 +88,7 @@ async def test_metrics_arrive_at_a_collector_with_the_numbers_of_the_records(
 async def test_a_collector_that_is_away_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port_range(1)}")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    monkeypatch.setattr("proxy.net.watch.metrics._LAST_S", 0.2)
+    monkeypatch.setattr("proxy.net.observability.metrics._LAST_S", 0.2)
     async with embedded_cluster(brokers=1) as cluster:
         cluster.create_topic("t", 1, assignment=[[1]])
         began_s = trio.current_time()

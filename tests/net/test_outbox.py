@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from proxy.net.sockets import FrameSocket, Outbox
+from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.wire.frames import QUICK_BYTES, Chunks
 
 LARGE = 1 << 20

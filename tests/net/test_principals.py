@@ -10,10 +10,10 @@ import trio
 import trio.testing
 
 from proxy.demo.cluster import embedded_cluster
-from proxy.net.access import OPEN, Access
-from proxy.net.logs import Log
-from proxy.net.principals import Principals
-from proxy.net.topology import TopologyService
+from proxy.net.io.logs import Log
+from proxy.net.upstream.access import OPEN, Access
+from proxy.net.upstream.principals import Principals
+from proxy.net.upstream.topology import TopologyService
 from proxy.sasl.logins import Login, PlainLogin
 from tests.net.proxied import configured
 

@@ -8,12 +8,12 @@ import attrs
 import pytest
 import trio
 
+from proxy.cluster.topology import Broker, BrokerId, Topology
 from proxy.config import RackPlace, RoutingConfig
 from proxy.config.rack import Miss, RackFound
 from proxy.demo.cluster import embedded_cluster
-from proxy.fetch.topology import Broker, BrokerId, Topology
 from proxy.net.app import Proxy
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
 from proxy.net.rack import RackWatch, find_rack, tell_rack
 from tests.net.proxied import configured
 

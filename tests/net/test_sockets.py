@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from proxy.config import Address
-from proxy.net.brokers import connect
-from proxy.net.memory import RESERVE_BYTES, Budget
-from proxy.net.sockets import FrameSocket
+from proxy.net.io.memory import RESERVE_BYTES, Budget
+from proxy.net.io.sockets import FrameSocket
+from proxy.net.upstream.brokers import connect
 from proxy.wire import frames
 from proxy.wire.frames import Buffer, with_size
 from tests.net.budgets import LIMIT, MIB, Holders, budgeted, take

@@ -15,13 +15,13 @@ from proxy.config import DownstreamSecurity, LogConfig, UpstreamSecurity
 from proxy.demo.client import Connection
 from proxy.demo.cluster import embedded_cluster
 from proxy.errors import BrokerUnavailable, ConfigError, ErrorCode
-from proxy.net import files
-from proxy.net.access import access_of
-from proxy.net.files import Watched
-from proxy.net.logs import Log
-from proxy.net.memory import Budget
-from proxy.net.sockets import FrameSocket, Outbox
-from proxy.net.tls import TlsSocket, client_context, listen_tls, shake_hands
+from proxy.net.io import files
+from proxy.net.io.files import Watched
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.io.sockets import FrameSocket, Outbox
+from proxy.net.io.tls import TlsSocket, client_context, listen_tls, shake_hands
+from proxy.net.upstream.access import access_of
 from proxy.wire.frames import with_size
 from tests.certificates import Authority, Files
 from tests.net.budgets import MIB, budgeted
@@ -185,7 +185,7 @@ async def test_a_client_that_says_nothing_is_hung_up_on(
     ours: Files,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.net.handshakes._LONGEST_S", 0.1)
+    monkeypatch.setattr("proxy.net.downstream.handshakes._LONGEST_S", 0.1)
     async with secured(shown(ours)) as it, it.client(1) as silent:
         with trio.fail_after(5):
             assert await silent.receive_frame() is None

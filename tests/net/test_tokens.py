@@ -15,8 +15,8 @@ import trio
 
 from proxy.config import UpstreamSecurity
 from proxy.errors import BrokerUnavailable, ConfigError
-from proxy.net.access import Access, access_of
-from proxy.net.logs import Log
+from proxy.net.io.logs import Log
+from proxy.net.upstream.access import Access, access_of
 from proxy.sasl.logins import BearerLogin
 from tests.certificates import Authority
 

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from proxy.cluster.topology import Topology
 from proxy.config import Address, UpstreamConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
-from proxy.fetch.topology import Topology
-from proxy.net import topology
-from proxy.net.logs import Log
-from proxy.net.topology import TopologyService
+from proxy.net.io.logs import Log
+from proxy.net.upstream import topology
+from proxy.net.upstream.topology import TopologyService
 from proxy.wire.fetch import TopicId
 from tests.net.proxied import Proxied, ask, proxied, running
 

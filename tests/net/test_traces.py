@@ -22,9 +22,9 @@ from proxy.convert.types import Target
 from proxy.demo.batches import Record, encode_batch
 from proxy.demo.old import read_as_in_2015
 from proxy.errors import ConfigError
-from proxy.net.logs import Log
-from proxy.net.observers import Observers, Who
-from proxy.net.watch.traces import Traces, exporter_of
+from proxy.net.io.logs import Log
+from proxy.net.observability.observers import Observers, Who
+from proxy.net.observability.traces import Traces, exporter_of
 from tests.net.proxied import ask, proxied
 from tests.telemetry.collector import collector
 from tests.telemetry.conversation import TOPOLOGY, conversion, exchange, fetch, reset
@@ -252,7 +252,7 @@ def test_who_wants_no_traces_does_not_load_the_sdk() -> None:
         "import io, sys\n"
         "from proxy.config import Address, Config, UpstreamConfig\n"
         "from proxy.net.app import Proxy\n"
-        "from proxy.net.logs import Log\n"
+        "from proxy.net.io.logs import Log\n"
         "config = Config(UpstreamConfig((Address('kafka', 9092),)))\n"
         "Proxy(config, Log('text', 'info', sys.stderr))\n"
         "print(*(name for name in sys.modules if name.startswith(('opentelemetry', 'google', 'requests'))))"

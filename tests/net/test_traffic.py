@@ -10,8 +10,8 @@ from trio.testing import MockClock
 
 from proxy.config import RoutingConfig
 from proxy.demo.cluster import embedded_cluster
-from proxy.net.logs import Log
-from proxy.net.traffic import tell_traffic
+from proxy.net.io.logs import Log
+from proxy.net.observability.traffic import tell_traffic
 from proxy.relay.traffic import Traffic
 from tests.net.proxied import ask, configured, proxied, running
 

@@ -17,12 +17,12 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from proxy.bypass import Bypass
+from proxy.cluster.routing import Selector, Source
+from proxy.cluster.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import LaneId, LaneKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
-from proxy.fetch.routes import Selector, Source
-from proxy.fetch.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,

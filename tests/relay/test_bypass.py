@@ -8,10 +8,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.static.primitive import i16, i32
 
 from proxy.bypass import Bypass
+from proxy.cluster.topology import Topology
 from proxy.errors import ClientProtocolError
-from proxy.fetch.topology import Topology
+from proxy.events import SessionRecord
 from proxy.relay.commands import PASS, Command, Delivered, Draining, Leave, LinkFrame, Note, OpenLink, Reply
-from proxy.trace import SessionRecord
 from proxy.wire import messages
 from tests.pieces import joined
 from tests.relay.playbook import PATIENT, TOPIC_ID, Part, Play, learnt, of_type, parts_of, told

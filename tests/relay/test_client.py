@@ -7,8 +7,8 @@ from kio.index import load_request_schema
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.static.primitive import i16, i32
 
+from proxy.cluster.topology import Topology
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError
-from proxy.fetch.topology import Topology
 from proxy.relay.commands import PASS, CloseLink, Draining, LinkFrame, OpenLink, Reply, Tick
 from proxy.wire import messages
 from proxy.wire.headers import RequestHeader, write_request_header

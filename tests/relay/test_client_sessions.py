@@ -7,8 +7,8 @@ from kio.index import load_request_schema
 from kio.static.primitive import i16, i32
 
 from proxy.bypass import Bypass
+from proxy.events import SessionRecord
 from proxy.relay.commands import PASS, Command, Delivered, Note, OpenLink, Reply
-from proxy.trace import SessionRecord
 from proxy.wire import messages
 from tests.pieces import joined
 from tests.relay.playbook import PATIENT, Part, Play, of_type, parts_of, told

@@ -5,8 +5,8 @@ from kio.schema.metadata.v1 import MetadataRequest, MetadataResponse
 from kio.schema.types import BrokerId
 
 from proxy.errors import ErrorCode
+from proxy.events import StalledFetchRecord
 from proxy.relay.commands import PASS, LinkFrame, Note, OpenLink, Reply
-from proxy.trace import StalledFetchRecord
 from proxy.wire import messages
 from tests.relay.playbook import PATIENT, Part, Play, lane, of_type, parts_of, told, topology
 from tests.relay.test_read_ahead import BATCH, SMALL, given, part

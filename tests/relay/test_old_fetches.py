@@ -6,9 +6,9 @@ import pytest
 
 from proxy.config import TopicSwitch
 from proxy.errors import ErrorCode
+from proxy.events import DamageRecord
 from proxy.fetch.converting import Policy
 from proxy.relay.commands import Command, DoWork, Note, Reply
-from proxy.trace import DamageRecord
 from proxy.wire.records import Codec
 from tests import old_clients
 from tests.old_clients import Heard, batch, fetch_frame

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.cluster.topology import BrokerId
 from proxy.config import PortRange
-from proxy.fetch.topology import BrokerId
 from proxy.relay.ports import NoPortLeft, PortBook
 
 

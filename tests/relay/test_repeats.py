@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.bypass import Bypass
+from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
-from proxy.fetch.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
 from proxy.wire.apis import VersionRange

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.events import RouteKind
 from proxy.relay.traffic import OTHER_TOPICS, Source, Traffic
-from proxy.trace import RouteKind
 
 
 def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:

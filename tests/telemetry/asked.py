@@ -4,8 +4,8 @@ from typing import Any
 
 import attrs
 
-from proxy.fetch.topology import Broker, BrokerId, Topology
-from proxy.trace import ConversionRecord, ExchangeRecord, FetchRecord, SourceShare
+from proxy.cluster.topology import Broker, BrokerId, Topology
+from proxy.events import ConversionRecord, ExchangeRecord, FetchRecord, SourceShare
 
 __all__ = ["CONVERTED", "TOPOLOGY", "Asker", "exchange", "fetch", "share", "wall_us"]
 

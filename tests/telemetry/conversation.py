@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from proxy.fetch.topology import Broker, BrokerId, Topology
+from proxy.cluster.topology import Broker, BrokerId, Topology
+from proxy.events import ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, SourceShare
 from proxy.telemetry.spans import About
-from proxy.trace import ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, SourceShare
 
 __all__ = ["ABOUT", "TOPOLOGY", "conversion", "exchange", "fetch", "reset"]
 

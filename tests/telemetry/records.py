@@ -4,10 +4,10 @@ from typing import Any
 
 import attrs
 
-from proxy.fetch.topology import Broker, BrokerId, Topology
-from proxy.telemetry.facts import Budgeted, Facts
+from proxy.cluster.topology import Broker, BrokerId, Topology
+from proxy.events import ClientRecord, ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, UsedApi
+from proxy.telemetry.snapshot import Budgeted, Facts
 from proxy.telemetry.state import State
-from proxy.trace import ClientRecord, ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, UsedApi
 
 __all__ = ["NOW_US", "TOPOLOGY", "Link", "busy", "client", "conversion", "exchange", "facts_of", "fetch", "session"]
 

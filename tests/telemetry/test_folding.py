@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.events import SessionRecord
 from proxy.telemetry.folding import LONGEST_US, Folds
 from proxy.telemetry.ledger import RECORDS, Row, problems
 from proxy.telemetry.rows import Rows
-from proxy.trace import SessionRecord
 from tests.telemetry.asked import Asker, exchange, fetch, share, wall_us
 
 ROWS = Rows("p", "a", wall_us)

@@ -4,8 +4,8 @@ import re
 
 import attrs
 
-from proxy.telemetry.facts import Facts
 from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name, is_lifted
+from proxy.telemetry.snapshot import Facts
 from proxy.telemetry.state import State
 from tests.telemetry.records import NOW_US, Link, busy, facts_of, fetch
 

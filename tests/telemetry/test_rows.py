@@ -13,9 +13,9 @@ from kio.schema.metadata.v4.response import (
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 
+from proxy.events import ClientRecord, DamageRecord, Record, SessionRecord, UsedApi
 from proxy.telemetry.ledger import Row, problems
 from proxy.telemetry.rows import Loss, Rows, topology_rows
-from proxy.trace import ClientRecord, DamageRecord, Record, SessionRecord, UsedApi
 from tests.telemetry.asked import CONVERTED, Asker, exchange, fetch, share, wall_us
 
 ROWS = Rows("proxy-1", "b", wall_us)

@@ -3,11 +3,11 @@
 import attrs
 import pytest
 
+from proxy.events import Record, SourceShare
 from proxy.telemetry import attributes as told
 from proxy.telemetry.attributes import Type, Value
 from proxy.telemetry.producers import Producers
 from proxy.telemetry.spans import About, Gathered, Span
-from proxy.trace import Record, SourceShare
 from tests.telemetry.conversation import ABOUT, TOPOLOGY, conversion, exchange, fetch, reset
 
 

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.events import DamageRecord
 from proxy.telemetry import state as states
 from proxy.telemetry.state import OTHER, ClientKey, FetchShape, State
 from proxy.telemetry.sums import MINUTE_US, MINUTES
-from proxy.trace import DamageRecord
 from tests.telemetry.records import NOW_US, Link, client, conversion, exchange, fetch, session
 
 

@@ -30,14 +30,14 @@ from pyspark.sql.types import (
 from proxy.analysis.answers.parts import finished, total
 from proxy.analysis.days import day_of
 from proxy.analysis.frames import Ledger
-from proxy.trace import Cause
+from proxy.events import Cause
 
 __all__ = ["CAUSES", "RESULT", "SKETCH_K", "Dimension", "merged", "waiting"]
 
 Dimension = Literal["day", "cluster_id", "client_id"]
 
 CAUSES: Final[tuple[str, ...]] = ("total", *get_args(Cause))
-"""``total`` is all the others together; of the others each is exclusive of the rest (``proxy.trace.Cause``)."""
+"""``total`` is all the others together; of the others each is exclusive of the rest (``proxy.events.Cause``)."""
 SKETCH_K: Final = 8192
 """Of KLL: a sketch takes up to some 110 kB, and 8 bytes a value as long as there are few."""
 _SECOND_US: Final = 1e6

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from proxy.analysis.report.found import Found
 from proxy.analysis.report.model import Advice, Figure
 from proxy.analysis.report.ranking import named, share
+from proxy.analysis.report.results import Found
 from proxy.analysis.report.words import in_words, plural
 
 __all__ = ["MOST", "advice"]

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32Timedelta
 
 from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.lift import Lift, Pieces, once, throttle_in_front
+from proxy.convert.versions.upgrade import Lift, Pieces, once, throttle_in_front
 from proxy.wire.apis import ApiKey
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.entities import read
-from proxy.convert.versions.lift import Ask, AskCoordinator, Pieces
+from proxy.convert.versions.upgrade import Ask, AskCoordinator, Pieces
 
 __all__ = ["ask_coordinator"]
 

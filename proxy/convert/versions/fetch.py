@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from proxy.convert.versions.lift import Lift
+from proxy.convert.versions.upgrade import Lift
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS"]

@@ -11,7 +11,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.entities import Code, up_to
-from proxy.convert.versions.lift import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Lift, Pieces, once
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor
 

@@ -19,7 +19,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, read, up_to, write
-from proxy.convert.versions.lift import Ask, Lift, Pieces, Steps
+from proxy.convert.versions.upgrade import Ask, Lift, Pieces, Steps
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "ListOffsetsRequestV0", "ListOffsetsResponseV0"]

@@ -17,7 +17,7 @@ from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.coordinator import ask_coordinator
 from proxy.convert.versions.entities import Code, Nested, OldRequest, read, recast, up_to, write
-from proxy.convert.versions.lift import Lift, Steps
+from proxy.convert.versions.upgrade import Lift, Steps
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "OffsetCommitRequestV0", "OffsetCommitRequestV1"]

@@ -10,7 +10,7 @@ from kio.static.primitive import i64
 
 from proxy.convert.versions.coordinator import ask_coordinator
 from proxy.convert.versions.entities import read, up_to, write
-from proxy.convert.versions.lift import Lift, Steps
+from proxy.convert.versions.upgrade import Lift, Steps
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS"]

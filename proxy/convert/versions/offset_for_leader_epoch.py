@@ -12,7 +12,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.entities import Code, Nested, OldRequest, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.lift import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Lift, Pieces, once
 from proxy.wire.apis import ApiKey
 
 __all__ = [

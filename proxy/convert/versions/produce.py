@@ -27,7 +27,7 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
 
 from proxy.convert.up import to_batches
 from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.lift import Ask, Lift, Steps, Work
+from proxy.convert.versions.upgrade import Ask, Lift, Steps, Work
 from proxy.errors import BadRecords, ClientProtocolError
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor, write_string

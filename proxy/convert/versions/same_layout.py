@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from proxy.convert.versions.lift import Lift, relabelled, throttle_at_the_end, throttle_in_front
+from proxy.convert.versions.upgrade import Lift, relabelled, throttle_at_the_end, throttle_in_front
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS"]

@@ -7,7 +7,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from proxy.convert.versions.lift import Lift
+from proxy.convert.versions.upgrade import Lift
 from proxy.wire.apis import ApiKey, ApiRanges
 
 __all__ = ["LIFTS", "TARGETS", "markdown_table", "serves"]

@@ -11,7 +11,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i16
 
 from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.lift import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Lift, Pieces, once
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "CreateTopicsResponseV0", "CreateTopicsResponseV1", "DeleteTopicsResponseV0"]

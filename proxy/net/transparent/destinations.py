@@ -7,10 +7,10 @@ from typing import Final
 import trio
 from cachetools import TTLCache
 
+from proxy.cluster.topology import BrokerId
 from proxy.config import Address
-from proxy.fetch.topology import BrokerId
-from proxy.net.logs import Log
-from proxy.net.topology import TopologyService
+from proxy.net.io.logs import Log
+from proxy.net.upstream.topology import TopologyService
 
 __all__ = ["Destinations"]
 

@@ -8,16 +8,16 @@ from typing import Final
 import attrs
 import trio
 
+from proxy.cluster.topology import BrokerId
 from proxy.config import Address, Config
 from proxy.errors import LimitReached
-from proxy.fetch.topology import BrokerId
-from proxy.net.dialed import dialed, is_ours, not_reached
-from proxy.net.logs import Log
-from proxy.net.topology import TopologyService
+from proxy.net.io.logs import Log
 from proxy.net.transparent.destinations import Destinations
 from proxy.net.transparent.original import original_destination
 from proxy.net.transparent.splice import splice
-from proxy.wire.beginnings import NEEDED_BYTES, Beginning, beginning_of
+from proxy.net.upstream.outbound import dialed, is_ours, not_reached
+from proxy.net.upstream.topology import TopologyService
+from proxy.wire.protocol_detection import NEEDED_BYTES, Beginning, beginning_of
 
 __all__ = ["Redirected", "Serve"]
 

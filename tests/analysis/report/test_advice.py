@@ -7,13 +7,13 @@ import pytest
 
 from proxy.analysis.answers.zones import Prices
 from proxy.analysis.report.advice import MOST, advice
-from proxy.analysis.report.found import Found
-from proxy.analysis.report.made import told
+from proxy.analysis.report.build import told
 from proxy.analysis.report.model import About
 from proxy.analysis.report.ranking import Ranking, Row
+from proxy.analysis.report.results import Found
 from proxy.analysis.report.sections.anomalies import Anomalies
 from proxy.analysis.report.sections.conversion import Conversion
-from proxy.analysis.report.sections.read import Read
+from proxy.analysis.report.sections.coverage import Read
 from proxy.analysis.report.sections.readiness import Readiness
 from proxy.analysis.report.sections.savings import Savings
 from proxy.analysis.report.sections.sessions import Sessions

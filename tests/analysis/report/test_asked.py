@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from proxy.analysis.answers.zones import Prices
 from proxy.analysis.ingest import Read
 from proxy.analysis.lines import BAD_ROWS
-from proxy.analysis.report.made import found_in, told
+from proxy.analysis.report.build import found_in, told
 from tests.analysis.rows import ledger_of, row
 
 OLD = {"client_id": "till", "software": "speaks as Kafka 0.9", "connection_id": 1}

@@ -85,7 +85,7 @@ def test_advice_is_in_order() -> None:
 
 def test_its_colours_are_those_of_the_status_page() -> None:
     css = (ROOT / "proxy/analysis/report/page.css").read_text(encoding="utf-8")
-    status = (ROOT / "proxy/net/watch/page.html").read_text(encoding="utf-8")
+    status = (ROOT / "proxy/net/observability/page.html").read_text(encoding="utf-8")
     colours = re.findall(r"--[a-z-]+: #[0-9a-f]{6}", css)
 
     assert len(colours) > 20

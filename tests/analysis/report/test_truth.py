@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from proxy.analysis.answers.zones import Prices
 from proxy.analysis.ingest import read
+from proxy.analysis.report.build import report_of
 from proxy.analysis.report.files import as_json
-from proxy.analysis.report.made import report_of
 from tests.conformance.raw import dial
 from tests.conformance.test_client_sessions import tapped
 from tests.conformance.test_conversation import address_of

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from proxy.convert.versions.lift import Ask, AskCoordinator, Work
 from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.upgrade import Ask, AskCoordinator, Work
 from proxy.demo.messages import encode_request, encode_response, read_request, read_response
 
 __all__ = ["Played", "answer", "asked", "play", "request"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.convert.versions.lift import Ask, AskCoordinator
+from proxy.convert.versions.upgrade import Ask, AskCoordinator
 from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import commit, encoded
 

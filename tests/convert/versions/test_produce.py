@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions import produce as module
-from proxy.convert.versions.lift import Ask, Work
+from proxy.convert.versions.upgrade import Ask, Work
 from proxy.errors import BadRecords, ClientProtocolError, MalformedFrame
 from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import encoded, produce

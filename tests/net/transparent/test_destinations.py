@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from proxy.cluster.topology import Broker, BrokerId, Topology
 from proxy.config import Address, UpstreamConfig
-from proxy.fetch.topology import Broker, BrokerId, Topology
-from proxy.net.logs import Log
-from proxy.net.topology import TopologyService
+from proxy.net.io.logs import Log
 from proxy.net.transparent.destinations import Destinations
+from proxy.net.upstream.topology import TopologyService
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 V4, V6 = "10.0.0.1", "fd00::1"

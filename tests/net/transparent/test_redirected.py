@@ -21,8 +21,8 @@ from proxy.demo.client import Connection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
 from proxy.net.app import Proxy
-from proxy.net.listeners import Listeners
-from proxy.net.logs import Log
+from proxy.net.downstream.listeners import Listeners
+from proxy.net.io.logs import Log
 from proxy.net.transparent import redirected
 from tests.certificates import Authority
 from tests.net.proxied import Proxied, ask, configured, running
@@ -330,7 +330,7 @@ async def test_where_clients_speak_tls_with_us_they_do_so_here_too(kernel: Kerne
 
 
 async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.net.listeners._listening_socket", _without_ipv6)
+    monkeypatch.setattr("proxy.net.downstream.listeners._listening_socket", _without_ipv6)
     async with embedded_cluster(brokers=1) as cluster:
         port = free_port_range(1)
         both = (Address("::1", port), Address("127.0.0.1", port))

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import attrs
 
+from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import LaneId
-from proxy.fetch.topology import Topology
 from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
 from proxy.session.epochs import NO_SESSION, SessionId
 from proxy.wire.fetch import FetchRequest, PartitionReply, TopicId, read_request, response_layout

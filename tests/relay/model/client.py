@@ -5,8 +5,8 @@ from typing import Final
 
 import attrs
 
+from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.topology import Topology
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import Brought, Plan, SessionReply, UpstreamSession
 from proxy.wire.fetch import (

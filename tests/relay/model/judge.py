@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.topology import Topology
+from proxy.events import ExchangeRecord
 from proxy.session import downstream
 from proxy.session.downstream import Key
-from proxy.trace import ExchangeRecord
 from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
 from tests.relay.model import filters
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, Look

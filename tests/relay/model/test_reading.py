@@ -9,9 +9,9 @@ from typing import Final, Literal, get_args
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from proxy.cluster.routing import Selector
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import LaneId
-from proxy.fetch.routes import Selector
 from proxy.wire.fetch import FetchOptions
 from tests.relay.model import judge
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, ModelBroker, ModelFollower

@@ -12,11 +12,11 @@ from typing import Final
 import attrs
 
 from proxy.bypass import Bypass
+from proxy.cluster.routing import Selector
+from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import LaneId
 from proxy.fetch.reading import Reading
-from proxy.fetch.routes import Selector
-from proxy.fetch.topology import BrokerId, Topology
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,

@@ -1,0 +1,77 @@
+"""A report of ledgers: Spark is asked for each answer, bounded; the rest is pure."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from proxy.analysis.answers.zones import Prices
+from proxy.analysis.ingest import Read
+from proxy.analysis.report.advice import advice
+from proxy.analysis.report.model import Report
+from proxy.analysis.report.results import Found
+from proxy.analysis.report.sections import anomalies, conversion, readiness, savings, sessions, waiting, zones
+from proxy.analysis.report.sections import coverage as read
+
+__all__ = ["found_in", "report_of"]
+
+_AT_ONCE: Final = 3
+"""Answers that Spark is asked for: what one leaves of the machine, the others take."""
+
+
+def report_of(rows: Read, prices: Prices) -> Report:
+    """Asks, and tells."""
+    return told(found_in(rows, prices))
+
+
+def found_in(rows: Read, prices: Prices) -> Found:
+    """Cost: *rows* are read once, and kept in memory or on disk while they are asked."""
+    kept = {name: frame.persist() for name, frame in attrs.asdict(rows.ledger, recurse=False).items()}
+    ledger = attrs.evolve(rows.ledger, **kept)
+    asks: dict[str, Callable[[], Any]] = {
+        "read": partial(read.asked, ledger, rows.bad),
+        "savings": partial(savings.asked, ledger),
+        "zones": partial(zones.asked, ledger, prices),
+        "readiness": partial(readiness.asked, ledger),
+        "conversion": partial(conversion.asked, ledger),
+        "sessions": partial(sessions.asked, ledger),
+        "waiting": partial(waiting.asked, ledger),
+        "anomalies": partial(anomalies.asked, ledger),
+    }
+    try:
+        # Spark locks itself up where threads fill frames that are kept of one another, and one of them fails.
+        for frame in kept.values():
+            frame.count()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = {name: pool.submit(ask) for name, ask in asks.items()}
+            return Found(**{name: answer.result() for name, answer in answers.items()})
+    finally:
+        for frame in kept.values():
+            frame.unpersist()
+
+
+def told(found: Found) -> Report:
+    """In words, charts and tables. Pure."""
+    about = found.about
+    return Report(
+        about,
+        (
+            *savings.figures(found.savings),
+            *zones.figures(found.zones, about),
+            *readiness.figures(found.readiness),
+            *conversion.figures(found.conversion),
+        ),
+        advice(found),
+        (
+            savings.section(found.savings),
+            zones.section(found.zones, about),
+            readiness.section(found.readiness),
+            conversion.section(found.conversion),
+            sessions.section(found.sessions),
+            waiting.section(found.waiting),
+            anomalies.section(found.anomalies),
+            read.section(found.read),
+        ),
+    )

@@ -1,0 +1,181 @@
+"""What a cluster means for Sidefetch: judged from values, so that it is tested without a cluster."""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final
+
+from proxy.cli import racks as closest
+from proxy.cli import security
+from proxy.cli.cluster_info import FETCH, BrokerSeen, ClusterSeen, Finding, Range, named
+from proxy.cluster.topology import BrokerId
+from proxy.config import Config
+from proxy.config.rack import RackFound
+from proxy.convert.kernel import is_compiled
+from proxy.relay.ports import NoPortLeft, PortBook
+
+__all__ = ["judge", "kafka_release", "verdict"]
+
+_API_VERSIONS: Final = 18
+
+_OLDEST_FETCH: Final = 4
+"""Sidefetch speaks Fetch v4 to v18."""
+_SESSIONS_FETCH: Final = 7
+"""KIP-227."""
+_TOPIC_IDS_FETCH: Final = 13
+"""KIP-516."""
+_NODE_ENDPOINTS_FETCH: Final = 16
+"""KIP-951."""
+_NAMED_SESSION_PARTITIONS: Final = 1000
+"""A session by names is not made larger: its creation would keep a broker's request handler busy for seconds."""
+
+_RELEASES: Final = (
+    (18, "4.1 to 4.3"),
+    (17, "3.9"),
+    (16, "3.7 or 3.8"),
+    (15, "3.5 or 3.6"),
+    (13, "3.1 to 3.4"),
+    (12, "2.7 to 3.0"),
+    (11, "2.3 to 2.6"),
+    (10, "2.1 or 2.2"),
+    (8, "2.0"),
+    (7, "1.1"),
+    (6, "1.0"),
+    (5, "0.11"),
+)
+"""The highest Fetch version of each release."""
+
+
+def kafka_release(versions: Mapping[int, Range]) -> str:
+    """A guess from what a broker offers, which is all that a broker tells: ``Kafka 4.1 to 4.3``."""
+    lowest, highest = versions.get(FETCH, (0, -1))
+    if highest > 18 or versions.get(_API_VERSIONS, (0, 0))[1] >= 5:
+        return "Kafka 4.4 or newer"
+    if highest == 17 and lowest >= 4:
+        return "Kafka 4.0"
+    return next((f"Kafka {release}" for least, release in _RELEASES if highest >= least), "older than Kafka 0.11")
+
+
+def judge(cluster: ClusterSeen, config: Config, rack: RackFound, *, compiled: bool = is_compiled) -> list[Finding]:
+    """All there is to say, the gravest last.
+
+    Args:  rack: the one that this is in.
+           compiled: records are converted by more than Python.
+    """
+    reached = [broker for broker in cluster.brokers if not broker.problem]
+    found = [
+        *_sessions(reached),
+        *_leaders(reached),
+        *_old_clients(reached, compiled=compiled),
+        *closest.findings(cluster.brokers, config.routing, rack),
+        *security.findings(config),
+        *_releases(reached),
+        *_reach(cluster),
+        *_ports(cluster.brokers, config),
+    ]
+    order = ["ok", "note", "warning", "failure"]
+    return sorted(found, key=lambda finding: order.index(finding.level))
+
+
+def verdict(found: Iterable[Finding]) -> bool:
+    """Whether clients can be served."""
+    return all(finding.level != "failure" for finding in found)
+
+
+def _sessions(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+    named = _nodes(brokers, lambda fetch: _SESSIONS_FETCH <= fetch < _TOPIC_IDS_FETCH)
+    without = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _SESSIONS_FETCH)
+    ancient = _nodes(brokers, lambda fetch: fetch < _OLDEST_FETCH)
+    by_id = _nodes(brokers, lambda fetch: fetch >= _TOPIC_IDS_FETCH)
+    if by_id:
+        yield Finding("ok", f"incremental sessions by topic id with {by_id} (Fetch v13 or newer)")
+    if named:
+        yield Finding(
+            "note",
+            f"incremental sessions by topic name with {named} (Fetch v7 to v12): up to {_NAMED_SESSION_PARTITIONS}"
+            " partitions each, full fetches beyond",
+        )
+    if without:
+        yield Finding("warning", f"no incremental sessions with {without} (below Fetch v7): full fetches only")
+    if ancient:
+        yield Finding("failure", f"{ancient} cannot be read (below Fetch v4, which Kafka 0.11 brought)")
+
+
+def _leaders(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+    told = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
+    searched = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _NODE_ENDPOINTS_FETCH)
+    if told:
+        yield Finding(
+            "ok", f"a moved leader is named, with its address, in the answers of {told} (Fetch v16 or newer)"
+        )
+    if searched:
+        yield Finding("note", f"a moved leader is found by asking for metadata with {searched} (below Fetch v16)")
+
+
+def _old_clients(brokers: list[BrokerSeen], *, compiled: bool) -> Iterator[Finding]:
+    without = [broker for broker in brokers if broker.oldest_fetch > 0]
+    if without:
+        yield Finding(
+            "ok",
+            f"clients from Kafka 0.8 on are served: what {named(without)} dropped, such as Fetch below"
+            f" v{max(broker.oldest_fetch for broker in without)}, is lifted, and records are converted",
+        )
+    if without and not compiled:
+        yield Finding(
+            "note",
+            "records are converted by Python alone, fifteen times as slowly as by what a C compiler makes of it:"
+            " there was none at installation",
+        )
+
+
+def _releases(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+    releases = sorted({kafka_release(broker.versions) for broker in brokers})
+    if len(releases) > 1:
+        told = "; ".join(
+            f"{named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
+            for release in releases
+        )
+        yield Finding("note", f"brokers of several releases: {told}. Clients are offered what all of them can do")
+
+
+def _reach(cluster: ClusterSeen) -> Iterator[Finding]:
+    for broker in cluster.brokers:
+        if broker.problem:
+            yield Finding("failure", f"node {broker.node} at {broker.address} was not reached: {broker.problem}")
+    if not cluster.brokers:
+        yield Finding("failure", "the cluster names no brokers")
+    local = [broker for broker in cluster.brokers if _is_loopback(broker.address.host)]
+    if local and not _is_loopback(cluster.through.host):
+        yield Finding(
+            "warning",
+            f"{named(local)} advertised on loopback, but {cluster.through} is not: from here that is another"
+            " machine (advertised.listeners of the broker)",
+        )
+
+
+def _ports(brokers: tuple[BrokerSeen, ...], config: Config) -> Iterator[Finding]:
+    ports = config.downstream.broker_ports
+    book = PortBook(ports, config.downstream.share_ports)
+    for broker in sorted(brokers, key=attrgetter("node")):
+        try:
+            book.assign(BrokerId(broker.node))
+        except NoPortLeft as none_left:
+            yield Finding("failure", f"broker-ports: {none_left}")
+    for broker in brokers:
+        if _is_loopback(broker.address.host) and broker.address.port in ports:
+            yield Finding(
+                "warning",
+                f"node {broker.node} itself is at {broker.address}, among broker-ports ({ports}):"
+                " on one machine both cannot have it",
+            )
+
+
+def _nodes(brokers: Iterable[BrokerSeen], chosen: Callable[[int], bool]) -> str:
+    return named([broker for broker in brokers if chosen(broker.fetch)])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,153 @@
+"""Asks a cluster what it is made of, for ``check`` and ``topology``."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, Protocol
+
+import attrs
+import trio
+from kio.schema.describe_configs.v1.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v1.response import DescribeConfigsResponse
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.metadata.v4.response import MetadataResponse
+from kio.static.primitive import i8
+
+from proxy.cli.cluster_info import BrokerSeen, ClusterSeen
+from proxy.config import Address, UpstreamConfig
+from proxy.errors import BrokerUnavailable, ProxyError
+
+__all__ = ["Connection", "Dial", "all_topics", "greet", "look"]
+
+_CLIENT_ID: Final = "sidefetch-check"
+_DESCRIBE_CONFIGS: Final = 32
+_A_BROKER: Final = i8(4)
+"""Of the kinds of resources that have configurations."""
+_SELECTOR_CLASS: Final = "replica.selector.class"
+_UNKNOWN: Final = -1
+_AT_ONCE: Final = 16
+"""Connections; a cluster of hundreds of brokers is asked in turns."""
+
+
+class Connection(Protocol):
+    """To one broker."""
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """What it offers, by API key."""
+
+    async def ask(self, request: Any, /) -> Any:
+        """Its answer to a request of kio's."""
+
+
+class Dial(Protocol):
+    """``proxy.net.upstream.brokers.dial``, or a stand-in."""
+
+    def __call__(
+        self, address: Address, *, client_id: str, connect_timeout_s: float
+    ) -> AbstractAsyncContextManager[Connection]:
+        """A connection for as long as the context lasts."""
+
+
+async def look(upstream: UpstreamConfig, dial: Dial) -> ClusterSeen | list[str]:
+    """The cluster and each of its brokers; or, where no bootstrap server answers, why, a line each."""
+    found = await _first_answer(upstream, dial, topics=())
+    if isinstance(found, list):
+        return found
+    through, answer = found
+    brokers = tuple(BrokerSeen(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
+    return ClusterSeen(answer.cluster_id, through, await _ask_each(brokers, upstream.connect_timeout_s, dial))
+
+
+async def all_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
+    """The brokers and all topics that may be seen; or, where no bootstrap server answers, why, a line each."""
+    found = await _first_answer(upstream, dial, topics=None)
+    return found if isinstance(found, list) else found[1]
+
+
+async def greet(upstream: UpstreamConfig, dial: Dial) -> list[BrokerSeen]:
+    """What each bootstrap server serves, which it tells anybody; its node id is not known."""
+    seen = []
+    for address in upstream.bootstrap_servers:
+        server = BrokerSeen(_UNKNOWN, address, None)
+        try:
+            with _patience(upstream.connect_timeout_s):
+                async with dial(
+                    address, client_id=_CLIENT_ID, connect_timeout_s=upstream.connect_timeout_s
+                ) as connection:
+                    seen.append(attrs.evolve(server, versions=dict(connection.versions)))
+        except (ProxyError, OSError) as error:
+            seen.append(attrs.evolve(server, problem=_because(error, address)))
+    return seen
+
+
+async def _first_answer(
+    upstream: UpstreamConfig, dial: Dial, *, topics: tuple[()] | None
+) -> tuple[Address, MetadataResponse] | list[str]:
+    """Metadata of *topics*, None for all, and who has answered; or why nobody has."""
+    # Version 4 is spoken by every broker that can be read, and has all that is needed.
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    failures, timeout_s = [], upstream.connect_timeout_s
+    for address in upstream.bootstrap_servers:
+        try:
+            with _patience(timeout_s):
+                async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
+                    return address, await connection.ask(request)
+        except (ProxyError, OSError) as error:
+            failures.append(f"{address}: {_because(error, address)}")
+    return failures
+
+
+async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dial) -> tuple[BrokerSeen, ...]:
+    seen: dict[int, BrokerSeen] = {}
+    limit = trio.CapacityLimiter(_AT_ONCE)
+
+    async def ask(broker: BrokerSeen) -> None:
+        async with limit:
+            try:
+                with _patience(timeout_s):
+                    async with dial(
+                        broker.address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s
+                    ) as connection:
+                        seen[broker.node] = attrs.evolve(
+                            broker,
+                            versions=dict(connection.versions),
+                            selector_class=await _selector_class(connection, broker.node),
+                        )
+            except (ProxyError, OSError) as error:
+                seen[broker.node] = attrs.evolve(broker, problem=_because(error, broker.address))
+
+    async with trio.open_nursery() as nursery:
+        for broker in brokers:
+            nursery.start_soon(ask, broker)
+    return tuple(seen[broker.node] for broker in brokers)
+
+
+async def _selector_class(connection: Connection, node: int) -> str | None:
+    """What chooses the replica that is read; None where the broker does not tell, or not us."""
+    first, last = connection.versions.get(_DESCRIBE_CONFIGS, (0, -1))
+    if not first <= DescribeConfigsRequest.__version__ <= last:
+        return None
+    resource = DescribeConfigsResource(
+        resource_type=_A_BROKER, resource_name=str(node), configuration_keys=(_SELECTOR_CLASS,)
+    )
+    try:
+        answer: DescribeConfigsResponse = await connection.ask(DescribeConfigsRequest(resources=(resource,)))
+    except ProxyError:
+        return None
+    told = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]
+    return next((config.value or "" for config in told if not config.is_sensitive), None)
+
+
+@contextmanager
+def _patience(timeout_s: float) -> Iterator[None]:
+    """To connect and to answer: a port behind which nobody answers must not hang ``check``."""
+    try:
+        with trio.fail_after(2 * timeout_s):
+            yield
+    except trio.TooSlowError:
+        raise BrokerUnavailable(f"connected, but no answer within {2 * timeout_s:g} s") from None
+
+
+def _because(error: Exception, address: Address) -> str:
+    """Without the address, which is told anyway."""
+    return str(error).removeprefix(f"{address}: ") or type(error).__name__

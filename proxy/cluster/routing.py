@@ -1,0 +1,211 @@
+"""From which broker each partition is read: its leader, or a replica that is closer (KIP-392).
+
+::
+
+    leader, told our rack ----- it prefers a follower, or our own selector does -----> follower
+         ^      ^                                                                         |
+         |      +------------- after the metadata's age, or when it is not in sync -------+
+         |                                                                                |
+         +------ back-off ------ leader, told no rack <-- an error, nonsense, or its loss-+
+
+A follower's error is never the client's: only the leader's word counts. While a leader is told our rack it may send
+us back to the follower that has failed, so it is told none until the back-off is over; which doubles as long as the
+follower goes on failing.
+
+Source: Kafka's ``AbstractFetch`` and ``SubscriptionState`` (the client's half), ``RackAwareReplicaSelector``.
+"""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+import attrs
+
+from proxy.cluster.topology import Broker, BrokerId, TopicInfo, Topology
+from proxy.events import RouteKind
+from proxy.wire.fetch import Key
+
+__all__ = ["Routes", "Selector", "Source", "closest"]
+
+_FIRST_BACK_OFF_S: Final = 1.0
+
+
+class Selector(enum.Enum):
+    """Who chooses the replica that is read."""
+
+    BROKER = "broker"
+    """The leader, by the ``replica.selector.class`` that the cluster has."""
+    RACK_AWARE = "rack-aware"
+    """We do, by the same rules; and the leader where we find none."""
+    LEADER = "leader"
+    """Nobody: leaders are read."""
+
+
+class Source(NamedTuple):
+    """A broker, as it is asked: with our rack, or without."""
+
+    node_id: BrokerId
+    is_rackless: bool = False
+
+
+@attrs.frozen
+class _Preferred:
+    """A follower that the leader has named."""
+
+    node_id: BrokerId
+    until_s: float
+    info: TopicInfo
+    """What was known of the topic when this was last found to be possible."""
+
+
+@attrs.frozen
+class _BackOff:
+    until_s: float
+    length_s: float
+
+    @classmethod
+    def after(cls, last: "_BackOff | None", longest_s: float, now_s: float) -> "_BackOff":
+        length_s = _FIRST_BACK_OFF_S if last is None else last.length_s * 2
+        length_s = min(length_s, max(longest_s, _FIRST_BACK_OFF_S))
+        return cls(now_s + length_s, length_s)
+
+
+class Routes:
+    """Each partition has exactly one source at a time. *node_id*: the leader, as the client knows it."""
+
+    def __init__(self, node_id: BrokerId, selector: Selector, max_age_s: float) -> None:
+        """*max_age_s*: how long a preferred replica is used before the leader is asked again."""
+        self.home = Source(node_id)
+        """The leader, told our rack if there is one."""
+        self.rackless = Source(node_id, is_rackless=True)
+        """The leader, which then answers by itself."""
+        self._selector = selector
+        self._max_age_s = max_age_s
+        self._preferred: dict[Key, _Preferred] = {}
+        self._avoided: dict[Key, _BackOff] = {}
+        self._down: dict[BrokerId, _BackOff] = {}
+        self._kept_away: dict[BrokerId, dict[Key, None]] = {}
+        """What would be read from a follower that is down."""
+        self._timers: list[tuple[float, Key]] = []
+
+    def source(self, key: Key, rack: str, topology: Topology, now_s: float) -> Source:
+        """Where *key* is read from now, by a client in *rack*."""
+        avoided = self._avoided.get(key)
+        if avoided is not None and now_s < avoided.until_s:
+            return self.rackless
+        info = topology.topic(key.topic)
+        preferred = self._preferred.get(key)
+        if preferred is not None:
+            if now_s < preferred.until_s and self._still_holds(key, preferred, info, topology):
+                return Source(preferred.node_id)
+            del self._preferred[key]
+        if self._selector is Selector.RACK_AWARE and info is not None and self._leads(info, key.partition):
+            node_id = closest(info, key.partition, rack, topology.brokers)
+            if node_id is not None:
+                if not self._is_down(node_id, now_s):
+                    return Source(node_id)
+                self._kept_away.setdefault(node_id, {})[key] = None
+        return self.home
+
+    def prefer(self, key: Key, node_id: int, topology: Topology, now_s: float) -> bool:
+        """The leader has named a replica; returns whether that can be one, as far as we know.
+
+        The same one named again is kept no longer for that.
+        """
+        follower = BrokerId(node_id)
+        info = topology.topic(key.topic)
+        if follower == self.home.node_id or info is None or not _is_online(info, key.partition, follower, topology):
+            self._avoid(key, now_s)
+            return False
+        if self._is_down(follower, now_s):
+            self._avoid(key, now_s, self._down[follower])
+            return True
+        last = self._preferred.get(key)
+        if last is None or last.node_id != follower:
+            self._preferred[key] = _Preferred(follower, now_s + self._max_age_s, info)
+            heappush(self._timers, (now_s + self._max_age_s, key))
+        return True
+
+    def failed(self, key: Key, now_s: float) -> None:
+        """A follower could not tell of it."""
+        self._preferred.pop(key, None)
+        self._avoid(key, now_s)
+
+    def works(self, key: Key) -> None:
+        """A follower has told of it."""
+        self._avoided.pop(key, None)
+
+    def lost(self, node_id: BrokerId, keys: Iterable[Key], now_s: float) -> None:
+        """That follower is gone, or of no use; *keys* were read from it."""
+        self._down[node_id] = _BackOff.after(self._down.get(node_id), self._max_age_s, now_s)
+        for key in [key for key, each in self._preferred.items() if each.node_id == node_id]:
+            del self._preferred[key]
+        self._kept_away.setdefault(node_id, {}).update(dict.fromkeys(keys))
+
+    def answers(self, node_id: BrokerId) -> None:
+        """That follower is there."""
+        self._down.pop(node_id, None)
+
+    def forget(self, key: Key) -> None:
+        """The client does not want it any more."""
+        self._preferred.pop(key, None)
+        self._avoided.pop(key, None)
+
+    def expired(self, now_s: float) -> Iterator[Key]:
+        """What may have another source since a time has come, once."""
+        while self._timers and self._timers[0][0] <= now_s:
+            yield heappop(self._timers)[1]
+        for node_id in [node_id for node_id in self._kept_away if not self._is_down(node_id, now_s)]:
+            yield from self._kept_away.pop(node_id)
+
+    def kind(self, source: Source) -> RouteKind:
+        """Why *source* is read."""
+        if source.node_id == self.home.node_id:
+            return "rackless" if source.is_rackless else "leader"
+        return "selected" if self._selector is Selector.RACK_AWARE else "preferred"
+
+    def _leads(self, info: TopicInfo, partition: int) -> bool:
+        """Whether the client has come to the leader, and was not sent to a replica by it already."""
+        leader = info.leaders.get(partition)
+        return leader is not None and leader.node_id == self.home.node_id
+
+    def _avoid(self, key: Key, now_s: float, back_off: _BackOff | None = None) -> None:
+        self._avoided[key] = back_off or _BackOff.after(self._avoided.get(key), self._max_age_s, now_s)
+        heappush(self._timers, (self._avoided[key].until_s, key))
+
+    def _is_down(self, node_id: BrokerId, now_s: float) -> bool:
+        back_off = self._down.get(node_id)
+        return back_off is not None and now_s < back_off.until_s
+
+    def _still_holds(self, key: Key, preferred: _Preferred, info: TopicInfo | None, topology: Topology) -> bool:
+        """The leader's word is newer than what was known then, but not newer than what has become known since."""
+        if info is preferred.info:
+            return True
+        if info is None or not _is_online(info, key.partition, preferred.node_id, topology):
+            return False
+        if preferred.node_id not in info.replicas[key.partition].in_sync:
+            return False
+        self._preferred[key] = attrs.evolve(preferred, info=info)
+        return True
+
+
+def _is_online(info: TopicInfo, partition: int, node_id: BrokerId, topology: Topology) -> bool:
+    replicas = info.replicas.get(partition)
+    return replicas is not None and node_id in replicas.online and node_id in topology.brokers
+
+
+def closest(info: TopicInfo, partition: int, rack: str, brokers: Mapping[BrokerId, Broker]) -> BrokerId | None:
+    """The replica to read in *rack*; None for the leader.
+
+    As Kafka's selector: an in-sync replica in exactly this rack; the leader if it is one of them. Of several,
+    Kafka takes the one whose log is the longest, which nobody tells us: they are taken in turn, by the partition's
+    number. Being in sync, none is behind by more than the brokers' ``replica.lag.time.max.ms``.
+    """
+    replicas, leader = info.replicas.get(partition), info.leaders.get(partition)
+    if not rack or replicas is None or leader is None:
+        return None
+    near = sorted(node for node in replicas.in_sync if node in brokers and brokers[node].rack == rack)
+    if not near or leader.node_id in near:
+        return None
+    return near[partition % len(near)]

@@ -1,0 +1,1 @@
+"""Client connections: listeners, TLS and SASL towards clients, connection limits and timeouts."""

@@ -1,0 +1,173 @@
+"""Between a client's connecting and its first request: TLS, a broker for it, its login where that is with us."""
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from proxy.cluster.topology import BrokerId
+from proxy.config import Config
+from proxy.convert.versions.table import TARGETS
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, MalformedFrame
+from proxy.net.downstream.handshakes import Handshakes
+from proxy.net.downstream.limits import Tell
+from proxy.net.downstream.sasl_server import Admitted, admit, watched_users
+from proxy.net.io.files import Watched
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.io.sockets import FrameSocket
+from proxy.net.io.tls import client_reason, listen_tls
+from proxy.net.upstream.access import Access
+from proxy.net.upstream.brokers import BrokerConnection, reach
+from proxy.net.upstream.topology import TopologyService
+from proxy.wire import api_versions
+from proxy.wire.headers import read_request_header
+
+__all__ = ["Received", "Reception"]
+
+_LOG_EVERY_S: Final = 1.0
+_UNNAMED: Final = -1000
+"""From here down: no broker has such a node id, and no field of the protocol."""
+
+
+@attrs.frozen
+class Received:
+    """A client that may be served."""
+
+    node_id: BrokerId
+    """Its broker."""
+    ready: BrokerConnection | None
+    """A bare connection to that one, if one was made already."""
+    admitted: Admitted | None
+    """Who it is, where it had to tell us."""
+
+
+class Reception:
+    """Of all clients."""
+
+    def __init__(
+        self,
+        config: Config,
+        access: Access,
+        topology: TopologyService,
+        budget: Budget,
+        request_budget: Budget,
+        tell: Tell,
+        log: Log,
+        counts: Counter[str],
+    ) -> None:
+        """Raises: ConfigError: a file that settings name is not what it should be."""
+        self._config = config
+        self._access = access
+        self._topology = topology
+        self._budget = budget
+        self._request_budget = request_budget
+        self._log = log
+        self._counts = counts
+        self._tls = listen_tls(config.downstream_security, log)
+        self._users = watched_users(config.downstream_security.sasl_file, log)
+        self._handshakes: Handshakes | None = None
+        if self._tls is not None:
+            self._handshakes = Handshakes(config.limits.max_handshakes, self._tls, tell)
+
+    @property
+    def watched(self) -> list[Watched[Any]]:
+        """Files to be looked at from time to time."""
+        return [each for each in (self._tls, self._users) if each is not None]
+
+    async def accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
+        """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
+        limit = self._config.downstream.max_frame_bytes
+        if self._handshakes is None:
+            try:
+                return FrameSocket(stream, limit, self._request_budget)
+            except OSError:
+                return None
+        try:
+            return FrameSocket(await self._handshakes.shake(stream, peer), limit, self._request_budget)
+        except (OSError, trio.TooSlowError) as wrong:
+            self._counts["handshakes_failed"] += 1
+            reason = client_reason(wrong)
+            self._log.warning("client-not-secured", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
+            return None
+
+    async def received(self, node_id: BrokerId | None, client: FrameSocket) -> Received:
+        """*node_id*: the broker whose listener it has come to; None for any.
+
+        Raises: Refused, ClientProtocolError, BrokerProtocolError, BrokerUnavailable
+        """
+        ready: BrokerConnection | None = None
+        if node_id is None:
+            node_id, ready = await self._any_broker()
+        if self._users is None:
+            return Received(node_id, ready, None)
+        asked = _AskedForVersions(partial(self._reached, node_id), ready)
+        try:
+            limit = self._config.downstream.max_frame_bytes
+            admitted = await admit(client, self._users.value, asked.versions, limit)
+        except BaseException:
+            asked.close()
+            raise
+        return Received(node_id, asked.connection, admitted)
+
+    async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
+        """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
+        timeout_s = self._config.upstream.connect_timeout_s
+        if self._config.upstream_security.sasl == "client":
+            return await self._first_reached(self._unnamed_brokers())
+        await self._topology.first_answer(timeout_s)
+        return await self._first_reached(self._topology.topology.brokers)
+
+    def _unnamed_brokers(self) -> list[BrokerId]:
+        """Ids for the bootstrap servers, where nobody but a client may ask for the real ones."""
+        node_ids = []
+        for index, address in enumerate(self._config.upstream.bootstrap_servers):
+            node_ids.append(BrokerId(_UNNAMED - index))
+            self._topology.saw(node_ids[-1], address.host, address.port)
+        return node_ids
+
+    async def _reached(self, node_id: BrokerId) -> BrokerConnection:
+        """A bare connection to this broker."""
+        address = self._topology.address_of(node_id)
+        timeout_s = self._config.upstream.connect_timeout_s
+        return await reach(address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access)
+
+    async def _first_reached(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
+        node_ids = list(candidates)
+        random.shuffle(node_ids)
+        failures = []
+        for node_id in node_ids:
+            try:
+                ready = await self._reached(node_id)
+            except (BrokerUnavailable, BrokerProtocolError) as wrong:
+                failures.append(str(wrong))
+            else:
+                return node_id, ready
+        raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
+
+
+@attrs.define
+class _AskedForVersions:
+    """A broker that is asked for its versions while its client is not known yet."""
+
+    reach: Callable[[], Awaitable[BrokerConnection]]
+    connection: BrokerConnection | None
+
+    async def versions(self, frame: memoryview) -> bytes:
+        """Its answer to a client's ApiVersions, with size, as that may have it."""
+        if self.connection is None:
+            self.connection = await self.reach()
+        answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
+        header, _ = read_request_header(frame)
+        try:
+            return api_versions.rewrite(header.api_version, answer, TARGETS)
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.frames.close()

@@ -1,0 +1,348 @@
+"""Serves one client connection: carries out what its relay decides."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import trio
+
+from proxy.cluster.topology import BrokerId, Topology
+from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame, ProxyError
+from proxy.events import ClientRecord, ExchangeRecord
+from proxy.net.downstream.client_login import ClientLogin
+from proxy.net.downstream.limits import Look, Tell
+from proxy.net.downstream.recorder import Telling
+from proxy.net.downstream.sasl_server import Admitted
+from proxy.net.downstream.verifier import Verifier
+from proxy.net.io.sockets import FrameSocket, Outbox
+from proxy.net.observability.observers import Who
+from proxy.net.services import Services
+from proxy.net.upstream.access import Access
+from proxy.net.upstream.brokers import BrokerConnection
+from proxy.net.upstream.connections import FAREWELL_S, Links, Ways
+from proxy.net.upstream.coordinator import Errands
+from proxy.relay.client import ClientRelay
+from proxy.relay.commands import (
+    PASS,
+    ClientFrame,
+    CloseLink,
+    Command,
+    Delivered,
+    DoWork,
+    Draining,
+    Errand,
+    ErrandDone,
+    Event,
+    Identified,
+    Learn,
+    Leave,
+    Link,
+    MemoryNeeded,
+    Note,
+    OpenLink,
+    Reply,
+    Send,
+    Tick,
+    Told,
+    WorkDone,
+    Worker,
+)
+from proxy.wire.addresses import Place
+from proxy.wire.frames import Piece
+
+__all__ = ["ClientConnection"]
+
+
+class ClientConnection:
+    """One client, its relay, and its links to broker *node_id*.
+
+    *ready* is a bare connection to that broker that is open already, if there is one; it is taken over.
+    *admitted*: who the client is, where it had to tell us.
+    """
+
+    def __init__(
+        self,
+        client: FrameSocket,
+        node_id: BrokerId,
+        place: Place,
+        services: Services,
+        ready: BrokerConnection | None = None,
+        admitted: Admitted | None = None,
+    ) -> None:
+        self._client = client
+        self._node_id = node_id
+        self._services = services
+        principal = client.certified or "" if admitted is None else admitted.principal
+        self._early = [] if admitted is None else admitted.early
+        self._relay = ClientRelay(
+            node_id, place, random.random(), services.reading.of(principal), services.sasl, services.limits
+        )
+        self._tell = Tell(services.counts, services.log)
+        self._over: LimitReached | None = None
+        self._verifier = Verifier(
+            node_id,
+            services.verify_rate,
+            services.topology.address_of,
+            services.counts,
+            services.log,
+            services.access,
+        )
+        self._errands = Errands(
+            node_id,
+            services.topology.address_of,
+            services.connect_timeout_s,
+            services.log,
+            services.access,
+        )
+        self._login = ClientLogin(client.peer, services, self._log_in_by)
+        self._who = Who(node_id, client.peer, services.topology.topology)
+        self._telling = Telling(self._who, services, lambda: self._login.topology.topology)
+        self._outbox = Outbox(client, self._telling.converted, services.workers)
+        self._links = Links(
+            node_id,
+            Ways(
+                services.topology.address_of,
+                services.connect_timeout_s,
+                services.reading.ask_timeout_s,
+                services.budget,
+                services.log,
+                partial(services.counts.update, ["upstream_connections"]),
+            ),
+            services.access,
+            ready,
+            handle=self._handle,
+            drained=self._outbox.drained,
+            waited_for_memory=self._telling.exchanges.waited_for_memory,
+            observe=self._telling.observe,
+        )
+        self._may_read = trio.Event()
+        self._mail: deque[Event] = deque()
+        self._has_mail = trio.Event()
+        self._timer = trio.CancelScope()
+        self._held_since_s: float | None = None
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Serve until the client goes, or must go.
+
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: why it must.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = self._links.nursery = nursery
+                nursery.start_soon(self._send_to_client)
+                nursery.start_soon(self._tick)
+                nursery.start_soon(self._handle_mail)
+                await self._receive_from_client()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = self._links.nursery = None
+            self._services.budget.released(self)
+            with trio.move_on_after(FAREWELL_S, shield=True):
+                await self._say_farewell()
+            self._links.close()
+            self._errands.close()
+            self._login.left()
+            self._let_go()
+            self.tell_inventory()
+            self._services.observers.left(self._who)
+        if self._over is not None:
+            raise self._over
+
+    def _let_go(self) -> None:
+        """Of the memory that is claimed here; what is left of us may not be looked for in a while (``Garbage``)."""
+        self._outbox.drop()
+        self._links.drop()
+        self._mail.clear()
+        with suppress(ProxyError):
+            self._relay.handle(MemoryNeeded(), trio.current_time())
+
+    def drain(self) -> None:
+        """Answer at once what waits."""
+        self._deliver(Draining())
+
+    def look(self) -> Look:
+        """What it is at."""
+        client = self._client
+        return Look(
+            client.received_frames,
+            client.at_boundary,
+            client.is_listening,
+            client.sent_bytes,
+            not self._outbox.is_empty,
+            self._relay.owes,
+        )
+
+    def tell_inventory(self) -> None:
+        """Have whoever wants to know told what the client uses."""
+        record = self.inventory()
+        if record is not None:
+            self._telling.observe(record)
+
+    @property
+    def who(self) -> Who:
+        """Whom all that is told is about."""
+        return self._who
+
+    def inventory(self) -> ClientRecord | None:
+        """What the client uses; None before it has asked anything."""
+        return self._relay.inventory()
+
+    def end(self, why: LimitReached) -> None:
+        """Have ``run`` end, and raise *why*."""
+        self._over = why
+        self._end()
+
+    # ------------------------------------------------------------------------------------------ the client
+
+    async def _receive_from_client(self) -> None:
+        try:
+            while frames := self._early or await self._client.receive():
+                self._early = []
+                for frame in frames:
+                    services = self._services
+                    self._handle(ClientFrame(frame, self._login.topology.topology, services.live.bypass))
+                    await self._taken()
+                # What they are views of counts until nobody holds them.
+                frames.clear()
+                del frame
+        except OSError:
+            pass  # it went without a word
+        except FrameTooLarge as wrong:
+            raise LimitReached("max-frame", str(wrong)) from wrong
+        except MalformedFrame as wrong:
+            raise ClientProtocolError(str(wrong)) from wrong
+
+    async def _taken(self) -> None:
+        """Read the client no faster than the broker reads us; and see its end only when all before it is sent.
+
+        Nor faster than it reads what it is told, as brokers do.
+        """
+        if self._relay.is_full:
+            self._tell("max-in-flight", self._client.peer, "it sends on without waiting for answers")
+        await self._outbox.drained()
+        while not self._relay.takes_requests:
+            self._may_read = trio.Event()
+            await self._may_read.wait()
+        await self._links.passed()
+
+    async def _send_to_client(self) -> None:
+        try:
+            await self._outbox.pump()
+        except OSError:
+            self._end()
+
+    async def _tick(self) -> None:
+        while True:
+            with self._timer:
+                await trio.sleep_forever()
+            self._timer = trio.CancelScope()
+            self._handle(Tick())
+
+    def _end(self) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    # ----------------------------------------------------------------------------------- events and commands
+
+    def _handle(self, event: Event) -> None:
+        if self._nursery is None:
+            return
+        for command in self._relay.handle(event, trio.current_time()):
+            self._carry_out(command)
+        self._may_read.set()
+        self._tell_budget()
+        deadline_s = self._relay.deadline_s
+        self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
+
+    def _tell_budget(self) -> None:
+        """What waits for the client here may be had back."""
+        held_s = self._relay.held_since_s
+        if held_s == self._held_since_s:
+            return
+        self._held_since_s = held_s
+        if held_s is None:
+            self._services.budget.released(self)
+        else:
+            self._services.budget.holding(self, held_s, partial(self._deliver, MemoryNeeded()))
+
+    def _carry_out(self, command: Command) -> None:
+        services = self._services
+        match command:
+            case Reply(pieces, record):
+                self._reply(pieces, record)
+            case Send(link, pieces):
+                self._links.send(link, pieces)
+            case Note(record):
+                self._telling.observe(record)
+            case Learn(topics):
+                self._login.topology.learn(topics, self._told)
+            case OpenLink(link, client_id):
+                self._who.client_id = client_id
+                self._links.open(link, client_id)
+            case Leave(farewell):
+                self._links.leave_lanes(farewell)
+            case Delivered(request, pieces, topology):
+                if self._nursery is not None and self._verifier.picks():
+                    self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
+            case Errand():
+                assert self._nursery is not None
+                self._nursery.start_soon(self._run_errand, command)
+            case DoWork(worker, run):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._work, worker, run)
+            case Identified(principal, mechanism, login):
+                self._login.identified(principal, mechanism, login)
+            case CloseLink(link, why, is_fault):
+                tell = services.log.warning if is_fault else services.log.debug
+                tell("lane-closed", node=self._links.node_of(link), lane=_name_of(link), reason=why)
+                self._links.hang_up(link)
+
+    def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:
+        if record is not None:
+            self._services.observers.answering(self._who, pieces)
+        try:
+            self._outbox.put(pieces, None if record is None else partial(self._telling.exchanges.sent, record))
+        except OSError:
+            self._end()
+
+    def _log_in_by(self, access: Access) -> None:
+        self._links.access = self._errands.access = self._verifier.access = access
+
+    def _told(self, topology: Topology) -> None:
+        self._deliver(Told(topology))
+
+    def _deliver(self, event: Event) -> None:
+        """Take an event that comes from another task: what goes wrong with it must end us, not that task."""
+        self._mail.append(event)
+        self._has_mail.set()
+
+    async def _handle_mail(self) -> None:
+        while True:
+            await self._has_mail.wait()
+            self._has_mail = trio.Event()
+            while self._mail:
+                self._handle(self._mail.popleft())
+
+    async def _say_farewell(self) -> None:
+        busy = set(filter(self._relay.is_busy, self._links.lanes))
+        notes, farewell = self._relay.farewell(trio.current_time())
+        for note in notes:
+            self._telling.observe(note.record)
+        await self._links.say_farewell(farewell, busy)
+
+    async def _run_errand(self, errand: Errand) -> None:
+        self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
+
+    async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
+        done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
+        self._handle(WorkDone(worker, done))
+
+
+def _name_of(link: Link) -> str:
+    """For people."""
+    if link is PASS:
+        return "pass"
+    return f"{link.kind.value}, rackless" if link.source.is_rackless else str(link.kind.value)

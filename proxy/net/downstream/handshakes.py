@@ -1,0 +1,62 @@
+"""TLS handshakes with clients: so many at once, and who dawdles gives way."""
+
+import math
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+
+from proxy.net.downstream.limits import Tell
+from proxy.net.io.files import Watched
+from proxy.net.io.tls import TlsSocket, shake_hands
+
+__all__ = ["Handshakes"]
+
+_LONGEST_S: Final = 10.0
+"""From a connection to the end of its handshake: as long as Kafka's own clients wait for a connection."""
+_DAWDLING_S: Final = 2.0
+"""What a handshake may still take where others wait: two round trips to the far side of the world, and to spare."""
+
+
+class Handshakes:
+    """All that clients make, as many of them at once as there are places; the others wait for theirs, in order.
+
+    A client that says nothing takes no place, and no memory for TLS.
+    """
+
+    def __init__(self, places: int, context: Watched[ssl.SSLContext], tell: Tell) -> None:
+        self._places = trio.CapacityLimiter(places)
+        self._context = context
+        self._tell = tell
+        self._under_way: set[trio.CancelScope] = set()
+
+    async def shake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
+        """Take over *stream*'s socket and make it a TLS one.
+
+        Raises: OSError: it could not be; trio.TooSlowError: not in time. It is closed, or still *stream*'s.
+        """
+        with trio.fail_after(_LONGEST_S):
+            await trio.lowlevel.wait_readable(stream.socket)
+            if not self._places.available_tokens:
+                self._tell("max-handshakes", peer, f"{self._places.borrowed_tokens} are under way")
+                self._hurry()
+            async with self._places:
+                with self._in_time():
+                    return await shake_hands(stream, self._context.value)
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        is_waited_for = self._places.statistics().tasks_waiting > 0
+        with trio.fail_after(_DAWDLING_S if is_waited_for else math.inf) as scope:
+            self._under_way.add(scope)
+            try:
+                yield
+            finally:
+                self._under_way.remove(scope)
+
+    def _hurry(self) -> None:
+        soon_s = trio.current_time() + _DAWDLING_S
+        for scope in self._under_way:
+            scope.deadline = min(scope.deadline, soon_s)

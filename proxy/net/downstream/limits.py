@@ -1,0 +1,179 @@
+"""What clients may take: who is let in, and whose connection has been at something for too long."""
+
+import resource
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from proxy.config import LimitsConfig
+from proxy.errors import LimitReached
+from proxy.net.io.logs import Log
+
+__all__ = ["Admission", "Deadlines", "Look", "Overseen", "Tell", "allow_open_files", "oversee"]
+
+_FILES_A_CONNECTION: Final = 5
+"""A client's own, and four to brokers."""
+_FILES_BESIDE: Final = 200
+_EVERY_S: Final = 1.0
+"""How often connections are looked at: so late may they be ended. More often where a timeout is short."""
+_LOG_EVERY_S: Final = 10.0
+_IDLE: Final = "idle-timeout"
+_REMEDIES: Final = {
+    "max-connections": "raise it, with the open files that the system allows, or close what is not used",
+    "max-connections-per-peer": "raise it, or see what that host connects so often for",
+    "max-handshakes": "raise it where so many clients come at once, or see what begins handshakes and ends none",
+    "max-frame": "raise it, or see whether this client speaks Kafka's protocol in plaintext",
+    "max-in-flight": "raise it, or have the client wait for its answers",
+    "max-fetch-partitions": "raise it, or divide the partitions among more consumers",
+    "handshake-timeout": "see what connects there: Kafka's clients send a request at once",
+    "request-timeout": "raise it where the way to the client is slow",
+    _IDLE: "raise it where clients do not connect again by themselves",
+    "send-timeout": "raise it where consumers take that long between two polls",
+}
+
+
+def allow_open_files(config: LimitsConfig, log: Log) -> None:
+    """As many as this process may have; shells grant a tenth of them or less unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    needed = config.max_connections * _FILES_A_CONNECTION + _FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        log.warning(
+            "few-open-files", allowed=soft, needed=needed, remedy="raise ulimit -n, or lower max-connections"
+        )
+
+
+class Tell:
+    """Counts how often each limit was reached, and tells the log, a line in a while for each limit and host."""
+
+    def __init__(self, counts: Counter[str], log: Log) -> None:
+        self._counts = counts
+        self._log = log
+
+    def __call__(self, limit: str, peer: str, why: str) -> None:
+        """*peer*: its address, with the port if there is one."""
+        self._counts[f"limit_{limit.replace('-', '_')}"] += 1
+        tell = self._log.info if limit == _IDLE else self._log.warning
+        tell(
+            "limit-reached",
+            every_s=_LOG_EVERY_S,
+            per=(limit, _host(peer)),
+            limit=limit,
+            client=peer or None,
+            reason=why,
+            remedy=_REMEDIES[limit],
+        )
+
+
+class Admission:
+    """How many connections there are, in all and from each host."""
+
+    def __init__(self, config: LimitsConfig, tell: Tell) -> None:
+        self._config = config
+        self._tell = tell
+        self._by_host: Counter[str] = Counter()
+        self.count = 0
+
+    def enters(self, peer: str) -> bool:
+        """Whether one more is let in, from *peer* with its port; then ``leaves`` must follow."""
+        host, config = _host(peer), self._config
+        if self.count >= config.max_connections:
+            self._tell("max-connections", peer, f"there are {self.count} connections")
+            return False
+        if self._by_host[host] >= config.max_connections_per_peer:
+            self._tell("max-connections-per-peer", peer, f"there are {self._by_host[host]} from there")
+            return False
+        self.count += 1
+        self._by_host[host] += 1
+        return True
+
+    def leaves(self, peer: str) -> None:
+        host = _host(peer)
+        self.count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]
+
+
+@attrs.frozen
+class Look:
+    """What can be seen of a connection from outside."""
+
+    frames: int
+    """Requests that have come, all of them."""
+    is_between: bool
+    """Whether nothing of a next one has come."""
+    is_listened_to: bool
+    """Whether it is the client's doing that nothing comes: not where nobody receives, or memory is waited for."""
+    sent_bytes: int
+    is_unsent: bool
+    """Whether there is more to send."""
+    owes: bool
+    """Whether an answer is owed."""
+
+
+class Deadlines:
+    """Since when one connection has been at what it is at, as far as that was looked at."""
+
+    def __init__(self, config: LimitsConfig, now_s: float) -> None:
+        self._config = config
+        self._began_s = self._changed_s = self._request_s = self._sent_s = now_s
+        self._frames = self._sent_bytes = 0
+
+    def overdue(self, look: Look, now_s: float) -> LimitReached | None:
+        """Why the connection must end, if it must."""
+        config = self._config
+        if look.frames != self._frames or look.is_between or not look.is_listened_to:
+            self._request_s = now_s
+        if look.sent_bytes != self._sent_bytes or not look.is_unsent:
+            self._sent_s = now_s
+        if look.frames != self._frames or look.sent_bytes != self._sent_bytes or look.owes or look.is_unsent:
+            self._changed_s = now_s
+        self._frames, self._sent_bytes = look.frames, look.sent_bytes
+        if now_s - self._sent_s >= config.send_timeout_s:
+            return LimitReached("send-timeout", f"it has read nothing for {config.send_timeout_s:g} s")
+        if not look.frames and look.is_listened_to and now_s - self._began_s >= config.handshake_timeout_s:
+            return LimitReached("handshake-timeout", f"no request within {config.handshake_timeout_s:g} s")
+        if now_s - self._request_s >= config.request_timeout_s:
+            return LimitReached("request-timeout", f"a request incomplete after {config.request_timeout_s:g} s")
+        if now_s - self._changed_s >= config.idle_timeout_s:
+            return LimitReached(_IDLE, f"silent for {config.idle_timeout_s:g} s")
+        return None
+
+
+class Overseen(Protocol):
+    """A connection."""
+
+    def look(self) -> Look: ...
+
+    def end(self, why: LimitReached) -> None:
+        """Close it."""
+
+
+async def oversee(connections: Callable[[], Collection[Overseen]], config: LimitsConfig) -> None:
+    """Look at all connections, for ever, and end those that are overdue. Costs microseconds for each."""
+    shortest_s = min(
+        config.handshake_timeout_s, config.request_timeout_s, config.idle_timeout_s, config.send_timeout_s
+    )
+    every_s = min(_EVERY_S, shortest_s / 4)
+    known: dict[Overseen, Deadlines] = {}
+    while True:
+        await trio.sleep(every_s)
+        now_s = trio.current_time()
+        current = list(connections())
+        known = {each: known.get(each) or Deadlines(config, now_s - every_s) for each in current}
+        for each, deadlines in known.items():
+            overdue = deadlines.overdue(each.look(), now_s)
+            if overdue is not None:
+                each.end(overdue)

@@ -1,0 +1,156 @@
+"""The bootstrap listener, and one for each broker."""
+
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from proxy.cluster.topology import BrokerId
+from proxy.config import Address, DownstreamConfig
+from proxy.errors import ConfigError
+from proxy.net.io.logs import Log
+from proxy.relay.ports import NoPortLeft, PortBook
+
+__all__ = ["Handler", "Listeners"]
+
+Handler = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
+"""Serves a client that came to a broker's listener, or to the bootstrap listener: None."""
+
+_BACKLOG: Final = 4096
+"""Clients that have connected and were not accepted yet. A gateway has thousands that come back at once; beyond
+this, the kernel drops what they say, and they try again after a second, and then three. The system bounds it, too
+(``net.core.somaxconn``).
+"""
+_NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""What is said to ``::1`` where the host has IPv4 only."""
+
+
+class Listeners:
+    """Opens listeners and accepts clients on them, for as long as *nursery* lives."""
+
+    def __init__(self, config: DownstreamConfig, handler: Handler, nursery: trio.Nursery, log: Log) -> None:
+        self._config = config
+        self._handler = handler
+        self._nursery = nursery
+        self._log = log
+        self._book = PortBook(config.broker_ports, config.share_ports)
+        self._hosts: list[str] = []
+
+    async def open_bootstrap(self) -> None:
+        """Listen where the configuration says.
+
+        Raises: ConfigError: a host is not ours, or a port is taken.
+        """
+        for address in self._config.listen:
+            hosts = await self._resolve(address)
+            self._hosts += [host for host in hosts if host not in self._hosts]
+            self._serve(None, self._listen(hosts, address.port, f"listen: {address}"))
+            self._log.info("listening", address=address)
+
+    async def open_transparent(self, handler: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+        """Listen where the packet filter redirects connections to, and have *handler* deal with them.
+
+        An address of IPv6 is left out where the host has none: its pods' manifests are made before they know.
+
+        Raises: ConfigError: a port is taken, or there is none to listen on.
+        """
+        opened: list[trio.SocketListener] = []
+        for address in self._config.transparent:
+            hosts = await self._resolve(address)
+            try:
+                opened += self._listen(hosts, address.port, f"transparent: {address}")
+            except ConfigError as wrong:
+                cause = wrong.__cause__
+                if ":" not in address.host or not isinstance(cause, OSError) or cause.errno not in _NO_IPV6:
+                    raise
+                self._log.info("not-listening", address=address, reason="this host has no IPv6")
+            else:
+                self._log.info("listening", redirected=address)
+        if not opened:
+            raise ConfigError("transparent: this host has no IPv6; accepted: 127.0.0.1:PORT, too")
+        self._nursery.start_soon(partial(trio.serve_listeners, handler, opened, handler_nursery=self._nursery))
+
+    def open_for(self, node_id: BrokerId) -> int | None:
+        """The port of a broker; its listener is opened if there is none. None if no port is left for it."""
+        if node_id in self._book.assigned:
+            return self._book.assigned[node_id]
+        taken: list[int] = []
+        while True:
+            try:
+                port = self._book.assign(node_id, taken)
+                self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}"))
+            except NoPortLeft as none_left:
+                self._log.error("no-port-left", every_s=60, per=node_id, node=node_id, reason=none_left)
+                return None
+            except ConfigError as wrong:
+                self._log.error("port-taken", node=node_id, port=port, reason=wrong)
+                del self._book.assigned[node_id]
+                taken.append(port)
+            else:
+                self._log.info("listening", node=node_id, port=port)
+                return port
+
+    def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
+        """The listeners of the brokers that are there at the start.
+
+        Raises: ConfigError: a port is taken, or there is none for a broker. Later on, that would not end us.
+        """
+        for node_id in sorted(node_ids):
+            if node_id in self._book.assigned:
+                continue
+            try:
+                port = self._book.assign(node_id)
+            except NoPortLeft as none_left:
+                raise ConfigError(f"broker-ports: {none_left}") from none_left
+            self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}, of broker {node_id}"))
+            self._log.info("listening", node=node_id, port=port)
+
+    async def _resolve(self, address: Address) -> list[str]:
+        try:
+            found = await trio.socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except OSError as wrong:
+            raise ConfigError(f"listen: {address} cannot be resolved ({wrong})") from wrong
+        return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+    def _listen(self, hosts: Sequence[str], port: int, what: str) -> list[trio.SocketListener]:
+        opened: list[socket.socket] = []
+        try:
+            for host in hosts:
+                opened.append(_listening_socket(host, port, is_shared=self._config.share_ports))
+        except OSError as wrong:
+            for each in opened:
+                each.close()
+            taken = wrong.errno == errno.EADDRINUSE
+            reason = "the port is taken" if taken else os.strerror(wrong.errno or 0)
+            raise ConfigError(f"{what} on {host}: {reason}; accepted: a free port of this host") from wrong
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in opened]
+
+    def _serve(self, node_id: BrokerId | None, listeners: list[trio.SocketListener]) -> None:
+        self._nursery.start_soon(self._accept, node_id, listeners)
+
+    async def _accept(self, node_id: BrokerId | None, listeners: list[trio.SocketListener]) -> None:
+        handler = partial(self._handler, node_id)
+        await trio.serve_listeners(handler, listeners, handler_nursery=self._nursery)
+
+
+def _listening_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,88 @@
+"""What is told of one client connection: to the observers, the log and the counts."""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from proxy.cluster.topology import BrokerId, Topology
+from proxy.convert.down import Conversion
+from proxy.events import (
+    ClientRecord,
+    ConversionRecord,
+    DamageRecord,
+    ExchangeRecord,
+    FetchRecord,
+    Record,
+    StalledFetchRecord,
+    TruncationRecord,
+)
+from proxy.net.downstream.exchanges import Exchanges
+from proxy.net.observability.observers import Who
+from proxy.net.services import Services
+from proxy.wire.frames import Chunks
+
+__all__ = ["Telling"]
+
+_LOG_EVERY_S: Final = 5.0
+
+
+class Telling:
+    """Passes records on as they come, but for those of exchanges, which wait until the answer has been sent."""
+
+    def __init__(self, who: Who, services: Services, topology: Callable[[], Topology]) -> None:
+        """*topology*: as the client's principal may see it, at this time."""
+        self._who = who
+        self._services = services
+        self._topology = topology
+        self.exchanges = Exchanges(self.observe)
+
+    def observe(self, record: Record) -> None:
+        self._who.topology = self._topology()
+        if isinstance(record, ExchangeRecord | ClientRecord):
+            self._who.client_id = record.client_id
+        self._services.observers.observe(self._who, record)
+        if isinstance(record, FetchRecord):
+            self._count(record)
+        if isinstance(record, DamageRecord):
+            self._services.log.warning(
+                "records-damaged",
+                every_s=_LOG_EVERY_S,
+                per=(record.topic, record.partition),
+                node=record.node,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                reason=record.why,
+            )
+        elif isinstance(record, TruncationRecord):
+            self._services.log.warning("log-truncated", **attrs.asdict(record))
+        elif isinstance(record, StalledFetchRecord):
+            self._services.log.warning("fetch-stalled", **attrs.asdict(record))
+
+    def converted(self, chunks: Chunks, cpu_s: float) -> None:
+        """Records have been sent that were converted on their way out, which has taken so long."""
+        assert isinstance(chunks, Conversion)
+        counts, told = chunks.counts, self._services.counts
+        record = ConversionRecord(
+            chunks.magic,
+            counts.messages,
+            counts.source_bytes,
+            counts.out_bytes - counts.padding_bytes,
+            counts.padding_bytes,
+            counts.cpu_us + round(cpu_s * 1e6),
+        )
+        told["converted_records"] += record.records
+        told["converted_bytes"] += record.in_bytes
+        told["padding_bytes"] += record.padding_bytes
+        self.observe(record)
+        self.exchanges.converted(record)
+
+    def _count(self, record: FetchRecord) -> None:
+        services = self._services
+        broker = self._topology().brokers.get(BrokerId(record.node))
+        rack = None if broker is None else broker.rack
+        crossed = None if rack is None or not services.reading.rack else rack != services.reading.rack
+        services.traffic.routed(record.route, record.size)
+        for topic, record_bytes in record.topics:
+            services.traffic.add(topic, rack, crossed, record_bytes)

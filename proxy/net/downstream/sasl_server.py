@@ -1,0 +1,169 @@
+"""Asks clients who they are, before anything else of them is looked at."""
+
+import random
+import secrets
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+from kio.schema.errors import ErrorCode
+
+from proxy.errors import ClientProtocolError, ConfigError, MalformedFrame
+from proxy.net.io.files import Watched
+from proxy.net.io.logs import Log
+from proxy.net.io.sockets import FrameSocket
+from proxy.sasl.logins import plain_user
+from proxy.sasl.scram import HASHES, ScramServer
+from proxy.sasl.users import Users
+from proxy.wire import api_versions, sasl
+from proxy.wire.apis import ApiKey, passes
+from proxy.wire.headers import RequestHeader, read_request_header
+
+__all__ = ["Admitted", "Refused", "admit", "watched_users"]
+
+_SIZE: Final = struct.Struct(">i")
+_LOGIN_S: Final = 30.0
+"""From the first word to the last: as long as Kafka's clients wait for an answer."""
+_MOST_BYTES: Final = 64 * 1024
+"""Of a frame of somebody who is not known; as sasl.server.max.receive.size is for, half a MB there."""
+_REFUSED_S: Final = (1.0, 1.5)
+"""What is wrong is answered late, so that guessing takes time; of each connection but one may be tried."""
+_NONCE_BYTES: Final = 18
+
+Versions = Callable[[memoryview], Awaitable[bytes]]
+"""Answers a client's ApiVersions, with size."""
+
+
+class Refused(ClientProtocolError):
+    """The client is not who it says."""
+
+
+@attrs.frozen
+class Admitted:
+    """A client that is known."""
+
+    principal: str
+    early: list[memoryview]
+    """What it has sent already behind its login."""
+
+
+def watched_users(path: str | None, log: Log) -> Watched[Users] | None:
+    """Those in the file at *path*, as long as it stays readable. Raises: ConfigError."""
+    if path is None:
+        return None
+    secret = secrets.token_bytes(32)
+
+    def load() -> Users:
+        try:
+            with open(path, encoding="utf-8") as file:
+                return Users.parse(file.read(), secret)
+        except (OSError, ValueError) as wrong:
+            why = wrong.strerror if isinstance(wrong, OSError) else wrong
+            raise ConfigError(f"listen-sasl-file: {path}: {why}; accepted: lines as sidefetch user makes") from None
+
+    return Watched("listen-sasl", [path], load, log)
+
+
+async def admit(client: FrameSocket, users: Users, versions: Versions, limit_bytes: int) -> Admitted:
+    """Have the client log in. *limit_bytes*: of its frames from then on.
+
+    Raises: Refused: it has given a wrong name or password; ClientProtocolError: it goes about it in another way;
+            BrokerUnavailable, BrokerProtocolError: as *versions*.
+    """
+    client.limit(_MOST_BYTES)
+    try:
+        with trio.fail_after(_LOGIN_S):
+            admitted = await _Door(client, users, versions).admitted()
+    except trio.TooSlowError:
+        raise ClientProtocolError(f"it has not logged in within {_LOGIN_S:g} s") from None
+    except MalformedFrame as wrong:
+        raise ClientProtocolError(f"malformed login: {wrong}") from wrong
+    except OSError as gone:
+        raise ClientProtocolError("it went away without a login") from gone
+    client.limit(limit_bytes)
+    return admitted
+
+
+class _Door:
+    def __init__(self, client: FrameSocket, users: Users, versions: Versions) -> None:
+        self._client = client
+        self._users = users
+        self._versions = versions
+        self._mechanism = ""
+        self._takes_tokens = False
+        """Whether messages come as they are: behind a SaslHandshake v0."""
+        self._scram: ScramServer | None = None
+        self._user = ""
+
+    async def admitted(self) -> Admitted:
+        while frames := await self._client.receive():
+            while frames:
+                if await self._is_last(frames.pop(0)):
+                    return Admitted(f"user:{self._user}", frames)
+        raise ClientProtocolError("it went away without a login")
+
+    async def _is_last(self, frame: memoryview) -> bool:
+        if self._takes_tokens:
+            return await self._token(frame)
+        header, _ = read_request_header(frame)
+        key, version = header.api_key, header.api_version
+        if key == ApiKey.API_VERSIONS:
+            known = passes(key, version)
+            await self._say(
+                await self._versions(frame) if known else api_versions.unsupported(header.correlation_id)
+            )
+        elif key == ApiKey.SASL_HANDSHAKE and version in (0, 1):
+            await self._handshake(header, frame)
+        elif key == ApiKey.SASL_AUTHENTICATE and self._mechanism and version in (0, 1, 2):
+            return await self._authenticate(header, frame)
+        else:
+            raise ClientProtocolError(f"API {key} v{version} before a login: have it use SASL (sasl.mechanism)")
+        return False
+
+    async def _handshake(self, header: RequestHeader, frame: memoryview) -> None:
+        mechanism, offered = str(sasl.read_request(header, frame).mechanism), self._users.mechanisms
+        is_accepted = mechanism in offered
+        await self._say(sasl.handshake(header, offered, is_accepted=is_accepted))
+        if not is_accepted:
+            raise ClientProtocolError(f"it asks for {mechanism[:40]!r}, and there is {', '.join(offered)}")
+        self._mechanism, self._takes_tokens = mechanism, header.api_version == 0
+        self._scram = None
+
+    async def _authenticate(self, header: RequestHeader, frame: memoryview) -> bool:
+        try:
+            answer, is_last = await self._judged(bytes(sasl.read_request(header, frame).auth_bytes))
+        except Refused as refused:
+            why = "Authentication failed: invalid credentials"
+            await self._say(sasl.refused(header, ErrorCode.sasl_authentication_failed, why))
+            raise refused
+        await self._say(sasl.authenticated(header, answer))
+        return is_last
+
+    async def _token(self, frame: memoryview) -> bool:
+        answer, is_last = await self._judged(bytes(frame))
+        await self._say(_SIZE.pack(len(answer)) + answer)
+        return is_last
+
+    async def _judged(self, message: bytes) -> tuple[bytes, bool]:
+        """What to answer, and whether the client is known now. Raises: Refused, after a while."""
+        if self._mechanism not in HASHES:
+            self._user, login = plain_user(message)
+            is_right = await trio.to_thread.run_sync(self._users.knows, self._user, login.password)
+            answer: bytes | None = b"" if is_right else None
+        elif self._scram is None:
+            self._scram = ScramServer(self._mechanism, secrets.token_urlsafe(_NONCE_BYTES))
+            self._user = self._scram.user(message)
+            return self._scram.challenge(self._users.of(self._user, self._mechanism)), False
+        else:
+            answer = self._scram.signature(message)
+            if (self._user, self._mechanism) not in self._users.keys:
+                answer = None
+        if answer is None:
+            await trio.sleep(random.uniform(*_REFUSED_S))
+            raise Refused(f"{self._mechanism} with a wrong name or password")
+        return answer, True
+
+    async def _say(self, framed: bytes) -> None:
+        await self._client.send([framed])

@@ -1,0 +1,138 @@
+"""Compares a sample of the answers with what the broker says when it is asked directly, and counts what differs."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from proxy.cluster.topology import BrokerId, Topology
+from proxy.config import Address
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
+from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
+from proxy.net.io.logs import Log
+from proxy.net.upstream.access import OPEN, Access
+from proxy.net.upstream.brokers import dial
+from proxy.wire.fetch import FETCH, MAX_VERSION, FetchRequest, FetchResponse, read_response
+
+__all__ = ["Verifier"]
+
+_CLIENT_ID: Final = "sidefetch-verify"
+_TIMEOUT_S: Final = 5.0
+"""For all of a verification: well within the time that records are kept after they were read."""
+_AGAIN_S: Final = 0.5
+_CORRELATION_ID: Final = 0
+_OLDEST_VERSION: Final = 4
+_LOG_EVERY_S: Final = 1.0
+
+
+class Verifier:
+    """Verifies one client connection's answers, one at a time, each on a connection of its own.
+
+    Counts partitions: ``verified`` were compared, ``verify_differences`` of them differed, of ``verify_failed`` the
+    broker told nothing; a verification that fails as a whole counts there as one.
+    """
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        rate: float,
+        address_of: Callable[[BrokerId], Address],
+        counts: Counter[str],
+        log: Log,
+        access: Access = OPEN,
+    ) -> None:
+        """*rate*: 0 to 1, the share of answers with records that is verified."""
+        self._node_id = node_id
+        self._rate = rate
+        self._address_of = address_of
+        self._counts = counts
+        self._log = log
+        self.access = access
+        self._is_busy = False
+
+    def picks(self) -> bool:
+        """Whether the answer that was just given is to be verified."""
+        return not self._is_busy and random.random() < self._rate
+
+    async def verify(self, request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> None:
+        """Compare an answer that was picked with the broker's own."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            sampled = samples(request, pieces, topology)
+            del pieces  # what is compared was copied; the rest may be freed
+            if sampled:
+                await self._compare(sampled, committed=bool(request.options.isolation))
+        except (ProxyError, OSError, trio.TooSlowError) as wrong:
+            self._counts["verify_failed"] += 1
+            self._log.info("verify-failed", every_s=_LOG_EVERY_S, node=self._node_id, reason=wrong)
+        finally:
+            self._is_busy = False
+
+    async def _compare(self, sampled: Sequence[Sample], *, committed: bool) -> None:
+        """What the broker does not have is asked for again.
+
+        A leader that is new may know a lower high watermark than the one before has told, until its followers have
+        fetched from it: seconds, if one of them stalls. See KIP-207, which is about the same.
+        """
+        until_s = trio.current_time() + _TIMEOUT_S
+        while sampled:
+            with trio.fail_at(until_s):
+                version, response = await self._asked(sampled, committed=committed)
+            is_last = trio.current_time() + 2 * _AGAIN_S > until_s
+            again = []
+            for each in compare(sampled, version, response, committed=committed):
+                if each.equal is False and not each.direct_bytes and not is_last:
+                    again.append(each.sample)
+                else:
+                    self._tell(each)
+            sampled = again
+            if sampled:
+                await trio.sleep(_AGAIN_S)
+
+    async def _asked(self, sampled: Sequence[Sample], *, committed: bool) -> tuple[int, FetchResponse]:
+        address = self._address_of(self._node_id)
+        async with dial(
+            address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S, access=self.access
+        ) as connection:
+            served = connection.versions.get(FETCH)
+            version = min(served.last, MAX_VERSION) if served is not None else 0
+            if version < _OLDEST_VERSION:
+                raise BrokerProtocolError(f"{address} serves Fetch up to v{version}")
+            frame = direct_fetch(sampled, version, _CORRELATION_ID, _CLIENT_ID, committed=committed)
+            await connection.frames.send([frame])
+            frames = await connection.frames.receive()
+        if not frames:
+            raise BrokerUnavailable(f"{address} closed the connection")
+        return version, read_response(version, frames[0])
+
+    def _tell(self, compared: Compared) -> None:
+        sample = compared.sample
+        where = {
+            "node": self._node_id,
+            "topic": sample.topic.name,
+            "partition": sample.partition,
+            "offset": sample.offset,
+        }
+        per = (sample.topic.name, sample.partition)
+        if compared.equal is None:
+            self._counts["verify_failed"] += 1
+            self._log.info("verify-failed", every_s=_LOG_EVERY_S, per=per, **where, error=compared.error)
+            return
+        self._counts["verified"] += 1
+        if not compared.equal:
+            self._counts["verify_differences"] += 1
+            topic_id = sample.topic.topic_id
+            self._log.warning(
+                "verify-difference",
+                every_s=_LOG_EVERY_S,
+                per=per,
+                **where,
+                topic_id=topic_id.hex() if topic_id is not None else None,
+                delivered_bytes=sample.delivered_bytes,
+                compared_bytes=len(sample.records),
+                direct_bytes=compared.direct_bytes,
+            )

@@ -1,0 +1,84 @@
+"""Values made from files that are replaced while Sidefetch runs: certificates, keys, passwords."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+import trio
+
+from proxy.errors import ConfigError
+from proxy.net.io.logs import Log
+
+__all__ = ["POLL_S", "Watched", "secret"]
+
+T = TypeVar("T")
+
+POLL_S: Final = 2.0
+"""Between looks at the files. Volumes of Kubernetes are a minute behind anyway."""
+_MOST_BYTES: Final = 1024**2
+
+
+class Watched(Generic[T]):
+    """What *load* makes of the files at *paths*, made anew when one of them is another, or has changed.
+
+    Mounted secrets are links to a folder whose link is swapped, so links are followed at each look. What cannot be
+    loaded, such as a certificate whose key has not been written yet, is told, and the last value stays.
+
+    Raises: ConfigError: at the start there is no last value.
+    """
+
+    def __init__(
+        self, what: str, paths: Sequence[str | None], load: Callable[[], T], log: Log | None = None
+    ) -> None:
+        self._what = what
+        self._paths = [path for path in paths if path is not None]
+        self._load = load
+        self._log = log
+        self._seen = self._look()
+        self.value = load()
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while self._paths:
+            await trio.sleep(POLL_S)
+            await trio.to_thread.run_sync(self.refresh)
+
+    def refresh(self) -> None:
+        """Look once; may wait for the disk."""
+        seen = self._look()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self.value = self._load()
+        except ConfigError as wrong:
+            if self._log is not None:
+                self._log.warning("credentials-kept", what=self._what, reason="; ".join(map(str, wrong.args)))
+        else:
+            if self._log is not None:
+                self._log.info("credentials-read", what=self._what)
+
+    def _look(self) -> list[tuple[int, ...] | None]:
+        return [_identity(path) for path in self._paths]
+
+
+def secret(option: str, path: str) -> str:
+    """The one line that a file holds, which is never told. Raises: ConfigError."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MOST_BYTES).decode().strip("\r\n")
+    except OSError as wrong:
+        raise ConfigError(f"{option}: {path} cannot be read ({wrong.strerror}); accepted: a file with it") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{option}: {path} is not UTF-8; accepted: a file with one line of text") from None
+    if not text or "\n" in text or "\0" in text:
+        raise ConfigError(f"{option}: {path} is empty or has several lines; accepted: a file with one line of text")
+    return text
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

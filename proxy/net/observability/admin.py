@@ -1,0 +1,94 @@
+"""The port for whoever runs Sidefetch.
+
+========================= ================================================== =============================
+path                      what                                               who may ask
+========================= ================================================== =============================
+/startupz /readyz /livez  probes: ``proxy.net.observability.probes``                 whoever reaches the port
+/metrics                  all instruments, as Prometheus reads them          the same
+/api/v1/state             ``proxy.telemetry.document``                       this host; with
+/                         a page that shows it                               ``--admin-open`` the same
+========================= ================================================== =============================
+
+This host is told by the address that a request comes from, and by the name that it gives to us: a page from
+elsewhere whose name was made to mean this host (DNS rebinding) gives its own.
+"""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Final
+
+import trio
+
+from proxy.config import AdminConfig
+from proxy.errors import ConfigError
+from proxy.net.io.http import Answer, Request, is_loopback, json_answer, serve_http, text_answer
+from proxy.net.io.logs import Log
+from proxy.net.observability.page import read_page
+from proxy.net.observability.probes import PROBES, State, why_not
+from proxy.telemetry.document import document
+from proxy.telemetry.snapshot import Facts
+
+__all__ = ["Admin"]
+
+_PATHS: Final = (*PROBES, "/metrics", "/api/v1/state", "/")
+
+
+class Admin:
+    """The port, if there is to be one."""
+
+    def __init__(
+        self, config: AdminConfig, state: Callable[[], State], facts: Callable[[], Facts], log: Log
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._facts = facts
+        self._log = log
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer for ever.
+
+        Raises: ConfigError: the port cannot be listened on.
+        """
+        address = self._config.listen
+        if address is None:
+            task_status.started()
+            return
+        try:
+            listeners = await trio.open_tcp_listeners(address.port, host=address.host)
+        except OSError as wrong:
+            raise ConfigError(
+                f"admin-listen: {address} cannot be listened on ({wrong}); accepted: a free port of this host"
+            ) from wrong
+        self._log.info("answering-admin", address=address, open=self._config.open)
+        task_status.started()
+        await serve_http(listeners, self._answer)
+
+    async def _answer(self, request: Request) -> Answer:
+        if request.path not in _PATHS:
+            return text_answer(404, f"there are {', '.join(_PATHS)}")
+        if request.method not in ("GET", "HEAD"):
+            return text_answer(405, "only GET and HEAD")
+        if request.path in PROBES:
+            no = why_not(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
+            return text_answer(503, no) if no else text_answer(200, "yes")
+        if request.path == "/metrics":
+            return await self._metrics(request)
+        if not self._config.open and not (is_loopback(request.peer) and is_loopback(request.host)):
+            return text_answer(403, "only to this host, as localhost: forward the port, or see --admin-open")
+        return json_answer(document(self._facts())) if request.path == "/api/v1/state" else await self._page()
+
+    async def _metrics(self, request: Request) -> Answer:
+        # What Prometheus reads is written by a library that takes megabytes; only who is asked needs it.
+        module = await trio.to_thread.run_sync(_exposition)
+        body, content_type = module.exposition(self._facts(), request.accept)
+        return Answer(200, body, content_type)
+
+    async def _page(self) -> Answer:
+        page = await trio.to_thread.run_sync(read_page)
+        return Answer(200, page.html, "text/html; charset=utf-8", page.headers)
+
+
+def _exposition() -> ModuleType:
+    from proxy.net.observability import exposition
+
+    return exposition

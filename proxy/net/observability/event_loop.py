@@ -1,0 +1,59 @@
+"""Tells when the event loop does not turn, and where it stands.
+
+A loop that stands answers no probe, so that whoever runs this restarts it; by then it is too late to ask why.
+"""
+
+import sys
+import threading
+import traceback
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.net.io.logs import Log
+
+__all__ = ["Heartbeat"]
+
+_BEAT_S: Final = 1.0
+_MISSED: Final = 5
+"""Beats. A pause of the whole process is none: nobody counts meanwhile."""
+
+
+@attrs.define(eq=False)
+class Heartbeat:
+    """A task that beats every *beat_s*, and a thread that tells when *missed* beats in a row did not come."""
+
+    log: Log
+    beat_s: float = _BEAT_S
+    missed: int = _MISSED
+    _beats: int = attrs.field(default=0, init=False)
+    _has_ended: threading.Event = attrs.field(factory=threading.Event, init=False)
+
+    async def run(self) -> None:
+        """Beat for ever."""
+        loop = threading.get_ident()
+        threading.Thread(target=self._listen, args=(loop,), name="heartbeat", daemon=True).start()
+        try:
+            while True:
+                self._beats += 1
+                await trio.sleep(self.beat_s)
+        finally:
+            self._has_ended.set()
+
+    def _listen(self, loop: int) -> None:
+        heard, silent = 0, 0
+        while not self._has_ended.wait(self.beat_s):
+            if self._beats == heard:
+                silent += 1
+                if silent == self.missed:
+                    self.log.error("loop-stands", since_s=silent * self.beat_s, where=_where(loop))
+                continue
+            if silent >= self.missed:
+                self.log.warning("loop-turns-again", stood_s=silent * self.beat_s)
+            heard, silent = self._beats, 0
+
+
+def _where(thread: int) -> str:
+    frame = sys._current_frames().get(thread)
+    return "" if frame is None else "".join(traceback.format_stack(frame))

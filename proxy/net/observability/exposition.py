@@ -1,0 +1,53 @@
+"""All instruments in the text that Prometheus reads.
+
+Imports what takes megabytes; to be imported where somebody asks for it.
+"""
+
+from collections.abc import Iterator
+from math import isinf
+
+import attrs
+from prometheus_client import ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
+from proxy.telemetry.snapshot import Facts
+
+__all__ = ["exposition"]
+
+
+def exposition(facts: Facts, accept: str) -> tuple[bytes, str]:
+    """The text, and its type: the one of those that *accept* names, an ``Accept`` header."""
+    encoder, content_type = choose_encoder(accept)
+    return encoder(_Registry(facts)), content_type
+
+
+@attrs.frozen
+class _Registry:
+    """What an encoder asks of a registry. With what the process itself takes."""
+
+    facts: Facts
+
+    def collect(self) -> Iterator[Metric]:
+        for instrument in INSTRUMENTS:
+            yield _family(instrument, self.facts)
+        yield _histogram(self.facts)
+        yield from ProcessCollector(registry=None).collect()
+
+
+def _family(instrument: Instrument, facts: Facts) -> Metric:
+    family_of = CounterMetricFamily if instrument.kind == "counter" else GaugeMetricFamily
+    name = instrument.prometheus.removesuffix("_total")
+    family = family_of(name, instrument.meaning, labels=instrument.attributes)
+    for value, attributes in instrument.read(facts):
+        family.add_metric([attributes[label] for label in instrument.attributes], value)
+    return family
+
+
+def _histogram(facts: Facts) -> Metric:
+    family = HistogramMetricFamily(DELAY.prometheus, DELAY.meaning)
+    durations = DELAY.read(facts)
+    buckets = [("+Inf" if isinf(bound_s) else str(bound_s), count) for bound_s, count in durations.cumulative()]
+    family.add_metric([], buckets, durations.total_s)
+    return family

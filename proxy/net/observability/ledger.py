@@ -1,0 +1,200 @@
+"""The ledger: what Sidefetch tells of its work, row by row, to a folder, a topic, or both.
+
+    record --> sampled? --> row --> run of empty ones? --> seq --> backlog of each sink --> file, topic
+
+Everything before the sinks runs where the record is made, and takes microseconds. ``telemetry/LEDGER.md`` describes
+the rows.
+"""
+
+import json
+import os
+import socket
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+import trio
+
+from proxy.config import LedgerConfig
+from proxy.errors import ConfigError
+from proxy.events import ClientRecord, ExchangeRecord, FetchRecord, Record
+from proxy.net.io.logs import Log
+from proxy.net.observability.backlog import Backlog, Line, Sink
+from proxy.net.observability.ledger_files import LedgerFiles
+from proxy.net.observability.ledger_folder import FileLimits
+from proxy.net.observability.ledger_topic import Cluster, LedgerTopic
+from proxy.net.observability.observers import Who, at_us
+from proxy.telemetry.folding import Folds
+from proxy.telemetry.ledger import Row
+from proxy.telemetry.rows import Loss, Rows
+from proxy.telemetry.sampling import Sampler
+
+__all__ = ["Ledger", "encoded", "process_id"]
+
+_FOLDS_S: Final = 1.0
+"""Between looks for runs that have gone on for long enough."""
+_FAREWELL_S: Final = 3.0
+"""For what is left to be written at the end."""
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@attrs.define
+class _Told:
+    """What was told of a connection."""
+
+    numbers: Counter[str] = attrs.field(factory=Counter)
+    """Exchanges and fetches, by kind."""
+    software: str | None = None
+
+
+class Ledger:
+    """Writes rows while ``kept``; told a record, it neither waits nor raises."""
+
+    wants_exchanges: Final = True
+
+    def __init__(
+        self,
+        config: LedgerConfig,
+        rack: str | None,
+        log: Log,
+        counts: Counter[str],
+        cluster: Cluster | None = None,
+    ) -> None:
+        """*counts*: where bugs are counted; *cluster*: where the topic is, if there is one.
+
+        Raises: ConfigError: the folder cannot be made, or written to.
+        """
+        self._log = log
+        self._counts = counts
+        self.proxy_id = process_id()
+        self._rows = Rows(self.proxy_id, rack, at_us)
+        self._sampler = Sampler(config.sample, self.proxy_id)
+        self._folds = Folds()
+        self._connections: dict[int, _Told] = {}
+        self._cluster_id: str | None = None
+        self._next = 0
+        self._backlogs: list[Backlog] = []
+        self._files: LedgerFiles | None = None
+        self._topic: LedgerTopic | None = None
+        if config.folder is not None:
+            limits = FileLimits(config.file_bytes, config.file_age_s, config.max_bytes)
+            folder = _folder(config.folder)
+            self._files = LedgerFiles(folder, self.proxy_id, limits, self._sink(config), log)
+        if config.topic is not None and cluster is not None:
+            self._topic = LedgerTopic(config.topic, self.proxy_id, cluster, self._sink(config), log)
+
+    def observe(self, who: Who, record: Record, /) -> None:
+        told = self._connections.setdefault(who.number, _Told())
+        kind = _sampled_kind(record)
+        if kind is not None:
+            told.numbers[kind] += 1
+            if not self._sampler.picks(who.number, kind, told.numbers[kind]):
+                return
+        if isinstance(record, ClientRecord):
+            told.software = record.software or None
+        self._cluster_id = who.topology.cluster_id
+        now_s, weight = trio.current_time(), self._sampler.weight
+        row = self._rows.of(who, record, now_s, software=told.software, weight=weight)
+        if row is not None:
+            self._write(self._folds.add(row))
+
+    def left(self, who: Who, /) -> None:
+        self._write(self._folds.left(who.number))
+        self._connections.pop(who.number, None)
+
+    @property
+    def rows(self) -> int:
+        """Since the start."""
+        return self._next
+
+    @property
+    def lost_rows(self) -> int:
+        """Since the start, of all sinks."""
+        return sum(backlog.lost_rows for backlog in self._backlogs)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Write for as long as the context lasts, and then what is left."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_runs)
+            if self._files is not None:
+                self._files.start()
+            if self._topic is not None:
+                nursery.start_soon(self._topic.run)
+            try:
+                yield
+            finally:
+                self._write(self._folds.finish())
+                await self._finish()
+                nursery.cancel_scope.cancel()
+        left = sum(bool(backlog) for backlog in self._backlogs)
+        self._log.info("ledger-closed", rows=self._next, lost_rows=self.lost_rows, sinks_left_behind=left)
+
+    async def _finish(self) -> None:
+        with trio.move_on_after(_FAREWELL_S, shield=True):
+            async with trio.open_nursery() as nursery:
+                if self._files is not None:
+                    stop = partial(self._files.stop, _FAREWELL_S)
+                    nursery.start_soon(partial(trio.to_thread.run_sync, stop, abandon_on_cancel=True))
+                if self._topic is not None:
+                    nursery.start_soon(self._topic.finish)
+
+    async def _end_runs(self) -> None:
+        while True:
+            await trio.sleep(_FOLDS_S)
+            self._write(self._folds.over(at_us(trio.current_time())))
+
+    def _sink(self, config: LedgerConfig) -> Sink:
+        self._backlogs.append(Backlog(config.memory_bytes, self.proxy_id))
+        return Sink(self._backlogs[-1], self._lost_line, self._tell_bug)
+
+    def _tell_bug(self, bug: Exception) -> None:
+        self._counts["bugs"] += 1
+        self._log.error("bug", where="ledger", trace="".join(traceback.format_exception(bug)))
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            row["seq"] = self._next
+            line = Line(self._next, encoded(row))
+            self._next += 1
+            for backlog in self._backlogs:
+                backlog.put(line)
+
+    def _lost_line(self, loss: Loss, at_us: int, cluster_id: str | None) -> bytes:
+        return encoded(self._rows.lost(loss, at_us, cluster_id or self._cluster_id))
+
+
+def process_id() -> str:
+    """What tells this process apart from all others that write rows."""
+    return f"{socket.gethostname()}-{os.urandom(4).hex()}"
+
+
+def encoded(row: Row) -> bytes:
+    """As a line of JSON."""
+    return _encode(row).encode() + b"\n"
+
+
+def _sampled_kind(record: Record) -> Literal["exchange", "fetch"] | None:
+    match record:
+        case ExchangeRecord():
+            return "exchange"
+        case FetchRecord():
+            return "fetch"
+        case _:
+            return None
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise ConfigError(f"ledger: {path} cannot be made ({wrong.strerror}); accepted: a folder") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"ledger: {path} cannot be written to; accepted: a folder that can")
+    return folder

@@ -1,0 +1,260 @@
+"""The ledger's files: one is written at a time, and nobody but its writer reads it before it is finished.
+
+``.PROXY_ID-FIRST.open`` is written; once it is large or old enough it becomes ``PROXY_ID-FIRST-NEXT.jsonl``, where
+FIRST is the ``seq`` of its first row, and NEXT that of the next file's. Spark and ``*.jsonl`` pass over names that
+begin with a dot. A file that is written is locked (``flock``), so that others see whether its writer lives.
+All here may wait for the disk.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from proxy.net.observability.backlog import Line, LostLine
+from proxy.telemetry.rows import Loss
+
+__all__ = ["FileLimits", "LedgerFolder"]
+
+_OPEN: Final = re.compile(r"\.(.+)-([0-9]{12})\.open")
+_FINISHED: Final = re.compile(r"(.+)-([0-9]{12})-([0-9]{12})\.jsonl")
+_TAIL_BYTES: Final = 1024 * 1024
+"""How far back the last whole row is looked for in a file that was left open."""
+_MODE: Final = 0o640
+
+
+@attrs.frozen
+class FileLimits:
+    """When a file is finished, and how much all of them may take."""
+
+    file_bytes: int
+    file_age_s: float
+    total_bytes: int
+
+
+@attrs.define
+class _Current:
+    descriptor: int
+    path: Path
+    first: int
+    opened_s: float
+    size_bytes: int = 0
+
+
+class _Tail(NamedTuple):
+    """Of a file that was left open."""
+
+    size_bytes: int
+    """Of the whole rows."""
+    following: int
+    """The ``seq`` of the row that would come next."""
+    cluster_id: str | None
+
+
+class LedgerFolder:
+    """The files of a folder, as written by one process; others may write theirs next to it."""
+
+    def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, clock_s: Callable[[], float]) -> None:
+        self._folder = folder
+        self._proxy_id = proxy_id
+        self._limits = limits
+        self._clock_s = clock_s
+        self._current: _Current | None = None
+        self._next = 0
+        """The ``seq`` of the next row that was neither written nor lost before."""
+
+    @property
+    def room(self) -> int:
+        """How many bytes the file that is open may still take."""
+        taken = 0 if self._current is None else self._current.size_bytes
+        return max(self._limits.file_bytes - taken, 0)
+
+    def write(self, losses: Sequence[Loss], lines: Sequence[Line], lost_line: Callable[[Loss], bytes]) -> None:
+        """Write all of it, or nothing.
+
+        Raises: OSError: nothing was written.
+        """
+        current = self._current or self._open()
+        data = memoryview(b"".join([*map(lost_line, losses), *(line.data for line in lines)]))
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(current.descriptor, data[written:])
+        except OSError:
+            self._undo(current)
+            raise
+        current.size_bytes += len(data)
+        seqs = [line.seq for line in lines] + [loss.last for loss in losses if loss.proxy_id == self._proxy_id]
+        self._next = max([self._next, *(seq + 1 for seq in seqs)])
+
+    def rotate(self) -> None:
+        """Finish the open file if it is full or old. Raises: OSError."""
+        current = self._current
+        if current is not None and (not self.room or self._clock_s() - current.opened_s >= self._limits.file_age_s):
+            self.finish()
+
+    def finish(self) -> None:
+        """Let readers see the open file, if there is one. Raises: OSError: it is still open."""
+        current = self._current
+        if current is None:
+            return
+        if current.size_bytes:
+            os.fsync(current.descriptor)
+            os.rename(current.path, self._finished(self._proxy_id, current.first, self._next))
+        else:
+            current.path.unlink()
+        self._close()
+
+    def vanished(self) -> Loss | None:
+        """What was lost with the open file, if somebody has taken that away; the next row gets a new one."""
+        current = self._current
+        if current is None or _is_at(current.descriptor, current.path):
+            return None
+        self._close()
+        return Loss(self._proxy_id, "file-gone", current.first, self._next - 1) if current.size_bytes else None
+
+    def make_room(self) -> list[Loss]:
+        """Delete the oldest files while all of them, and the open one when it is full, take too much."""
+        found = sorted(self._all_finished(), key=lambda each: (each[0].st_mtime_ns, each[1].name))
+        total_bytes = sum(stat.st_size for stat, _, _ in found) + self._limits.file_bytes
+        losses = []
+        for stat, path, loss in found:
+            if total_bytes <= self._limits.total_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total_bytes -= stat.st_size
+            if loss.count > 0:
+                losses.append(loss)
+        return losses
+
+    def recover(self, lost_line: LostLine) -> list[str]:
+        """Finish what processes have left open that are no more; the names of those files.
+
+        A row that was cut off is told in a row of its own. One that cannot be finished is left to the next start.
+        Raises: OSError: the folder cannot be read.
+        """
+        recovered = []
+        for path in sorted(self._folder.iterdir()):
+            match = _OPEN.fullmatch(path.name)
+            if match is None or match[1] == self._proxy_id:
+                continue
+            with suppress(OSError):
+                if self._finish_left(path, match, lost_line):
+                    recovered.append(path.name)
+        return recovered
+
+    def _open(self) -> _Current:
+        path = self._folder / f".{self._proxy_id}-{self._next:012}.open"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, _MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._current = _Current(descriptor, path, self._next, self._clock_s())
+        return self._current
+
+    def _close(self) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            os.close(current.descriptor)
+
+    def _undo(self, current: _Current) -> None:
+        """Have the file end with the last row that was written whole, or leave it as a crash would."""
+        try:
+            os.ftruncate(current.descriptor, current.size_bytes)
+        except OSError:
+            self._close()
+
+    def _finished(self, proxy_id: str, first: int, following: int) -> Path:
+        return self._folder / f"{proxy_id}-{first:012}-{following:012}.jsonl"
+
+    def _all_finished(self) -> list[tuple[os.stat_result, Path, Loss]]:
+        found = []
+        for path in self._folder.iterdir():
+            match = _FINISHED.fullmatch(path.name)
+            if match is None:
+                continue
+            with suppress(FileNotFoundError):  # another process makes room, too
+                found.append((path.stat(), path, Loss(match[1], "max-size", int(match[2]), int(match[3]) - 1)))
+        return found
+
+    def _finish_left(self, path: Path, match: re.Match[str], lost_line: LostLine) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            return False
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False  # whoever writes it lives
+            if not _is_at(descriptor, path):
+                return False  # and has finished it just now
+            stat = os.fstat(descriptor)
+            if not stat.st_size:
+                path.unlink()
+                return True
+            proxy_id, first = match[1], int(match[2])
+            tail = _tail(descriptor, stat.st_size, proxy_id, first)
+            following = tail.following
+            if tail.size_bytes < stat.st_size:
+                loss = Loss(proxy_id, "torn", following, following)
+                following += 1
+                line = lost_line(loss, stat.st_mtime_ns // 1000, tail.cluster_id)
+                os.ftruncate(descriptor, tail.size_bytes)
+                os.write(descriptor, line)
+            os.fsync(descriptor)
+            os.rename(path, self._finished(proxy_id, first, following))
+            return True
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether *path* still leads to what is open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _tail(descriptor: int, size_bytes: int, proxy_id: str, first: int) -> _Tail:
+    """The end of the last row that can be read, looked for from the end of the file."""
+    window = _TAIL_BYTES
+    while True:
+        start = max(size_bytes - window, 0)
+        end, row = _last_row(os.pread(descriptor, size_bytes - start, start), proxy_id)
+        if row is not None:
+            return _Tail(start + end, int(row["seq"]) + 1, row.get("cluster_id"))
+        if not start:
+            return _Tail(end, first, None)
+        window *= 8
+
+
+def _last_row(data: bytes, proxy_id: str) -> tuple[int, dict[str, Any] | None]:
+    """Where the last row ends that can be read, and the last one of *proxy_id*, if there is one."""
+    end = 0
+    stop = len(data)
+    while (newline := data.rfind(b"\n", 0, stop)) >= 0:
+        stop = data.rfind(b"\n", 0, newline) + 1
+        row = _read(data[stop:newline])
+        if row is not None:
+            end = end or newline + 1
+            if row.get("proxy_id") == proxy_id:
+                return end, row
+    return end, None
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("seq"), int) else None

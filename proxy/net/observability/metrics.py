@@ -1,0 +1,101 @@
+"""Metrics by OpenTelemetry's SDK: all instruments, read by its own thread whenever it exports."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
+
+from proxy.events import ExchangeRecord, Record
+from proxy.net.io.logs import Log
+from proxy.net.observability.observers import Who
+from proxy.net.observability.sdk import SdkLog, otlp, resource
+from proxy.telemetry.durations import BOUNDS_S, delay_s
+from proxy.telemetry.exporting import Exporter
+from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
+from proxy.telemetry.snapshot import Facts
+
+__all__ = ["Metrics", "exporter_of"]
+
+_LAST_S: Final = 5.0
+"""For the last export, when Sidefetch stops."""
+_ONE_EXPORT_S: Final = 0.5
+"""Within which the SDK asks for all instruments, one by one: the facts are taken once for all of them."""
+
+
+def exporter_of(kind: Exporter) -> MetricExporter:
+    """One that takes the rest of its settings from the environment.
+
+    Raises: ConfigError: what it needs is not installed.
+    """
+    if kind == "console":
+        return ConsoleMetricExporter()
+    exporter: MetricExporter = otlp(kind, "metric").OTLPMetricExporter()
+    return exporter
+
+
+class Metrics:
+    """What the SDK exports, at its own interval."""
+
+    wants_exchanges = True
+
+    def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], Facts], log: Log) -> None:
+        """*facts* is called in trio's thread."""
+        self._exporters = exporters
+        self._facts = facts
+        self._taken: Facts | None = None
+        self._taken_s = -math.inf
+        self._log = log
+        self._delays: Histogram | None = None
+
+    def observe(self, _: Who, record: Record, /) -> None:
+        """A histogram cannot be read by the SDK when it wants: it is told of each duration."""
+        if self._delays is not None and isinstance(record, ExchangeRecord):
+            self._delays.record(delay_s(record))
+
+    def left(self, _: Who, /) -> None:
+        """Nothing is kept of anybody."""
+
+    async def run(self) -> None:
+        """Export for ever, and once more in the end."""
+        sdk_log = SdkLog(self._log)
+        sdk_log.begin()
+        token = trio.lowlevel.current_trio_token()
+        readers = [PeriodicExportingMetricReader(each) for each in self._exporters]
+        provider = MeterProvider(readers, resource(), shutdown_on_exit=False)
+        meter = provider.get_meter("sidefetch")
+        for instrument in INSTRUMENTS:
+            self._make(meter, instrument, token)
+        self._delays = meter.create_histogram(
+            DELAY.name, DELAY.unit, DELAY.meaning, explicit_bucket_boundaries_advisory=BOUNDS_S
+        )
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(_LAST_S, shield=True):
+                # The SDK's thread asks trio's for the facts, so this one must not wait for it.
+                await trio.to_thread.run_sync(partial(provider.shutdown, _LAST_S * 1000), abandon_on_cancel=True)
+            sdk_log.end()
+
+    def _make(self, meter: Meter, instrument: Instrument, token: trio.lowlevel.TrioToken) -> None:
+        is_counter = instrument.kind == "counter"
+        make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+
+        def read(_: CallbackOptions) -> Iterable[Observation]:
+            try:
+                facts = trio.from_thread.run_sync(self._points, instrument, trio_token=token)
+            except trio.RunFinishedError:
+                return []
+            return [Observation(value, dict(attributes)) for value, attributes in facts]
+
+        make(instrument.name, [read], instrument.unit, instrument.meaning)
+
+    def _points(self, instrument: Instrument) -> list[tuple[float, dict[str, str]]]:
+        now_s = trio.current_time()
+        if self._taken is None or now_s - self._taken_s > _ONE_EXPORT_S:
+            self._taken, self._taken_s = self._facts(), now_s
+        return [(value, dict(attributes)) for value, attributes in instrument.read(self._taken)]

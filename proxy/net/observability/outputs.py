@@ -1,0 +1,115 @@
+"""Who watches a proxy, as settings ask: the ledger, traces, metrics, the status page; loaded only for who asks."""
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from proxy.config import Config, TelemetryConfig
+from proxy.net.io.logs import Log
+from proxy.net.observability.admin import Admin
+from proxy.net.observability.certificates import Certificates
+from proxy.net.observability.observers import Observer, Observers
+from proxy.net.observability.probes import State
+from proxy.net.observability.telemetry import Sources, Telemetry
+from proxy.net.upstream.access import Access
+from proxy.net.upstream.topology import TopologyService
+from proxy.telemetry.exporting import Exporter, metric_exporters, trace_exporters
+
+if TYPE_CHECKING:
+    from proxy.net.observability.ledger import Ledger
+    from proxy.net.observability.metrics import Metrics
+    from proxy.net.observability.traces import Traces
+
+__all__ = ["Watching"]
+
+_EXPORT_S: Final = 3.0
+"""For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
+
+
+class Watching:
+    """Use: ``observers`` are told records; ``kept`` around all that is served; ``begin`` within."""
+
+    def __init__(
+        self,
+        config: Config,
+        rack: str | None,
+        log: Log,
+        counts: Counter[str],
+        topology: TopologyService,
+        access: Access,
+        sources: Sources,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """*observers*: beside those that settings ask for."""
+        self._config = config
+        self._log = log
+        self._certificates = Certificates(config)
+        self.ledger = _ledger(config, rack, log, counts, topology, access)
+        """None where none is to be kept."""
+        self._traces = _traces(config.telemetry, log, counts, rack)
+        exporters = metric_exporters(os.environ)
+        is_looked_at = config.admin.listen is not None or bool(exporters)
+        self.telemetry: Telemetry | None = None
+        """What is known of the proxy; None where nobody may ask."""
+        if is_looked_at:
+            self.telemetry = Telemetry(
+                rack,
+                sources,
+                log,
+                ledger_lost=lambda: 0 if self.ledger is None else self.ledger.lost_rows,
+                certificates=self._certificates.until_s,
+            )
+        self._metrics = None if self.telemetry is None else _metrics(exporters, self.telemetry, log)
+        # First the traces: what they call an exchange is in its row.
+        kept: list[Observer | None] = [self._traces, self.telemetry, self._metrics, self.ledger]
+        self.observers = Observers(*[each for each in kept if each is not None], *observers)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Write what is told, and in the end what has not been written yet."""
+        async with nullcontext() if self.ledger is None else self.ledger.kept():
+            try:
+                yield
+            finally:
+                if self._traces is not None:
+                    await self._traces.close(_EXPORT_S)
+
+    async def begin(self, nursery: trio.Nursery, state: Callable[[], State]) -> None:
+        """Answer those who ask. Raises: ConfigError: the port cannot be listened on."""
+        if self.telemetry is not None:
+            nursery.start_soon(self._certificates.run)
+            await nursery.start(Admin(self._config.admin, state, self.telemetry.facts, self._log).run)
+        if self._metrics is not None:
+            nursery.start_soon(self._metrics.run)
+
+
+def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
+    exporters = trace_exporters(config.traces, os.environ)
+    if not exporters:
+        return None
+    from proxy.net.observability.traces import traces_of
+
+    return traces_of(exporters, log, counts, rack)
+
+
+def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
+    if not exporters:
+        return None
+    from proxy.net.observability.metrics import Metrics, exporter_of
+
+    return Metrics([exporter_of(each) for each in exporters], telemetry.facts, log)
+
+
+def _ledger(
+    config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
+) -> "Ledger | None":
+    if config.ledger.folder is None and config.ledger.topic is None:
+        return None
+    from proxy.net.observability.ledger import Ledger
+    from proxy.net.observability.ledger_topic import Cluster
+
+    return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))

@@ -1,0 +1,59 @@
+"""OpenTelemetry's SDK, as it is used here: who we are, how it exports by OTLP, and what it has to say."""
+
+import logging
+from importlib import import_module
+from types import ModuleType
+from typing import Final, Literal
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+from proxy.errors import ConfigError
+from proxy.net.io.logs import Log
+
+__all__ = ["SdkLog", "otlp", "resource"]
+
+_EVERY_S: Final = 60.0
+
+
+def resource() -> Resource:
+    """Of this process; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` say more, and win."""
+    return Resource.create({"service.name": "sidefetch"}).merge(OTELResourceDetector().detect())
+
+
+def otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metric"]) -> ModuleType:
+    """Has the exporters of *signal*, which take the rest of their settings from the environment.
+
+    Raises: ConfigError: what it needs is not installed.
+    """
+    try:
+        return import_module(f"opentelemetry.exporter.otlp.proto.{over.removeprefix('otlp-')}.{signal}_exporter")
+    except ModuleNotFoundError as missing:
+        if over != "otlp-grpc":
+            raise
+        raise ConfigError(
+            f"OTLP over gRPC needs {missing.name}, which is not installed: pip install 'sidefetch[grpc]',"
+            " or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+        ) from missing
+
+
+class SdkLog(logging.Handler):
+    """Has what the SDK logs told by our log, seldom: a Collector that is away is told of once a minute."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._from = logging.getLogger("opentelemetry")
+        self._propagated = self._from.propagate
+
+    def begin(self) -> None:
+        self._from.addHandler(self)
+        self._from.propagate = False
+
+    def end(self) -> None:
+        self._from.removeHandler(self)
+        self._from.propagate = self._propagated
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.warning(
+            "telemetry-failed", every_s=_EVERY_S, per=(record.name, record.msg), reason=record.getMessage()
+        )

@@ -1,0 +1,129 @@
+"""Watches what a proxy does, for its metrics and its status page."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from proxy.events import ClientRecord, Record
+from proxy.fetch.client_sessions import ClientSessions
+from proxy.net.io.logs import Level, Log, Scalar
+from proxy.net.io.memory import Budget
+from proxy.net.observability.observers import Who
+from proxy.net.reload import Live
+from proxy.net.upstream.topology import TopologyService
+from proxy.relay.traffic import Traffic
+from proxy.telemetry.problems import Problems
+from proxy.telemetry.snapshot import Budgeted, Facts, Status
+from proxy.telemetry.state import State
+from proxy.version import VERSION
+
+__all__ = ["Connected", "Sources", "Telemetry"]
+
+
+class Connected(Protocol):
+    """A client's connection."""
+
+    @property
+    def who(self) -> Who: ...
+
+    def inventory(self) -> ClientRecord | None:
+        """What it uses; None before it has asked anything."""
+
+
+@attrs.frozen
+class Sources:
+    """What is asked when somebody wants to know, beside what records tell."""
+
+    topology: TopologyService
+    asks_brokers: bool
+    """Whether Sidefetch itself asks brokers for the topology: not where only clients may."""
+    client_sessions: ClientSessions
+    client_session_limit: int
+    budgets: Sequence[Budget]
+    traffic: Traffic
+    live: Live
+    counts: Counter[str]
+    connections: Callable[[], int]
+    status: Callable[[], Status]
+    clients: Callable[[], Iterable[Connected]]
+
+
+class Telemetry:
+    """An observer, and what has come of it so far."""
+
+    wants_exchanges = True
+
+    def __init__(
+        self,
+        rack: str | None,
+        sources: Sources,
+        log: Log,
+        *,
+        ledger_lost: Callable[[], int],
+        certificates: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """Watches *log*, too.
+
+        Args:
+            ledger_lost:  rows that could not be kept.
+            certificates: by what each is for, when it is out of date, in seconds since 1970 UTC.
+        """
+        self._sources = sources
+        self._ledger_lost = ledger_lost
+        self._certificates = certificates
+        self._state = State(rack, _now_us())
+        self._problems = Problems()
+        log.watch = self._told
+
+    def observe(self, who: Who, record: Record, /) -> None:
+        self._state.observe(who, record, _now_us())
+
+    def left(self, who: Who, /) -> None:
+        self._state.left(who)
+
+    def facts(self) -> Facts:
+        """Now. From trio's thread: it may have a broker asked."""
+        sources, now_us = self._sources, _now_us()
+        self._learn(now_us)
+        sessions = sources.client_sessions
+        return Facts(
+            state=self._state,
+            now_us=now_us,
+            version=VERSION,
+            status=sources.status(),
+            is_reached=sources.topology.is_reachable() if sources.asks_brokers else None,
+            topology=sources.topology.topology,
+            connections=sources.connections(),
+            counts=sources.counts,
+            ledger_lost=self._ledger_lost(),
+            budgets=tuple(
+                Budgeted(each.limit, each.limit_bytes, each.claimed_bytes, each.waiting) for each in sources.budgets
+            ),
+            client_sessions=len(sessions),
+            client_session_partitions=sessions.partitions,
+            client_session_evictions=sessions.evictions,
+            client_session_limit=sources.client_session_limit,
+            topics=tuple(sources.traffic.topics()),
+            bypass=str(sources.live.bypass),
+            problems=tuple(self._problems.last(now_us)),
+            certificates=tuple(
+                (name, until_s - now_us / 1_000_000) for name, until_s in self._certificates().items()
+            ),
+        )
+
+    def _learn(self, now_us: int) -> None:
+        """What new clients are: they are told of in minutes only, and somebody is looking now."""
+        for client in self._sources.clients():
+            if self._state.is_stranger(client.who) and (record := client.inventory()) is not None:
+                self._state.observe(client.who, record, now_us)
+
+    def _told(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
+        if level != "debug":
+            self._problems.tell(level, event, fields, _now_us())
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

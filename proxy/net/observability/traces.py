@@ -1,0 +1,263 @@
+"""Traces: spans of exchanges, made after the fact and exported by OpenTelemetry's SDK, in its own thread.
+
+The SDK's sampler decides once an exchange, before a span of it is built; below a span that it takes, all are taken.
+Of an exchange that it does not take, nothing is looked at.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from proxy.convert.down import Conversion
+from proxy.errors import ConfigError
+from proxy.events import ExchangeRecord, Record
+from proxy.net.io.logs import Log
+from proxy.net.observability.observers import Who
+from proxy.net.observability.sdk import SdkLog, otlp, resource
+from proxy.telemetry import attributes as told
+from proxy.telemetry.exporting import Exporter
+from proxy.telemetry.producers import Producer, Producers
+from proxy.telemetry.spans import About, Gathered, Span
+from proxy.wire.frames import Piece
+
+__all__ = ["Traces", "exporter_of", "traces_of"]
+
+_SCOPE: Final = "sidefetch"
+_KINDS: Final = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
+_ROOT: Final = Context()
+
+
+def traces_of(kinds: Sequence[Exporter], log: Log, counts: Counter[str], rack: str | None) -> "Traces":
+    """Raises: ConfigError: as ``exporter_of`` and ``Traces`` do."""
+    traces = Traces([exporter_of(kind) for kind in kinds], log, counts, rack=rack)
+    log.info("tracing", exporters=",".join(kinds))
+    return traces
+
+
+def exporter_of(kind: Exporter) -> SpanExporter:
+    """One that takes the rest of its settings from the environment.
+
+    Raises: ConfigError: what it needs is not installed.
+    """
+    if kind == "console":
+        return ConsoleSpanExporter()
+    exporter: SpanExporter = otlp(kind, "trace").OTLPSpanExporter()
+    return exporter
+
+
+@attrs.frozen
+class _Trace:
+    """One that may be exported."""
+
+    trace_id: int
+    sampling: SamplingResult
+    """What the sampler said of it."""
+    producers: Producers = attrs.field(factory=Producers)
+    """Of the records that are delivered."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.sampling.decision is Decision.RECORD_AND_SAMPLE
+
+
+@attrs.frozen(eq=False)
+class _Client:
+    """A client's connection."""
+
+    gathered: Gathered = attrs.field(factory=Gathered)
+    leaving: deque[_Trace] = attrs.field(factory=deque)
+    """Of exchanges whose answers are being sent."""
+
+
+class Traces:
+    """An observer of all that clients' connections tell."""
+
+    wants_exchanges: Final = True
+
+    def __init__(
+        self, exporters: Sequence[SpanExporter], log: Log, counts: Counter[str], *, rack: str | None = None
+    ) -> None:
+        """*counts*: ``spans`` made, ``spans_exported`` and ``spans_not_exported`` of them.
+
+        Raises: ConfigError: an environment variable of the SDK's is not what it should be.
+        """
+        self._rack = rack or ""
+        self._counts = counts
+        self._log = log
+        self._sdk_log = SdkLog(log)
+        self._sdk_log.begin()
+        self._clients: dict[int, _Client] = {}
+        self._ids = _Ids()
+        self._sampler = _Decided()
+        provider = TracerProvider(self._sampler, resource(), shutdown_on_exit=False, id_generator=self._ids)
+        try:
+            provider.add_span_processor(BatchSpanProcessor(_Counted(exporters, counts)))
+        except ValueError as wrong:
+            raise ConfigError(f"OTEL_BSP_...: {wrong}") from wrong
+        self._provider = provider
+        self._tracer = provider.get_tracer(_SCOPE)
+
+    @property
+    def connections(self) -> int:
+        """Of how many something is kept."""
+        return len(self._clients)
+
+    # --------------------------------------------------------------------------------------------- what is told
+
+    def observe(self, who: Who, record: Record, /) -> None:
+        client = self._client(who)
+        if not isinstance(record, ExchangeRecord):
+            client.gathered.add(record, trio.current_time())
+            return
+        trace = client.leaving.popleft() if client.leaving else self._begun()
+        who.trace_id = f"{trace.trace_id:032x}" if trace.is_wanted else None
+        if trace.is_wanted:
+            self._emit(trace, client.gathered.exchange(record, self._about(who), trace.producers))
+        else:
+            client.gathered.drop(record)
+
+    def answering(self, who: Who, pieces: Iterable[Piece], /) -> None:
+        trace = self._begun()
+        self._client(who).leaving.append(trace)
+        if not trace.is_wanted:
+            return
+        for piece in pieces:
+            if isinstance(piece, memoryview):
+                trace.producers.search(piece)
+            elif isinstance(piece, Conversion):
+                trace.producers.search(piece.source, piece.offset)
+
+    def left(self, who: Who, /) -> None:
+        client = self._clients.pop(who.number, None)
+        if client is not None and client.gathered and (trace := self._begun()).is_wanted:
+            self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
+
+    async def close(self, within_s: float) -> None:
+        """Export what there is; after *within_s* seconds what is left is lost."""
+        with trio.move_on_after(within_s, shield=True) as scope:
+            await trio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
+        self._sdk_log.end()
+        if scope.cancelled_caught:
+            left = self._counts["spans"] - self._counts["spans_exported"] - self._counts["spans_not_exported"]
+            self._log.warning("spans-left", spans=left, waited_s=within_s)
+
+    # ----------------------------------------------------------------------------------------- what comes of it
+
+    def _client(self, who: Who) -> _Client:
+        client = self._clients.get(who.number)
+        if client is None:
+            client = self._clients[who.number] = _Client()
+        return client
+
+    def _about(self, who: Who) -> About:
+        return About(who.number, who.peer, who.client_id, who.topology, self._rack)
+
+    def _begun(self) -> _Trace:
+        trace_id = RandomIdGenerator.generate_trace_id(self._ids)
+        return _Trace(trace_id, self._sampler.decide(trace_id))
+
+    def _emit(self, trace: _Trace, span: Span) -> None:
+        self._ids.next_trace_id, self._sampler.decided = trace.trace_id, trace.sampling
+        self._export(span, _ROOT, time.time() - trio.current_time())
+
+    def _export(self, span: Span, parent: Context, offset_s: float) -> None:
+        at_ns = partial(_at_ns, offset_s)
+        exported = self._tracer.start_span(
+            span.name,
+            parent,
+            _KINDS[span.type.kind],
+            links=[_link(producer) for producer in span.links],
+            start_time=at_ns(span.start_s),
+        )
+        exported.set_attributes({attribute.name: value for attribute, value in span.attributes.items()})
+        if span.error:
+            exported.set_status(Status(StatusCode.ERROR, span.error))
+        if span.below:
+            context = set_span_in_context(exported, parent)
+            for each in span.below:
+                self._export(each, context, offset_s)
+        self._counts["spans"] += 1
+        exported.end(at_ns(span.end_s))
+
+
+def _at_ns(offset_s: float, at_s: float) -> int:
+    return round((offset_s + at_s) * 1e6) * 1000
+
+
+def _link(producer: Producer) -> Link:
+    context = SpanContext(
+        producer.trace_id, producer.span_id, is_remote=True, trace_flags=TraceFlags(producer.flags)
+    )
+    return Link(context, {told.LINK_OFFSET.name: producer.offset})
+
+
+class _Ids(RandomIdGenerator):
+    """Gives a trace the id that it was decided by."""
+
+    next_trace_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.next_trace_id
+
+
+class _Decided(Sampler):
+    """Asks the sampler that the environment names, once a trace."""
+
+    def __init__(self) -> None:
+        # Which one that is, only a provider tells.
+        self._asked = TracerProvider(shutdown_on_exit=False).sampler
+        self.decided = SamplingResult(Decision.DROP)
+
+    def decide(self, trace_id: int) -> SamplingResult:
+        """What it says of a trace that begins."""
+        return self._asked.should_sample(_ROOT, trace_id, told.POLL.name, SpanKind.CLIENT)
+
+    def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
+        """What was decided, of all spans of the trace alike."""
+        return self.decided
+
+    def get_description(self) -> str:
+        return self._asked.get_description()
+
+
+class _Counted(SpanExporter):
+    """All exporters as one, with what they have done counted; called in the SDK's thread."""
+
+    def __init__(self, exporters: Sequence[SpanExporter], counts: Counter[str]) -> None:
+        self._exporters = exporters
+        self._counts = counts
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        is_done = False
+        try:
+            results = [each.export(spans) for each in self._exporters]
+            is_done = set(results) == {SpanExportResult.SUCCESS}
+        finally:
+            self._counts["spans_exported" if is_done else "spans_not_exported"] += len(spans)
+        return SpanExportResult.SUCCESS if is_done else SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        for each in self._exporters:
+            each.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return all(each.force_flush(timeout_millis) for each in self._exporters)

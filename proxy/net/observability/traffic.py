@@ -1,0 +1,23 @@
+"""Tells the log what reading costs, every few minutes in which something was read."""
+
+from typing import Final
+
+import trio
+
+from proxy.net.io.logs import Log
+from proxy.relay.traffic import Traffic
+
+__all__ = ["tell_traffic"]
+
+_EVERY_S: Final = 300.0
+
+
+async def tell_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> None:
+    """For ever: sums since the start, if they have grown since they were told last."""
+    told = 0
+    while True:
+        await trio.sleep(every_s)
+        total = traffic.total()
+        if total > told:
+            log.info("traffic", **traffic.fields())
+        told = total

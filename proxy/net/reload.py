@@ -1,0 +1,57 @@
+"""What may change while Sidefetch runs: taken from its settings when they are read again."""
+
+from collections.abc import AsyncIterable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.bypass import Bypass
+from proxy.config import OPTIONS, Config
+from proxy.errors import ConfigError
+from proxy.net.io.logs import Log
+
+__all__ = ["Live", "Reread", "reread_on"]
+
+Reread = Callable[[], Config]
+"""Reads the settings as at the start; raises ConfigError. It may wait, and is called in a thread."""
+
+_LIVE: Final = ("bypass", "log-level")
+"""The options that take effect at once."""
+
+
+@attrs.define
+class Live:
+    """What all client connections see of it now."""
+
+    config: Config
+    """As Sidefetch runs."""
+    log: Log
+
+    @property
+    def bypass(self) -> Bypass:
+        """Whose fetches pass as they came."""
+        return self.config.bypass
+
+    def apply(self, fresh: Config) -> None:
+        """Take over what may change, and say what was taken over and what was not."""
+        differing = [option.name for option in OPTIONS if option.of(fresh) != option.of(self.config)]
+        level = fresh.log.level
+        self.config = attrs.evolve(self.config, bypass=fresh.bypass, log=attrs.evolve(self.config.log, level=level))
+        self.log.level = level
+        changed = [name for name in differing if name in _LIVE]
+        self.log.info("settings-read", changed=",".join(changed) or None, bypass=str(fresh.bypass) or None)
+        waiting = [name for name in differing if name not in _LIVE]
+        if waiting:
+            self.log.warning("restart-needed", options=",".join(waiting))
+
+
+async def reread_on(signals: AsyncIterable[int], reread: Reread, live: Live) -> None:
+    """Read the settings again at each signal; wrong ones change nothing, and are told."""
+    async for _ in signals:
+        try:
+            fresh = await trio.to_thread.run_sync(reread, abandon_on_cancel=True)
+        except ConfigError as wrong:
+            live.log.error("settings-refused", problems="; ".join(map(str, wrong.args)))
+        else:
+            live.apply(fresh)

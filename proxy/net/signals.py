@@ -1,0 +1,21 @@
+"""From signals to the end: the first has things finished, a second one does not wait for that."""
+
+import signal
+from collections.abc import AsyncIterator, Callable
+
+from proxy.net.io.logs import Log
+
+__all__ = ["stop_on"]
+
+
+async def stop_on(signals: AsyncIterator[int], stop: Callable[[], None], log: Log) -> None:
+    """Call *stop* at the first of *signals*. Raises: SystemExit: at the second."""
+    first = True
+    async for number in signals:
+        name = signal.Signals(number).name
+        if not first:
+            log.warning("ended", signal=name)
+            raise SystemExit(1)
+        log.info("stopping", signal=name)
+        stop()
+        first = False

@@ -1,0 +1,1 @@
+"""Broker connections: TLS and SASL towards brokers, metadata, and requests to group coordinators."""

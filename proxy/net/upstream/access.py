@@ -1,0 +1,160 @@
+"""How brokers are reached: in plaintext or by TLS, and as whom."""
+
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Self
+
+import attrs
+import trio
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+from kio.static.protocol import RequestPayload
+
+from proxy.config import UpstreamSecurity
+from proxy.errors import LoginRefused
+from proxy.net.io.files import Watched, secret
+from proxy.net.io.logs import Log
+from proxy.net.io.tls import client_context, trusting
+from proxy.net.upstream.tokens import Client, TokenFile, TokenGrants
+from proxy.sasl.logins import Login, PlainLogin, ScramLogin
+from proxy.wire.apis import ApiKey, ApiRanges
+
+__all__ = ["OPEN", "Access", "LoginSource", "access_of", "log_in"]
+
+LoginSource = Callable[[], Awaitable[Login]]
+"""Tells who we are now. Raises: BrokerUnavailable: nobody, for now."""
+
+_NEWEST_AUTHENTICATE: Final = 2
+_NONCE_BYTES: Final = 18
+
+
+@attrs.frozen
+class Access:
+    """One way to be with brokers; all connections that are made by it are equal to them."""
+
+    tls: Watched[ssl.SSLContext] | None = None
+    login: LoginSource | None = None
+    remedy: str = "see upstream-sasl"
+    """What to do where a login is refused."""
+    watched: tuple[Watched[Any], ...] = ()
+    """What ``run`` has to look at."""
+
+    def as_client(self, login: LoginSource) -> Self:
+        """The same brokers, as whoever a client is."""
+        return attrs.evolve(self, login=login, remedy="that is what the client said", watched=())
+
+    async def run(self) -> None:
+        """Look for new files for ever."""
+        async with trio.open_nursery() as nursery:
+            for each in self.watched:
+                nursery.start_soon(each.run)
+
+
+OPEN: Final = Access()
+"""In plaintext, as nobody."""
+
+
+def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
+    """As the settings say. Raises: ConfigError: a file is not what it should be."""
+    watched: list[Watched[Any]] = []
+    tls = None
+    if config.tls:
+        paths = [config.tls_ca, config.tls_cert, config.tls_key, config.tls_key_password_file]
+        tls = Watched("upstream-tls", paths, lambda: client_context(config), log)
+        watched.append(tls)
+    login, remedy = _login_of(config, watched, log)
+    return Access(tls, login, remedy, tuple(watched))
+
+
+def _login_of(
+    config: UpstreamSecurity, watched: list[Watched[Any]], log: Log | None
+) -> tuple[LoginSource | None, str]:
+    """Who we are, and what to do where we are refused; adds to *watched*."""
+    if config.token_file is not None:
+        return TokenFile(config.token_file), "see upstream-sasl-token-file"
+    if config.client_id_file is not None and config.client_secret_file is not None:
+        client = Watched(
+            "upstream-sasl-client", [config.client_id_file, config.client_secret_file], lambda: _client(config), log
+        )
+        tls = Watched("upstream-sasl-token-ca", [config.token_ca], lambda: _token_tls(config), log)
+        watched += [client, tls]
+        return TokenGrants(config, client, tls, log), "see what upstream-sasl-token-url grants, and for whom"
+    if config.username_file is not None and config.password_file is not None:
+        files = [config.username_file, config.password_file]
+        named = Watched("upstream-sasl", files, lambda: _named_login(config), log)
+        watched.append(named)
+        return _source(named), "see upstream-sasl-username-file and upstream-sasl-password-file"
+    return None, ""
+
+
+def _client(config: UpstreamSecurity) -> Client:
+    assert config.client_id_file is not None
+    assert config.client_secret_file is not None
+    return Client(
+        secret("upstream-sasl-client-id-file", config.client_id_file),
+        secret("upstream-sasl-client-secret-file", config.client_secret_file),
+    )
+
+
+def _token_tls(config: UpstreamSecurity) -> ssl.SSLContext:
+    return trusting("upstream-sasl-token-ca", config.token_ca)
+
+
+def _named_login(config: UpstreamSecurity) -> Login:
+    assert config.username_file is not None
+    assert config.password_file is not None
+    user = secret("upstream-sasl-username-file", config.username_file)
+    password = secret("upstream-sasl-password-file", config.password_file)
+    return PlainLogin(user, password) if config.sasl == "PLAIN" else ScramLogin(config.sasl, user, password)
+
+
+def _source(watched: Watched[Login]) -> LoginSource:
+    async def current() -> Login:
+        return watched.value
+
+    return current
+
+
+async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayload], Awaitable[Any]]) -> float:
+    """Say who we are, by *ask*; returns for how long the broker believes it, in seconds (KIP-368); 0 for good.
+
+    Raises: LoginRefused: it does not; BrokerUnavailable, BrokerProtocolError: as *ask*.
+    """
+    assert access.login is not None
+    login = await access.login()
+    offered = await ask(SaslHandshakeRequest(mechanism=login.mechanism))
+    if offered.error_code == ErrorCode.unsupported_sasl_mechanism:
+        others = ", ".join(offered.mechanisms) or "none"
+        raise LoginRefused(f"{login.mechanism} is not enabled there, but {others}: set upstream-sasl to what is")
+    if offered.error_code != ErrorCode.none:
+        raise LoginRefused(f"no login is taken there ({offered.error_code.name}): {access.remedy}")
+    served_authenticate = served.get(ApiKey.SASL_AUTHENTICATE)
+    newest = min(served_authenticate.last, _NEWEST_AUTHENTICATE) if served_authenticate is not None else 0
+    request: Any = load_request_schema(ApiKey.SASL_AUTHENTICATE, newest)
+    conversation = login.converse(secrets.token_urlsafe(_NONCE_BYTES))
+    said = next(conversation)
+    while True:
+        answer = await ask(request(auth_bytes=said))
+        if answer.error_code != ErrorCode.none:
+            why = answer.error_message or answer.error_code.name
+            raise LoginRefused(f"{login.mechanism} is refused ({why}): {access.remedy}")
+        try:
+            # A proof of SCRAM takes milliseconds.
+            said = await trio.to_thread.run_sync(_next, conversation, answer.auth_bytes)
+        except _Done:
+            lifetime = getattr(answer, "session_lifetime", None)  # not told before v1
+            return lifetime.total_seconds() if lifetime is not None else 0.0
+
+
+class _Done(Exception):
+    """The broker has nothing to add."""
+
+
+def _next(conversation: Any, said: bytes) -> bytes:
+    try:
+        following: bytes = conversation.send(said)
+    except StopIteration:
+        raise _Done from None
+    return following

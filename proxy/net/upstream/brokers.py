@@ -1,0 +1,226 @@
+"""Connections to brokers, and the handshake that tells what a broker serves."""
+
+import math
+import random
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import trio
+from kio.schema.api_versions.v0.request import ApiVersionsRequest as ApiVersionsRequestV0
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import RequestPayload
+
+from proxy.config import Address
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame
+from proxy.net.io.memory import Budget
+from proxy.net.io.sockets import FrameSocket
+from proxy.net.io.tls import reason, shake_hands
+from proxy.net.upstream.access import OPEN, Access, log_in
+from proxy.net.upstream.outbound import dialed, not_reached
+from proxy.version import VERSION
+from proxy.wire import api_versions, messages
+from proxy.wire.apis import ApiRanges
+
+__all__ = ["BrokerConnection", "connect", "dial", "open_broker", "reach", "renewal_time"]
+
+_MAX_ANSWER_BYTES: Final = 2**31 - 1
+"""Brokers bound their own answers, but for one batch that may be larger than any limit asked for (KIP-74)."""
+_MAX_HANDSHAKE_BYTES: Final = 1024**2
+"""A server that speaks TLS or HTTP says what would be a size of hundreds of MB, and that memory would be taken."""
+_SOFTWARE_NAME: Final = "sidefetch"
+
+
+_GREETINGS: Final = 2
+"""Answers to ApiVersions, which brokers give to anybody."""
+_RENEW_AT: Final = (0.85, 0.95)
+"""Of the time for which a broker believes who we are: as Kafka's own clients, not all at once."""
+
+
+class BrokerConnection:
+    """A connection to a broker, one request at a time; its login is renewed in time, where it has one."""
+
+    def __init__(self, frames: FrameSocket, client_id: str | None, access: Access = OPEN) -> None:
+        self.frames = frames
+        self.versions: ApiRanges = {}
+        """What the broker serves; empty where it was not asked."""
+        self.access = access
+        self.renew_at_s = math.inf
+        """When it is time to log in again, on trio's clock."""
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._answers = 0
+
+    async def ask(self, request: RequestPayload) -> Any:
+        """Send *request* and return the broker's answer, a kio entity of the same version.
+
+        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: it answered nonsense.
+        """
+        frame = await self._exchange(request)
+        response = messages.response_type(request.__api_key__, request.__version__)
+        return self._checked(lambda: messages.read_response(response, frame))
+
+    async def learn_versions(self) -> None:
+        """Ask the broker what it serves (KIP-511: v3 tells our name; brokers before 2.4 know v0 only)."""
+        request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
+        frame = await self._exchange(request)
+        body = self._checked(lambda: api_versions.read(3, frame))
+        if body.error_code == ErrorCode.unsupported_version:
+            body = await self.ask(ApiVersionsRequestV0())
+        if body.error_code != ErrorCode.none:
+            raise BrokerProtocolError(f"{self.frames.peer} answers ApiVersions with {body.error_code!r}")
+        self.versions = api_versions.ranges_of(body)
+
+    async def log_in(self) -> None:
+        """Say who we are, if brokers are to be told. Raises: LoginRefused, and as ``ask``."""
+        if self.access.login is None:
+            return
+        self.renew_at_s = math.inf
+        try:
+            lifetime_s = await log_in(self.access, self.versions, self.ask)
+        except LoginRefused as refused:
+            raise LoginRefused(f"{self.frames.peer}: {refused}") from None
+        self.renew_at_s = renewal_time(lifetime_s)
+
+    async def _exchange(self, request: RequestPayload) -> memoryview:
+        self._correlation_id += 1
+        return await self.exchange([messages.request_frame(self._correlation_id, self._client_id, request)])
+
+    async def exchange(self, pieces: Sequence[bytes | memoryview]) -> memoryview:
+        """Send one frame and return the answer to it, without its size.
+
+        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: that was no frame.
+        """
+        if trio.current_time() >= self.renew_at_s:
+            await self.log_in()
+        try:
+            await self.frames.send(pieces)
+            frames = await self.frames.receive()
+        except OSError as broken:
+            why = reason(broken) if isinstance(broken, ssl.SSLError) else broken
+            raise BrokerUnavailable(f"{self.frames.peer}: {why}") from broken
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}{self._guess}") from wrong
+        if not frames:
+            raise BrokerUnavailable(f"{self.frames.peer} closed the connection{self._guess}")
+        self._answers += 1
+        return frames[0]
+
+    @property
+    def _guess(self) -> str:
+        """What may be the matter with a broker that is not understood, or hangs up, right from the beginning."""
+        if not self._answers:
+            return "; does it speak TLS there? Then upstream-tls on" if self.access.tls is None else ""
+        is_nobody = self.access.login is None and self._answers <= _GREETINGS
+        return "; does it want a login there? Then upstream-sasl" if is_nobody else ""
+
+    def _checked(self, read: Any) -> Any:
+        try:
+            correlation_id, body = read()
+        except MalformedFrame as wrong:
+            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}") from wrong
+        if correlation_id != self._correlation_id:
+            raise BrokerProtocolError(f"{self.frames.peer} answers {correlation_id} to {self._correlation_id}")
+        return body
+
+
+async def connect(
+    address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
+) -> FrameSocket:
+    """As ``reach``, without what is known of the broker."""
+    timeout_s = connect_timeout_s
+    return (await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)).frames
+
+
+async def reach(
+    address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
+) -> BrokerConnection:
+    """A connection on which *access* was gained and nothing else was said, to be closed by the caller.
+
+    Its large frames claim their memory from *budget*.
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+    """
+    try:
+        with trio.fail_after(connect_timeout_s):
+            connection = await _connected(address, connect_timeout_s, None, budget, access)
+            if access.login is not None:
+                await _known(connection)
+            return connection
+    except trio.TooSlowError as late:
+        raise BrokerUnavailable(f"{address}: {not_reached(late)}") from late
+
+
+async def _connected(
+    address: Address, connect_timeout_s: float, client_id: str | None, budget: Budget | None, access: Access
+) -> BrokerConnection:
+    try:
+        with trio.fail_after(connect_timeout_s):
+            stream = await trio.open_tcp_stream(address.host, address.port)
+            dialed(stream)
+            tls = access.tls
+            connected = stream if tls is None else await shake_hands(stream, tls.value, host=address.host)
+        try:
+            frames = FrameSocket(connected, _MAX_ANSWER_BYTES, budget)
+        except OSError:
+            stream.socket.close()  # it was reset before anybody looked
+            raise
+    except ssl.SSLError as wrong:
+        raise BrokerUnavailable(f"{address}: {reason(wrong)}") from wrong
+    except (OSError, trio.TooSlowError, ValueError) as wrong:
+        # ValueError: brokers may tell a host that no name can be, such as one of a single dot.
+        raise BrokerUnavailable(f"{address}: {not_reached(wrong)}") from wrong
+    return BrokerConnection(frames, client_id, access)
+
+
+async def _known(connection: BrokerConnection) -> None:
+    """Learn what the broker serves, and have it know us; closes the connection where that fails."""
+    connection.frames.limit(_MAX_HANDSHAKE_BYTES)
+    try:
+        await connection.learn_versions()
+        await connection.log_in()
+    except BaseException:
+        connection.frames.close()
+        raise
+    connection.frames.limit(_MAX_ANSWER_BYTES)
+
+
+@asynccontextmanager
+async def dial(
+    address: Address, *, client_id: str | None, connect_timeout_s: float = math.inf, access: Access = OPEN
+) -> AsyncIterator[BrokerConnection]:
+    """A connection on which the handshake is made; closed when the ``with`` ends.
+
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+    """
+    timeout_s = connect_timeout_s
+    try:
+        with trio.fail_after(timeout_s):
+            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s, access=access)
+    except trio.TooSlowError as late:
+        raise BrokerUnavailable(f"{address}: no handshake within {connect_timeout_s:g} s") from late
+    with connection.frames:
+        yield connection
+
+
+async def open_broker(
+    address: Address,
+    *,
+    client_id: str | None,
+    connect_timeout_s: float,
+    budget: Budget | None = None,
+    access: Access = OPEN,
+) -> BrokerConnection:
+    """A connection on which the handshake is made, to be closed by the caller. It has no time limit.
+
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+    """
+    connection = await _connected(address, connect_timeout_s, client_id, budget, access)
+    await _known(connection)
+    return connection
+
+
+def renewal_time(lifetime_s: float) -> float:
+    """When to log in again, on trio's clock, where a broker believes us for *lifetime_s* from now on."""
+    return trio.current_time() + lifetime_s * random.uniform(*_RENEW_AT) if lifetime_s > 0 else math.inf

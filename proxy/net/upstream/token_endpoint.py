@@ -1,0 +1,59 @@
+"""Asks a server for a token by client credentials (RFC 6749, 4.4). Blocking, for a thread."""
+
+import base64
+import http.client
+import json
+import ssl
+from typing import Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote_plus, urlencode
+from urllib.request import Request
+
+from proxy.errors import BrokerUnavailable
+from proxy.net.io.https_client import answer_to
+
+__all__ = ["granted"]
+
+_TIMEOUT_S: Final = 5.0
+"""For each step of the conversation; within the time that a connection may take."""
+_MOST_BYTES: Final = 1024**2
+_UNTOLD_S: Final = 300.0
+"""The life of a token whose server does not tell it."""
+
+
+def granted(
+    where: str, url: str, name: str, password: str, scope: str | None, tls: ssl.SSLContext
+) -> tuple[object, float]:
+    """A token, as the server tells it, and how long it lives, in seconds.
+
+    Args:   where: the option that has *url*, which itself is not told: it may hold a secret.
+    Raises: BrokerUnavailable
+    """
+    form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
+    pair = f"{quote_plus(name)}:{quote_plus(password)}".encode()
+    request = Request(url, urlencode(form).encode(), {"Accept": "application/json"})  # noqa: S310  # checked before
+    request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
+    try:
+        told = json.loads(answer_to(request, tls, _TIMEOUT_S, most_bytes=_MOST_BYTES, through_proxy=True))
+        return told["access_token"], float(told.get("expires_in", _UNTOLD_S))
+    except HTTPError as refused:
+        with refused:
+            why = _error(refused.read(_MOST_BYTES))
+        remedy = "see upstream-sasl-client-id-file and upstream-sasl-client-secret-file, and upstream-sasl-scope"
+        raise BrokerUnavailable(f"{where} answers {refused.code}{why}: {remedy}") from None
+    except URLError as unreached:
+        trust = isinstance(unreached.reason, ssl.SSLCertVerificationError)
+        remedy = "name its authority by upstream-sasl-token-ca" if trust else "is it right, and reached from here?"
+        raise BrokerUnavailable(f"{where} was not reached ({unreached.reason}): {remedy}") from None
+    except (OSError, http.client.HTTPException) as broken:
+        raise BrokerUnavailable(f"{where} broke off: {type(broken).__name__}") from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise BrokerUnavailable(f"{where} answers something else than a token") from None
+
+
+def _error(body: bytes) -> str:
+    """The code that RFC 6749 has for what is wrong."""
+    try:
+        return f" ({str(json.loads(body)['error'])[:60]})"
+    except (ValueError, LookupError, TypeError):
+        return ""

@@ -1,0 +1,97 @@
+"""Tokens for OAUTHBEARER: from a file that somebody keeps fresh, or asked for by client credentials (RFC 6749)."""
+
+import ssl
+from typing import Final
+
+import attrs
+import trio
+
+from proxy.config import UpstreamSecurity
+from proxy.errors import BrokerUnavailable, ConfigError
+from proxy.net.io.files import Watched, secret
+from proxy.net.io.logs import Log
+from proxy.sasl.logins import BearerLogin, Login
+
+__all__ = ["TokenFile", "TokenGrants"]
+
+_FRESH: Final = 0.8
+"""The share of its life for which a token is used: as sasl.login.refresh.window.factor, and before it is time to
+renew a login, so that each renewal gets a new one."""
+_URL: Final = "upstream-sasl-token-url"
+
+
+@attrs.frozen
+class TokenFile:
+    """The token in a file, read anew each time."""
+
+    path: str
+
+    async def __call__(self) -> Login:
+        """Raises: BrokerUnavailable: there is none."""
+        try:
+            token = await trio.to_thread.run_sync(secret, "upstream-sasl-token-file", self.path)
+        except ConfigError as wrong:
+            raise BrokerUnavailable(str(wrong)) from None
+        return BearerLogin(_checked(token, "upstream-sasl-token-file"))
+
+
+@attrs.frozen
+class Client:
+    """Who asks for tokens."""
+
+    name: str
+    password: str = attrs.field(repr=False)
+
+
+class TokenGrants:
+    """The token that a server has granted last, and a new one in good time; one question at a time."""
+
+    def __init__(
+        self,
+        config: UpstreamSecurity,
+        client: Watched[Client],
+        tls: Watched[ssl.SSLContext],
+        log: Log | None = None,
+    ) -> None:
+        assert config.token_url is not None
+        self._url = config.token_url
+        self._scope = config.scope
+        self._client = client
+        self._tls = tls
+        self._log = log
+        self._asking = trio.Lock()
+        self._token = ""
+        self._refresh_at_s = self._expires_at_s = float("-inf")
+
+    async def __call__(self) -> Login:
+        """Raises: BrokerUnavailable: there is none to be had, and the last one has expired."""
+        async with self._asking:
+            if trio.current_time() >= self._refresh_at_s:
+                await self._refresh()
+            return BearerLogin(self._token)
+
+    async def _refresh(self) -> None:
+        from proxy.net.upstream.token_endpoint import granted  # megabytes, which few need
+
+        asked_at_s = trio.current_time()
+        client, tls = self._client.value, self._tls.value
+        try:
+            told, life_s = await trio.to_thread.run_sync(
+                granted, _URL, self._url, client.name, client.password, self._scope, tls, abandon_on_cancel=True
+            )
+            token = _checked(told, _URL)
+        except BrokerUnavailable as wrong:
+            if trio.current_time() >= self._expires_at_s:
+                raise
+            if self._log is not None:
+                self._log.warning("token-kept", every_s=30, reason=wrong)
+            return
+        self._token = token
+        self._refresh_at_s = asked_at_s + life_s * _FRESH
+        self._expires_at_s = asked_at_s + life_s
+
+
+def _checked(token: object, where: str) -> str:
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise BrokerUnavailable(f"{where} holds no token")
+    return token

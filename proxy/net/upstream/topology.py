@@ -1,0 +1,267 @@
+"""Keeps one view of the cluster for all connections, and refreshes it: on a schedule, and at once when asked."""
+
+import dataclasses
+import random
+import sys
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+from cachetools import TTLCache
+from kio.index import load_request_schema
+from kio.schema.types import TopicName
+from kio.static.protocol import RequestPayload
+
+from proxy.cluster.topology import NO_TOPIC_ID, BrokerId, Topology
+from proxy.config import Address, UpstreamConfig
+from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
+from proxy.net.io.logs import Log
+from proxy.net.upstream.access import OPEN, Access
+from proxy.net.upstream.brokers import BrokerConnection, open_broker
+from proxy.wire.apis import ApiKey
+from proxy.wire.fetch import Topic
+
+__all__ = ["ToldFunction", "TopologyService"]
+
+ToldFunction = Callable[[Topology], None]
+
+_CLIENT_ID: Final = "sidefetch"
+_LOOK_S: Final = 5.0
+"""How often, at most, a broker is asked only to see whether there is one that answers."""
+_FRESH_S: Final = 0.5
+"""What was refreshed so recently is not asked for again, however many connections see it as stale."""
+_TOPICS: Final = 100_000
+_ANSWER_S: Final = 10.0
+_RETRY_S: Final = 0.1
+_LONGEST_RETRY_S: Final = 5.0
+_COMPLAIN_EVERY_S: Final = 30.0
+_FAILED_TOPICS: Final = 10_000
+"""Names and ids without a topic that are remembered; clients may ask for as many as they like."""
+_MAX_METADATA_VERSION: Final = 13
+_OLDEST_METADATA_VERSION: Final = 4
+"""The first that does not create what it asks for."""
+_IDS_FIELD_VERSION: Final = 10
+_IDS_VERSION: Final = 12
+
+
+@attrs.frozen
+class _Waiting:
+    topics: frozenset[Topic]
+    told: ToldFunction
+
+
+class TopologyService:
+    """The topology of one cluster. At most one request for it is in flight, whatever the connections ask.
+
+    Topics are learned when a client first asks for them, so that a large cluster costs what is read of it.
+    """
+
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        log: Log,
+        refreshed: ToldFunction = lambda _: None,
+        access: Access = OPEN,
+        addresses: dict[BrokerId, Address] | None = None,
+    ) -> None:
+        """*refreshed* is told the topology after each refresh; *addresses* of brokers may be shared with others."""
+        self._config = config
+        self._log = log
+        self._refreshed = refreshed
+        self._access = access
+        self._waiting: list[_Waiting] = []
+        self._wake = trio.Event()
+        self._fresh: TTLCache[Topic, None] = TTLCache(_TOPICS, _FRESH_S, timer=trio.current_time)
+        self.addresses: dict[BrokerId, Address] = {} if addresses is None else addresses
+        self._connection: BrokerConnection | None = None
+        self._is_answered = False
+        self._answered_s = -float("inf")
+        self._must_look = False
+        self.topology = Topology()
+        self.known = trio.Event()
+        """Set once the cluster has answered."""
+
+    def learn(self, topics: frozenset[Topic], told: ToldFunction) -> None:
+        """See that *topics* are fresh, then call *told* with the topology; never from within this call."""
+        self._waiting.append(_Waiting(topics, told))
+        self._wake.set()
+
+    async def first_answer(self, timeout_s: float) -> None:
+        """Wait until the cluster has answered once. Raises: BrokerUnavailable: it has not within *timeout_s*.
+
+        Nobody reads the client that waits meanwhile, to notice that it has given up and come again.
+        """
+        with trio.move_on_after(timeout_s):
+            await self.known.wait()
+        if not self.known.is_set():
+            raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
+
+    async def ask_anew(self) -> None:
+        """Have a broker asked which brokers there are; returns once it has answered, so never where none does."""
+        answered = trio.Event()
+        self._must_look = True
+        self.learn(frozenset(), lambda _: answered.set())
+        await answered.wait()
+
+    def saw(self, node_id: int, host: str, port: int) -> None:
+        """A broker's answer told this address."""
+        self.addresses[BrokerId(node_id)] = Address(host, port)
+
+    def address_of(self, node_id: BrokerId) -> Address:
+        """Where a broker is, or was last. Raises: BrokerUnavailable: nobody has told."""
+        try:
+            return self.addresses[node_id]
+        except KeyError:
+            raise BrokerUnavailable(f"broker {node_id} has no known address") from None
+
+    def is_reachable(self) -> bool:
+        """Whether a broker has answered when one was asked last; if that is seconds ago, one is asked again."""
+        if trio.current_time() - self._answered_s > _LOOK_S:
+            self._must_look = True
+            self._wake.set()
+        return self._is_answered
+
+    async def run(self) -> None:
+        """Refresh for ever."""
+        try:
+            due_s = trio.current_time()
+            while True:
+                await self._sleep_until(due_s)
+                batch, self._waiting = self._waiting, []
+                scheduled = trio.current_time() >= due_s
+                stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
+                if scheduled:
+                    stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
+                if scheduled or stale or self._must_look or not self.known.is_set():
+                    await self._refresh(stale)
+                    self._must_look = False
+                    self.known.set()
+                if scheduled:
+                    due_s = trio.current_time() + self._config.metadata_max_age_s
+                for each in batch:
+                    each.told(self.topology)
+        finally:
+            self._hang_up()
+
+    async def _sleep_until(self, due_s: float) -> None:
+        if not self._waiting and not self._must_look:
+            self._wake = trio.Event()
+            with trio.move_on_at(due_s):
+                await self._wake.wait()
+
+    async def _refresh(self, topics: Collection[Topic]) -> None:
+        """Ask until some broker answers."""
+        names = [topic for topic in topics if isinstance(topic, str)]
+        # The id that stands for none would fail the whole request, for whomever else it is made.
+        ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
+        # Apart: of a request with any id in it, brokers answer nothing but the ids.
+        for some in [each for each in (names, ids) if each] or [[]]:
+            self.topology = self.topology.refreshed(await self._answered(some))
+            for topic in some:
+                self._fresh[topic] = None
+        self.topology = _without_failed(self.topology, topics)
+        for broker in self.topology.brokers.values():
+            self.saw(broker.node_id, broker.host, broker.port)
+        asked = len(names) + len(ids)
+        self._log.debug("topology-refreshed", brokers=len(self.topology.brokers), topics=asked)
+        self._refreshed(self.topology)
+
+    async def _answered(self, topics: Sequence[Topic]) -> Any:
+        retry_s = _RETRY_S
+        while True:
+            try:
+                answer = await self._ask(topics)
+            except ProxyError as wrong:
+                self._is_answered = False
+                self._hang_up()
+                self._log.warning("no-broker-reachable", every_s=_COMPLAIN_EVERY_S, reason=wrong)
+                await trio.sleep(retry_s * random.uniform(0.5, 1))
+                retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
+            else:
+                self._is_answered, self._answered_s = True, trio.current_time()
+                return answer
+
+    async def _ask(self, topics: Sequence[Topic]) -> Any:
+        connection = self._connection
+        if connection is not None:
+            try:
+                return await self._metadata(connection, topics)
+            except ProxyError:
+                self._hang_up()  # it was idle for long, or its broker has gone; others are tried
+        wrong: ProxyError | None = None
+        for address in self._candidates():
+            try:
+                self._connection = await self._open(address)
+                return await self._metadata(self._connection, topics)
+            except ProxyError as failed:
+                wrong = failed
+                self._hang_up()
+        assert wrong is not None
+        raise wrong
+
+    async def _open(self, address: Address) -> BrokerConnection:
+        timeout_s = self._config.connect_timeout_s
+        with trio.move_on_after(timeout_s):
+            return await open_broker(
+                address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s, access=self._access
+            )
+        raise BrokerProtocolError(f"{address}: no handshake within {timeout_s:g} s")
+
+    async def _metadata(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
+        served = connection.versions.get(ApiKey.METADATA)
+        version = min(served.last, _MAX_METADATA_VERSION) if served is not None else 0
+        if version < _OLDEST_METADATA_VERSION:
+            raise BrokerProtocolError(f"{connection.frames.peer} serves Metadata up to v{version}, v4 is needed")
+        with trio.move_on_after(_ANSWER_S):
+            metadata = await connection.ask(_metadata_request(version, topics))
+            if metadata.brokers:
+                return metadata
+            raise BrokerUnavailable(f"{connection.frames.peer} knows no brokers yet")
+        raise BrokerProtocolError(f"{connection.frames.peer}: no answer to Metadata within {_ANSWER_S:g} s")
+
+    def _candidates(self) -> list[Address]:
+        """Brokers that are known to live first, then those that were given."""
+        live = [Address(each.host, each.port) for each in self.topology.brokers.values()]
+        random.shuffle(live)
+        return list(dict.fromkeys([*live, *self._config.bootstrap_servers]))
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.frames.close()
+
+
+def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
+    """*topology* without what is no topic, once that is too much; but what was *asked* just now stays."""
+    failed = [topic for topic, info in topology.topics.items() if info.error]
+    if len(failed) <= _FAILED_TOPICS:
+        return topology
+    gone = set(failed).difference(asked)
+    return attrs.evolve(topology, topics={t: info for t, info in topology.topics.items() if t not in gone})
+
+
+def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
+    """Brokers and *topics*, none of them created by being asked for."""
+    request: Any = load_request_schema(ApiKey.METADATA, version)
+    topic: Any = sys.modules[request.__module__].MetadataRequestTopic
+
+    def named(each: Topic) -> Any:
+        if isinstance(each, bytes):
+            return topic(topic_id=uuid.UUID(bytes=each), name=None)
+        name = TopicName(each)
+        return topic(name=name) if version < _IDS_FIELD_VERSION else topic(topic_id=None, name=name)
+
+    # Brokers before v12 cannot be asked by id, and tell no client an id to ask by.
+    askable = [each for each in topics if isinstance(each, str) or version >= _IDS_VERSION]
+    optional = {
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    fields = {field.name for field in dataclasses.fields(request)}
+    return request(  # type: ignore[no-any-return]  # the schema is chosen at run time
+        topics=tuple(map(named, askable)),
+        allow_auto_topic_creation=False,
+        **{name: value for name, value in optional.items() if name in fields},
+    )

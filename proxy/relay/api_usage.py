@@ -1,0 +1,85 @@
+"""Which APIs a client uses, and what it is: the inventory of who would break on Kafka 4."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from proxy.errors import MalformedFrame
+from proxy.events import ClientRecord, UsedApi
+from proxy.wire import api_versions
+from proxy.wire.apis import ApiKey
+from proxy.wire.frames import SIZE_BYTES
+from proxy.wire.headers import RequestHeader
+
+__all__ = ["Inventory"]
+
+_RELEASES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0: "0.8",
+        1: "0.9",
+        2: "0.10.0",
+        3: "0.10.1 or 0.10.2",
+        4: "0.11",
+        5: "0.11",
+        6: "1.0",
+        7: "1.1",
+        8: "2.0",
+        9: "2.0",
+        10: "2.1 or 2.2",
+        11: "2.3 to 2.6",
+        12: "2.7 to 3.0",
+        13: "3.1 to 3.4",
+        14: "3.5 or 3.6",
+        15: "3.5 or 3.6",
+        16: "3.7 or 3.8",
+        17: "3.9 to 4.0",
+        18: "4.1 or newer",
+    }
+)
+"""Fetch versions, and the releases of Kafka whose own clients speak them."""
+
+
+@attrs.define
+class _Use:
+    requests: int = 0
+    request_bytes: int = 0
+
+
+class Inventory:
+    """Of one connection, since it was made."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[int, int], _Use] = {}
+        self._client_id: str | None = None
+        self._software = ""
+
+    def asked(self, header: RequestHeader, frame: memoryview) -> None:
+        """The client has sent this request, without its size."""
+        api = header.api_key, header.api_version
+        use = self._uses.get(api)
+        if use is None:
+            use = self._uses[api] = _Use()
+            if header.api_key == ApiKey.API_VERSIONS:
+                with suppress(MalformedFrame):  # whom it passes to will say so
+                    self._software = api_versions.client_software(frame)
+        use.requests += 1
+        use.request_bytes += SIZE_BYTES + len(frame)
+        self._client_id = header.client_id
+
+    def record(self, lifted_to: Callable[[int, int], int]) -> ClientRecord | None:
+        """*lifted_to* tells in which version an API is asked for upstream. None if the client has asked nothing."""
+        if not self._uses:
+            return None
+        apis = [
+            UsedApi(key, version, lifted_to(key, version), use.requests, use.request_bytes)
+            for (key, version), use in sorted(self._uses.items())
+        ]
+        return ClientRecord(self._client_id, self._software or self._guess(), not self._software, tuple(apis))
+
+    def _guess(self) -> str:
+        """By the newest fetch that it sends, which is the newest that it knows unless a broker is older."""
+        fetches = [version for key, version in self._uses if key == ApiKey.FETCH]
+        return f"speaks as Kafka {_RELEASES.get(max(fetches), 'of the future')}" if fetches else ""

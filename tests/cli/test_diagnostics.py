@@ -1,0 +1,271 @@
+"""What check concludes from what it has seen."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+import pytest
+
+from proxy.cli.cluster_info import BrokerSeen, ClusterSeen, Finding
+from proxy.cli.diagnostics import judge, kafka_release, verdict
+from proxy.config import Address, Config, DownstreamConfig, PortRange, RoutingConfig, UpstreamConfig
+from proxy.config.rack import Miss, RackFound
+
+KAFKA = Address("kafka", 9092)
+CONFIG = Config(UpstreamConfig(bootstrap_servers=(KAFKA,)))
+V43: Mapping[int, tuple[int, int]] = {1: (4, 18), 18: (0, 4)}
+V28: Mapping[int, tuple[int, int]] = {1: (0, 12), 18: (0, 3)}
+
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+IN_A = RackFound("a", "--rack")
+
+
+def broker(
+    node: int,
+    versions: Mapping[int, tuple[int, int]] = V43,
+    rack: str | None = "a",
+    selector_class: str | None = RACK_AWARE,
+) -> BrokerSeen:
+    return BrokerSeen(node, Address(f"kafka-{node}", 9092), rack, versions, selector_class=selector_class)
+
+
+def found(
+    *brokers: BrokerSeen, config: Config = CONFIG, through: Address = KAFKA, rack: RackFound = IN_A
+) -> list[Finding]:
+    return judge(ClusterSeen("id", through, brokers), config, rack, compiled=True)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "api_versions", "release"),
+    [
+        ((4, 18), (0, 5), "Kafka 4.4 or newer"),
+        ((4, 19), (0, 4), "Kafka 4.4 or newer"),
+        ((4, 18), (0, 4), "Kafka 4.1 to 4.3"),
+        ((4, 17), (0, 4), "Kafka 4.0"),
+        ((0, 17), (0, 4), "Kafka 3.9"),
+        ((0, 16), (0, 3), "Kafka 3.7 or 3.8"),
+        ((0, 15), (0, 3), "Kafka 3.5 or 3.6"),
+        ((0, 13), (0, 3), "Kafka 3.1 to 3.4"),
+        ((0, 12), (0, 3), "Kafka 2.7 to 3.0"),
+        ((0, 5), (0, 1), "Kafka 0.11"),
+        ((0, 3), (0, 0), "older than Kafka 0.11"),
+    ],
+)
+def test_the_release_is_guessed_from_the_highest_versions(
+    fetch: tuple[int, int], api_versions: tuple[int, int], release: str
+) -> None:
+    assert kafka_release({1: fetch, 18: api_versions}) == release
+
+
+def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
+    findings = found(broker(2, rack="b"), broker(1, rack="a"), broker(3, rack="c"))
+
+    assert findings == [
+        Finding("ok", "incremental sessions by topic id with nodes 1, 2, 3 (Fetch v13 or newer)"),
+        Finding(
+            "ok", "a moved leader is named, with its address, in the answers of nodes 1, 2, 3 (Fetch v16 or newer)"
+        ),
+        Finding(
+            "ok",
+            "clients from Kafka 0.8 on are served: what nodes 1, 2, 3 dropped, such as Fetch below v4, is lifted,"
+            " and records are converted",
+        ),
+        Finding(
+            "ok",
+            "of what nodes 1, 2, 3 lead, reads go to replicas in rack a where one is in sync"
+            f" (replica.selector.class {RACK_AWARE})",
+        ),
+        Finding("note", "this is in rack a (by --rack)"),
+        Finding("note", "the brokers' racks: a, b, c"),
+    ]
+    assert verdict(findings)
+
+
+def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
+    findings = judge(ClusterSeen("id", KAFKA, (broker(1),)), CONFIG, IN_A, compiled=False)
+
+    (slow,) = [finding for finding in findings if "C compiler" in finding.text]
+    assert slow.level == "note"
+    assert verdict(findings)
+
+
+def test_older_brokers_have_sessions_by_name() -> None:
+    findings = found(broker(1, V28))
+
+    assert any(f.level == "note" and "by topic name with node 1 (" in f.text for f in findings)
+    assert not any(f.level == "ok" and "sessions" in f.text for f in findings)
+    assert verdict(findings)
+
+
+@pytest.mark.parametrize(
+    ("highest", "level", "told"),
+    [
+        (13, "ok", "by topic id"),
+        (12, "note", "by topic name"),
+        (7, "note", "by topic name"),
+        (6, "warning", "no incremental sessions"),
+        (4, "warning", "no incremental sessions"),
+        (3, "failure", "cannot be read"),
+    ],
+)
+def test_what_sessions_there_are_depends_on_the_fetch_version(highest: int, level: str, told: str) -> None:
+    findings = found(broker(1, {1: (0, highest), 18: (0, 3)}))
+
+    assert any(finding.level == level and told in finding.text for finding in findings)
+    assert verdict(findings) is (level != "failure")
+
+
+def test_brokers_of_several_releases_are_told_apart() -> None:
+    findings = found(broker(1), broker(2, V28), broker(3))
+
+    (note,) = [finding.text for finding in findings if "several releases" in finding.text]
+    assert "node 2 Kafka 2.7 to 3.0; nodes 1, 3 Kafka 4.1 to 4.3" in note
+
+
+def test_missing_racks_are_warned_of() -> None:
+    none = found(broker(1, rack=None), broker(2, rack=None), rack=RackFound(None, ""))
+    some = found(broker(1, rack="a"), broker(2, rack=None))
+
+    assert [f.text for f in none if f.level == "warning"] == [
+        "no broker has a rack (broker.rack): none could be told to be closer than the others"
+    ]
+    assert [f.text for f in some if f.level == "warning"] == [
+        "node 2 without a rack (broker.rack), the others in a"
+    ]
+
+
+def test_a_broker_that_was_not_reached_is_a_failure() -> None:
+    lost = attrs.evolve(broker(2, {}), problem="connection refused")
+
+    findings = found(broker(1), lost)
+
+    assert findings[-1] == Finding("failure", "node 2 at kafka-2:9092 was not reached: connection refused")
+    assert not verdict(findings)
+
+
+def test_a_cluster_without_brokers_is_a_failure() -> None:
+    assert not verdict(found())
+
+
+def test_brokers_on_loopback_of_another_machine_are_warned_of() -> None:
+    here = attrs.evolve(broker(1), address=Address("localhost", 19092))
+
+    assert any("advertised on loopback" in finding.text for finding in found(here))
+    assert not any("loopback" in f.text for f in found(here, through=Address("127.0.0.1", 19092)))
+
+
+def test_a_broker_on_one_of_the_broker_ports_is_warned_of() -> None:
+    here = attrs.evolve(broker(1), address=Address("127.0.0.1", 9094))
+
+    assert any("among broker-ports (9093-9192)" in f.text for f in found(here, through=Address("127.0.0.1", 9094)))
+
+
+def test_more_brokers_than_ports_is_a_failure() -> None:
+    config = attrs.evolve(CONFIG, downstream=DownstreamConfig(broker_ports=PortRange(9093, 9094)))
+
+    assert verdict(found(broker(1), broker(2), config=config))
+    assert not verdict(found(broker(1), broker(2), broker(3), config=config))
+
+
+def test_a_broker_that_has_no_port_of_its_id_is_a_failure_where_ports_are_shared() -> None:
+    alone = attrs.evolve(CONFIG, downstream=DownstreamConfig(broker_ports=PortRange(9093, 9094)))
+    sharing = attrs.evolve(alone, downstream=attrs.evolve(alone.downstream, share_ports=True))
+
+    assert verdict(found(broker(0), broker(7), config=alone))
+    (failure,) = texts(found(broker(0), broker(7), config=sharing), "failure")
+    assert failure.startswith("broker-ports: broker 7 finds no port in 9093-9094: with share-ports it is 9100")
+
+
+def texts(findings: list[Finding], *levels: str) -> list[str]:
+    return [finding.text for finding in findings if finding.level in levels]
+
+
+def selecting(selector: Literal["broker", "rack-aware", "leader"]) -> Config:
+    return attrs.evolve(CONFIG, routing=RoutingConfig(replica_selector=selector))
+
+
+@pytest.mark.parametrize(
+    ("racks", "told"), [(("a", "c"), "their racks are a, c"), ((None, None), "they have no racks at all")]
+)
+@pytest.mark.parametrize("selector", ["broker", "rack-aware", "leader"])
+def test_a_rack_that_no_broker_has_is_warned_of_loudly(
+    racks: tuple[str | None, ...], told: str, selector: Literal["broker", "rack-aware", "leader"]
+) -> None:
+    brokers = [broker(node, rack=rack) for node, rack in enumerate(racks)]
+
+    findings = found(*brokers, rack=RackFound("b", "env:ZONE"), config=selecting(selector))
+
+    (loud,) = [text for text in texts(findings, "warning") if text.startswith("NO BROKER IS IN RACK b")]
+    assert told in loud
+    assert "Remedy: --rack or broker.rack" in loud
+    assert not any("where one is in sync" in finding.text for finding in findings)
+    assert "this is in rack b (by env:ZONE)" in texts(findings, "note")
+    assert verdict(findings)
+
+
+def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None:
+    lost = RackFound(None, "", (Miss("env:ZONE", "not set"), Miss("file:/z", "it is empty", "fill it")))
+
+    findings = found(broker(1), rack=lost)
+
+    assert texts(findings, "warning") == [
+        "the rack is not told by file:/z: it is empty. Remedy: fill it",
+        "which rack this is in is not known, though brokers are in a: reads go to the leaders. Remedy: --rack, or a"
+        " place that --rack-from names (tried: env:ZONE: not set; file:/z: it is empty)",
+    ]
+
+
+def test_a_place_that_failed_is_no_warning_where_another_told_the_rack() -> None:
+    findings = found(broker(1), rack=RackFound("a", "env:Z", (Miss("file:/z", "it is empty", "fill it"),)))
+
+    assert texts(findings, "warning") == []
+    assert "the rack is not told by file:/z: it is empty. Remedy: fill it" in texts(findings, "note")
+
+
+@pytest.mark.parametrize("how", ["not looked for (--rack-from none)", "not looked for: leaders are read"])
+def test_a_rack_that_was_not_looked_for_is_no_warning(how: str) -> None:
+    findings = found(broker(1), rack=RackFound(None, how))
+
+    assert texts(findings, "warning") == []
+    assert f"which rack this is in was {how}" in texts(findings, "note")
+
+
+def test_a_cluster_without_a_selector_is_told_of_ours() -> None:
+    findings = found(broker(1), broker(2, selector_class=""), broker(3, selector_class=""))
+
+    (told,) = texts(findings, "warning")
+    assert told.startswith("no closest replica is chosen by nodes 2, 3 (no replica.selector.class)")
+    assert "Remedy: --replica-selector rack-aware" in told
+
+
+def test_that_the_brokers_do_not_tell_their_selector_is_told() -> None:
+    (told,) = [f for f in found(broker(1, selector_class=None)) if "unknown" in f.text]
+
+    assert told.level == "note"
+    assert "--replica-selector rack-aware does without" in told.text
+
+
+def test_another_selector_class_is_named_and_nothing_promised_of_it() -> None:
+    assert (
+        "of what node 1 lead, reads go to the replicas that it names (replica.selector.class com.example.Mine)"
+        in texts(found(broker(1, selector_class="com.example.Mine")), "ok")
+    )
+
+
+@pytest.mark.parametrize("selector_class", [RACK_AWARE, "", None])
+def test_our_own_selector_and_leaders_need_nothing_of_the_brokers(selector_class: str | None) -> None:
+    ours = found(broker(1, selector_class=selector_class), config=selecting("rack-aware"))
+    leaders = found(broker(1, selector_class=selector_class), config=selecting("leader"))
+
+    assert any("reads go to replicas in rack a where one is in sync" in text for text in texts(ours, "ok"))
+    assert "reads go to the leaders (--replica-selector leader)" in texts(leaders, "note")
+    assert not any("selector.class" in finding.text for finding in ours + leaders)
+
+
+def test_brokers_whose_followers_cannot_be_read_are_told() -> None:
+    findings = found(broker(1), broker(2, {1: (0, 10), 18: (0, 2)}), config=selecting("rack-aware"))
+
+    assert "of node 2 only leaders are read (below Fetch v11, which Kafka 2.3 brought)" in texts(
+        findings, "warning"
+    )

@@ -1,0 +1,161 @@
+"""Asking a cluster, with brokers made up."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from kio.schema.describe_configs.v1.request import DescribeConfigsRequest
+from kio.schema.describe_configs.v1.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.metadata.v4.response import MetadataResponse, MetadataResponseBroker
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32, i32Timedelta
+from trio.testing import MockClock
+
+from proxy.cli.cluster_info import BrokerSeen, ClusterSeen
+from proxy.cli.probe import look
+from proxy.config import Address, UpstreamConfig
+from proxy.errors import BrokerUnavailable
+
+VERSIONS: Mapping[int, tuple[int, int]] = {1: (4, 18), 3: (0, 13)}
+
+
+def selector_of(value: str | None, *, hidden: bool = False) -> tuple[DescribeConfigsResourceResult, ...]:
+    """What a broker tells of its ``replica.selector.class``."""
+    told = DescribeConfigsResourceResult(
+        name="replica.selector.class", value=value, read_only=True, is_sensitive=hidden, synonyms=()
+    )
+    return (told,)
+
+
+@attrs.frozen
+class Broker:
+    """Answers Metadata and DescribeConfigs, at once or never."""
+
+    cluster: "Cluster"
+    address: Address
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        return VERSIONS if self.cluster.configs is None else {**VERSIONS, 32: (1, 4)}
+
+    def described(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        (resource,) = request.resources
+        assert (resource.resource_type, f"b{resource.resource_name}") == (4, self.address.host)
+        assert resource.configuration_keys == ("replica.selector.class",)
+        if isinstance(self.cluster.configs, Exception):
+            raise self.cluster.configs
+        result = DescribeConfigsResult(
+            error_code=ErrorCode.none if self.cluster.configs else ErrorCode.cluster_authorization_failed,
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=self.cluster.configs or (),
+        )
+        return DescribeConfigsResponse(throttle_time=i32Timedelta.parse(timedelta()), results=(result,))
+
+    async def ask(self, request: Any) -> Any:
+        if isinstance(request, DescribeConfigsRequest):
+            return self.described(request)
+        assert isinstance(request, MetadataRequest)
+        assert request.topics == ()
+        assert not request.allow_auto_topic_creation
+        if self.cluster.is_mute:
+            await trio.sleep_forever()
+        return MetadataResponse(
+            throttle_time=i32Timedelta.parse(timedelta()),
+            brokers=tuple(
+                MetadataResponseBroker(
+                    node_id=BrokerId(n), host=f"b{n}", port=i32(9092), rack="a" if n == 1 else None
+                )
+                for n in (1, 2)
+            ),
+            cluster_id="cluster",
+            controller_id=BrokerId(1),
+            topics=(),
+        )
+
+
+@attrs.frozen
+class Cluster:
+    """Brokers at some addresses; the others refuse."""
+
+    up: frozenset[str]
+    is_mute: bool = False
+    configs: tuple[DescribeConfigsResourceResult, ...] | Exception | None = None
+    """That each broker tells; none where it denies them, None where it does not serve DescribeConfigs."""
+
+    @asynccontextmanager
+    async def dial(self, address: Address, *, client_id: str, connect_timeout_s: float) -> AsyncIterator[Broker]:
+        assert client_id == "sidefetch-check"
+        assert connect_timeout_s == 3
+        await trio.lowlevel.checkpoint()
+        if str(address) not in self.up:
+            raise BrokerUnavailable(f"{address}: connection refused")
+        yield Broker(self, address)
+
+
+def upstream(*servers: str) -> UpstreamConfig:
+    return UpstreamConfig(bootstrap_servers=tuple(map(Address.parse, servers)), connect_timeout_s=3)
+
+
+async def test_the_first_server_that_answers_names_the_brokers_and_each_is_asked() -> None:
+    cluster = Cluster(frozenset({"boot2:1", "b1:9092"}))
+
+    seen = await look(upstream("boot1:1", "boot2:1", "boot3:1"), cluster.dial)
+
+    assert seen == ClusterSeen(
+        "cluster",
+        Address("boot2", 1),
+        (
+            BrokerSeen(1, Address("b1", 9092), "a", VERSIONS),
+            BrokerSeen(2, Address("b2", 9092), None, problem="connection refused"),
+        ),
+    )
+
+
+async def test_where_no_server_answers_each_says_why() -> None:
+    assert await look(upstream("x:1", "y:2"), Cluster(frozenset()).dial) == [
+        "x:1: connection refused",
+        "y:2: connection refused",
+    ]
+
+
+async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
+    autojump_clock: MockClock,  # noqa: ARG001
+) -> None:
+    assert await look(upstream("x:1"), Cluster(frozenset({"x:1"}), is_mute=True).dial) == [
+        "x:1: connected, but no answer within 6 s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("configs", "selector_class"),
+    [
+        (selector_of("com.example.Selector"), "com.example.Selector"),
+        (selector_of(None), ""),
+        (selector_of(None, hidden=True), None),
+        ((), None),
+        (BrokerUnavailable("it hangs up"), None),
+        (None, None),
+    ],
+    ids=["one", "none", "hidden", "denied", "hangs up", "not served"],
+)
+async def test_each_broker_is_asked_for_what_chooses_replicas(
+    configs: tuple[DescribeConfigsResourceResult, ...] | Exception | None, selector_class: str | None
+) -> None:
+    cluster = Cluster(frozenset({"b1:9092", "b2:9092"}), configs=configs)
+
+    seen = await look(upstream("b1:9092"), cluster.dial)
+
+    assert isinstance(seen, ClusterSeen)
+    assert [(each.selector_class, each.problem) for each in seen.brokers] == [(selector_class, "")] * 2

@@ -1,0 +1,71 @@
+"""Connections to brokers that are closed while everything else ends, too."""
+
+import gc
+import io
+import os
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+import trio
+
+from proxy.cluster.topology import BrokerId
+from proxy.config import Address, LogConfig
+from proxy.demo.cluster import embedded_cluster
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.upstream.access import OPEN
+from proxy.net.upstream.connections import Links, Ways
+from proxy.relay.commands import Event, LinkOpened
+from tests.relay.playbook import lane
+
+
+def open_sockets() -> int:
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing has one of its own
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
+
+
+@pytest.mark.parametrize("is_hung_up", [True, False])
+async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_hung_up(is_hung_up: bool) -> None:
+    link = lane(1)
+    counts: Counter[str] = Counter()
+    opened = trio.Event()
+
+    def handle(event: Event) -> None:
+        assert isinstance(event, LinkOpened)
+        opened.set()
+
+    async def drained() -> None:
+        pass
+
+    async with embedded_cluster() as cluster:
+        address = Address.parse(cluster.bootstrap.split(",")[0])
+        log = Log(LogConfig().format, "debug", io.StringIO())
+        ways = Ways(lambda _: address, 5, 5, Budget(1 << 20, log), log, lambda: counts.update(["opened"]))
+        links = Links(
+            BrokerId(1),
+            ways,
+            OPEN,
+            None,
+            handle=handle,
+            drained=drained,
+            waited_for_memory=lambda _: None,
+            observe=lambda _: None,
+        )
+        async with trio.open_nursery() as nursery:
+            links.nursery = nursery
+            links.open(link, "client")
+            await opened.wait()
+            before = open_sockets()
+            if is_hung_up:
+                links.hang_up(link)
+            nursery.cancel_scope.cancel()
+        links.close()
+        gc.collect()
+        assert counts["opened"] == 1
+        with trio.fail_after(5):
+            while open_sockets() != before - 2:  # ours, and the broker's end of it
+                await trio.sleep(0.01)

@@ -1,0 +1,35 @@
+"""A loop that stands is told, and where."""
+
+import io
+import time
+
+import trio
+
+from proxy.net.io.logs import Log
+from proxy.net.observability.event_loop import Heartbeat
+
+
+async def told(stand_s: float) -> str:
+    """What is told of a loop that stands for so long and then turns; a beat every 10 ms, five of which may miss."""
+    stream = io.StringIO()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Heartbeat(Log("text", "info", stream), beat_s=0.01).run)
+        await trio.sleep(0.05)
+        time.sleep(stand_s)
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    return stream.getvalue()
+
+
+async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_again() -> None:
+    lines = (await told(stand_s=0.5)).splitlines()
+
+    assert len(lines) == 2
+    assert " error loop-stands " in lines[0]
+    assert "test_heartbeat.py" in lines[0]
+    assert "time.sleep(stand_s)" in lines[0]
+    assert " warning loop-turns-again " in lines[1]
+
+
+async def test_a_loop_that_turns_is_not_told() -> None:
+    assert await told(stand_s=0) == ""

@@ -1,0 +1,178 @@
+"""Logins that end, with a broker that holds to it: who does not renew in time is hung up on."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from kio.schema.api_versions.v3.response import ApiVersion, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.static.primitive import i16, i32Timedelta, i64Timedelta
+
+from proxy.config import Address
+from proxy.errors import BrokerUnavailable, LoginRefused
+from proxy.net.io.sockets import FrameSocket, Outbox
+from proxy.net.upstream.access import Access
+from proxy.net.upstream.brokers import BrokerConnection, open_broker
+from proxy.net.upstream.reauthentication import Standing
+from proxy.sasl.logins import Login, PlainLogin
+from proxy.wire import messages, sasl
+from proxy.wire.apis import ApiKey
+from proxy.wire.frames import with_size
+from proxy.wire.headers import read_request_header
+
+LIFETIME_S = 0.3
+
+
+@attrs.define
+class Broker:
+    """Knows alice for a while, and answers all else with a frame of the correlation id alone."""
+
+    address: Address
+    password: bytes = b"secret"
+    mechanisms: tuple[str, ...] = ("PLAIN",)
+    seen: list[int] = attrs.field(factory=list)
+    """API keys."""
+    hold_s: float = 0
+    """How long each of all else is kept waiting."""
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        until_s = 0.0
+        with FrameSocket(stream, 1 << 20) as client:
+            while frames := await client.receive():
+                for frame in frames:
+                    header, _ = read_request_header(frame)
+                    self.seen.append(header.api_key)
+                    match header.api_key:
+                        case ApiKey.API_VERSIONS:
+                            answer = messages.response_frame(header.correlation_id, _served())
+                        case ApiKey.SASL_HANDSHAKE:
+                            known = str(sasl.read_request(header, frame).mechanism) in self.mechanisms
+                            answer = sasl.handshake(header, self.mechanisms, is_accepted=known)
+                        case ApiKey.SASL_AUTHENTICATE:
+                            said = bytes(sasl.read_request(header, frame).auth_bytes)
+                            answer = self._judged(header, said)
+                            until_s = trio.current_time() + LIFETIME_S
+                        case _ if trio.current_time() > until_s:
+                            return
+                        case _:
+                            await trio.sleep(self.hold_s)
+                            answer = with_size(header.correlation_id.to_bytes(4))
+                    await client.send([answer])
+
+    def _judged(self, header: Any, said: bytes) -> bytes:
+        if said != b"\0alice\0" + self.password:
+            return sasl.refused(header, ErrorCode.sasl_authentication_failed, "no such password")
+        lifetime = i64Timedelta.parse(timedelta(seconds=LIFETIME_S))
+        return sasl.answer(
+            header, error_code=ErrorCode.none, error_message=None, auth_bytes=b"", session_lifetime=lifetime
+        )
+
+
+def _served() -> ApiVersionsResponse:
+    keys = (ApiKey.METADATA, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+    served = tuple(ApiVersion(api_key=i16(key), min_version=i16(0), max_version=i16(2)) for key in keys)
+    return ApiVersionsResponse(
+        error_code=ErrorCode.none, api_keys=served, throttle_time=i32Timedelta.parse(timedelta(0))
+    )
+
+
+@asynccontextmanager
+async def broker() -> AsyncIterator[Broker]:
+    async with trio.open_nursery() as nursery:
+        told = Broker(Address("127.0.0.1", 1))
+        (listener,) = await nursery.start(partial(trio.serve_tcp, told.serve, 0, host="127.0.0.1"))
+        told.address = Address("127.0.0.1", listener.socket.getsockname()[1])
+        yield told
+        nursery.cancel_scope.cancel()
+
+
+async def alice() -> Login:
+    return PlainLogin("alice", "secret")
+
+
+async def connected(to: Broker) -> BrokerConnection:
+    return await open_broker(to.address, client_id=None, connect_timeout_s=5, access=Access(login=alice))
+
+
+def request(correlation_id: int) -> bytes:
+    return messages.request_frame(correlation_id, None, MetadataRequest(topics=(), allow_auto_topic_creation=False))
+
+
+async def test_a_connection_of_ours_logs_in_again_before_it_is_too_late() -> None:
+    async with broker() as it:
+        connection = await connected(it)
+        with connection.frames:
+            for number in range(4):
+                assert await connection.exchange([request(number)]) == number.to_bytes(4)
+                await trio.sleep(LIFETIME_S)
+        logins = it.seen.count(ApiKey.SASL_AUTHENTICATE)
+    assert logins == 4
+    assert it.seen[-3:] == [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
+
+
+async def test_a_clients_requests_wait_for_the_renewal_and_answers_under_way_reach_it() -> None:
+    async with broker() as it:
+        connection = await connected(it)
+        with connection.frames as frames:
+            outbox = Outbox(frames)
+            standing = Standing(connection, outbox.put)
+            got: list[int] = []
+
+            async def receive() -> None:
+                while some := await frames.receive():
+                    got.extend(int.from_bytes(each[:4]) for each in some if not standing.takes(each))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(outbox.pump)
+                nursery.start_soon(receive)
+                it.hold_s = 0.2
+                outbox.put([request(1)])
+                await trio.sleep(LIFETIME_S)
+                assert standing.is_due(trio.current_time())
+                standing.begin()
+                assert not standing.is_due(trio.current_time())
+                standing.hold([request(3)])
+                nursery.start_soon(standing.renew)
+                with trio.fail_after(5):
+                    await standing.renewed()
+                    while got != [1, 3]:
+                        await trio.sleep(0.01)
+                assert not standing.is_renewing
+                nursery.cancel_scope.cancel()
+    assert it.seen[-4:] == [ApiKey.METADATA, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
+
+
+async def test_what_is_not_renewed_is_told_and_nobody_waits_for_it() -> None:
+    async with broker() as it:
+        connection = await connected(it)
+        with connection.frames as frames:
+            standing = Standing(connection, Outbox(frames).put)
+            it.password = b"another"
+            standing.begin()
+            standing.hold([request(3)])
+
+            async def receive() -> None:
+                while some := await frames.receive():
+                    assert all(standing.takes(each) for each in some)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive)
+                with pytest.raises(LoginRefused, match=r"PLAIN is refused \(no such password\)"):
+                    await standing.renew()
+                with trio.fail_after(1):
+                    await standing.renewed()
+                nursery.cancel_scope.cancel()
+    assert ApiKey.METADATA not in it.seen
+
+
+async def test_a_mechanism_that_is_not_enabled_is_told_with_those_that_are() -> None:
+    async with broker() as it:
+        it.mechanisms = ("SCRAM-SHA-256", "GSSAPI")
+        with pytest.raises(BrokerUnavailable, match="PLAIN is not enabled there, but SCRAM-SHA-256, GSSAPI: set"):
+            await connected(it)

@@ -1,0 +1,97 @@
+"""What a client uses, and what it is: as its requests tell."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.static.primitive import i16
+
+from proxy.events import ClientRecord, UsedApi
+from proxy.relay.client import ClientRelay
+from proxy.relay.commands import PASS
+from proxy.wire import messages
+from proxy.wire.apis import ApiKey
+from tests.relay.playbook import PATIENT, Part, Play
+from tests.relay.test_upgrading import KAFKA_4, KAFKA_39, list_offsets, serving
+from tests.wire.entities import made
+
+
+def frame_of(key: int, version: int, **fields: Any) -> bytes:
+    kind: Any = load_request_schema(i16(key), i16(version))
+    return messages.request_frame(1, "the-client", made(kind, **fields))
+
+
+def record_of(relay: ClientRelay) -> ClientRecord:
+    record = relay.inventory()
+    assert record is not None
+    return record
+
+
+def test_each_api_and_version_counts_with_its_requests_and_their_bytes() -> None:
+    play = Play()
+    frame = frame_of(ApiKey.METADATA, 1, topics=())
+    for _ in range(2):
+        play.request(frame)
+    play.request(frame_of(ApiKey.METADATA, 5, topics=(), allow_auto_topic_creation=False))
+
+    record = record_of(play.relay)
+
+    assert record.client_id == "the-client"
+    assert record.apis[0] == UsedApi(ApiKey.METADATA, 1, 1, 2, 2 * len(frame))
+    assert [(each.version, each.requests) for each in record.apis] == [(1, 2), (5, 1)]
+
+
+def test_a_client_that_tells_its_software_is_believed() -> None:
+    play = Play()
+    play.request(
+        frame_of(ApiKey.API_VERSIONS, 3, client_software_name="apache-kafka-java", client_software_version="3.9.1")
+    )
+
+    assert (record_of(play.relay).software, record_of(play.relay).is_guess) == ("apache-kafka-java 3.9.1", False)
+
+
+def test_one_that_does_not_is_guessed_from_the_newest_fetch_that_it_sends() -> None:
+    play = Play()
+    play.request(frame_of(ApiKey.API_VERSIONS, 0))
+    assert (record_of(play.relay).software, record_of(play.relay).is_guess) == ("", True)
+
+    play.fetch({0: 0}, version=4)
+
+    assert (record_of(play.relay).software, record_of(play.relay).is_guess) == ("speaks as Kafka 0.11", True)
+
+
+def test_fetches_are_lifted_to_what_is_spoken_with_the_leader() -> None:
+    play = Play(broker_fetch=17)
+    play.fetch({0: 0}, version=4)
+    play.open(PATIENT)
+    play.answer({0: Part()})
+
+    (fetch,) = record_of(play.relay).apis
+
+    assert (fetch.key, fetch.version, fetch.lifted_to, fetch.requests) == (ApiKey.FETCH, 4, 17, 1)
+
+
+@pytest.mark.parametrize(("serving_broker", "to"), [(KAFKA_4, 1), (KAFKA_39, 0)])
+def test_what_a_broker_serves_no_more_is_told_with_what_it_is_lifted_to(
+    serving_broker: Mapping[int, tuple[int, int]], to: int
+) -> None:
+    play = Play()
+    play.request(list_offsets(1))
+    play.open(PASS)
+    play.handle(serving(serving_broker))
+
+    (used,) = record_of(play.relay).apis
+
+    assert (used.key, used.version, used.lifted_to) == (ApiKey.LIST_OFFSETS, 0, to)
+
+
+def test_nothing_is_kept_where_nobody_wants_to_know() -> None:
+    play = Play(tells_exchanges=False)
+    play.fetch({0: 0})
+
+    assert play.relay.inventory() is None
+
+
+def test_who_asks_nothing_is_no_client() -> None:
+    assert Play().relay.inventory() is None

@@ -1,0 +1,60 @@
+"""What is told of Sidefetch's own fetches: each that was sent, and what of it was of use."""
+
+from collections.abc import Iterable
+
+from proxy.errors import ErrorCode
+from proxy.events import FetchRecord
+from proxy.relay.commands import Command, Note
+from tests.relay.playbook import PATIENT, QUICK, Part, Play, of_type, topology
+
+
+def fetches_in(commands: Iterable[Command]) -> list[FetchRecord]:
+    return [note.record for note in of_type(Note, commands) if isinstance(note.record, FetchRecord)]
+
+
+def parked() -> Play:
+    """Two partitions, at their ends, wait at the broker in session 7."""
+    play = Play(topology(2), patience_s=10)
+    play.established(0, 1)
+    play.answer({})
+    play.fetch({0: 0, 1: 0})
+    return play
+
+
+def test_records_that_the_client_has_gone_on_from_are_told_as_dropped() -> None:
+    play = parked()
+    play.wait(0.5)
+    play.fetch({0: 0, 1: 50})
+    play.open(QUICK)
+
+    (record,) = fetches_in(play.answer({0: Part(records=b"wanted"), 1: Part(records=b"of the old place")}))
+
+    assert (record.record_bytes, record.dropped_bytes) == (22, 16)
+
+
+def test_a_fetch_whose_connection_ends_before_its_answer_is_told_without_one() -> None:
+    play = parked()
+    sent = play.asked[-1]
+    play.now_s += 3
+
+    (record,) = fetches_in(play.lose(PATIENT))
+
+    assert record.error == ErrorCode.network_exception
+    assert (record.lane, record.kind, record.epoch) == ("patient", "incremental", sent.epoch)
+    assert (record.request_bytes, record.response_bytes, record.answered) == (sent.frame_bytes, 0, 0)
+    assert record.answered_s - record.sent_s == 3
+
+
+def test_what_is_under_way_when_the_client_goes_is_told_and_so_is_what_closes_its_session() -> None:
+    play = parked()
+
+    notes, (farewell,) = play.relay.farewell(play.now_s)
+    assert play._read_fetch(farewell.lane, farewell.frame).epoch == -1
+    answer = play.answer_frame({}, farewell.lane, session_id=0)
+    closing = farewell.told(answer, play.now_s + 1)
+
+    (left,) = [note.record for note in notes if isinstance(note.record, FetchRecord)]
+    assert (left.error, left.request_bytes) == (ErrorCode.network_exception, play.asked[-1].frame_bytes)
+    assert (closing.error, closing.epoch, closing.size, closing.kind) == (0, -1, 0, "sessionless")
+    assert (closing.request_bytes, closing.response_bytes) == (len(farewell.frame), 4 + len(answer))
+    assert closing.answered_s - closing.sent_s == 1
