@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from proxy.wire.fetch import (
     IDS_VERSION,
-    Ask,
     Endpoint,
     FetchOptions,
+    FetchPartition,
     FetchResponse,
-    Key,
+    PartitionKey,
     PartitionReply,
     Topic,
     TopicId,
@@ -68,14 +68,14 @@ def topics(version: int) -> st.SearchStrategy[Topic]:
     return _ids if version >= IDS_VERSION else _names
 
 
-def keys(version: int) -> st.SearchStrategy[Key]:
-    return st.builds(Key, topics(version), i32s)
+def keys(version: int) -> st.SearchStrategy[PartitionKey]:
+    return st.builds(PartitionKey, topics(version), i32s)
 
 
-def asks(version: int) -> st.SearchStrategy[Ask]:
+def asks(version: int) -> st.SearchStrategy[FetchPartition]:
     """With what *version* can say."""
     return st.builds(
-        Ask,
+        FetchPartition,
         offset=i64s,
         max_bytes=i32s,
         epoch=i32s if version >= 9 else st.just(-1),

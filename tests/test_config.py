@@ -18,7 +18,7 @@ from proxy.config import (
     LedgerConfig,
     Option,
     PortRange,
-    RackPlace,
+    RackSource,
     RoutingConfig,
     TopicSwitch,
     UpstreamConfig,
@@ -378,19 +378,19 @@ def test_a_rack_that_no_broker_could_be_seen_to_have_is_refused(text: str) -> No
 
 def test_the_places_of_the_rack_keep_their_order() -> None:
     assert parse("rack-from", "kubernetes, file:/etc/zone:1,env:ZONE") == (
-        RackPlace("kubernetes"),
-        RackPlace("file", "/etc/zone:1"),
-        RackPlace("env", "ZONE"),
+        RackSource("kubernetes"),
+        RackSource("file", "/etc/zone:1"),
+        RackSource("env", "ZONE"),
     )
     assert parse("rack-from", "none") == ()
     assert parse("rack-from", "kubernetes:topology.k8s.aws/zone-id") == (
-        RackPlace("kubernetes", "topology.k8s.aws/zone-id"),
+        RackSource("kubernetes", "topology.k8s.aws/zone-id"),
     )
 
 
 def test_places_read_back_as_they_are_shown() -> None:
     option = option_named("rack-from")
-    none: tuple[RackPlace, ...] = ()
+    none: tuple[RackSource, ...] = ()
 
     for places in (none, RoutingConfig().rack_from):
         assert option.kind.parse(option.kind.show(places)) == places

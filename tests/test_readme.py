@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from proxy.cli import parser
-from proxy.cli.settings import load
+from proxy.cli.settings import load_settings
 from proxy.config import OPTIONS, SECTIONS, RoutingConfig
 from proxy.config.rack import ZONE_LABEL
-from proxy.kube.annotations import Defaults, asked_by, is_on
+from proxy.kube.annotations import Defaults, injection_request, is_on
 from proxy.net.kubernetes import NODE_NAME
 from proxy.relay.traffic import Traffic
 from tests.pages import ROOT, TABLES, Table, anchors, pages, section, text_of
@@ -102,7 +102,7 @@ def test_example_file_uses_every_section_and_is_accepted() -> None:
 
     tables = {name.partition("_")[0] for name in SECTIONS}
     assert tables <= set(tomllib.loads(example))
-    load(flags={}, environ={}, toml=example, toml_name="the example")
+    load_settings(flags={}, environ={}, toml=example, toml_name="the example")
 
 
 def test_list_of_sections_is_complete() -> None:
@@ -125,7 +125,7 @@ def test_annotations_of_the_example_are_accepted() -> None:
     annotations = {name: text.strip('"') for name, _, text in lines}
 
     assert is_on(annotations)
-    asked = asked_by(annotations, Defaults({"image": "i"}))
+    asked = injection_request(annotations, Defaults({"image": "i"}))
     assert (asked.env, asked.address) == (("KAFKA_BOOTSTRAP_SERVERS",), "127.0.0.1:9092")
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from proxy.errors import ConfigError
 
-__all__ = ["ALL", "HOUR_US", "Days", "day_of", "days_between"]
+__all__ = ["ALL", "HOUR_US", "DayRange", "day_of", "parse_days"]
 
 HOUR_US: Final = 3_600_000_000
 _AGO: Final = re.compile(r"([0-9]{1,5})d")
@@ -22,7 +22,7 @@ def day_of(at_us: str) -> Column:
 
 
 @attrs.frozen
-class Days:
+class DayRange:
     """From a day to another, both of them included. None: however early, however late."""
 
     since: date | None = None
@@ -38,15 +38,15 @@ class Days:
         return day.isNull() | held
 
 
-ALL: Final = Days()
+ALL: Final = DayRange()
 
 
-def days_between(since: str | None, until: str | None, today: date) -> Days:
+def parse_days(since: str | None, until: str | None, today: date) -> DayRange:
     """Of what was given as ``--since`` and ``--until``: ``2026-11-21``, ``today``, ``yesterday``, or ``7d`` ago.
 
     Raises: ConfigError: one is no day, or there is none between them.
     """
-    days = Days(_day("since", since, today), _day("until", until, today))
+    days = DayRange(_day("since", since, today), _day("until", until, today))
     if days.since and days.until and days.since > days.until:
         raise ConfigError(
             f"since: {days.since} is after --until {days.until}; accepted: a day before it, or the same"

@@ -3,11 +3,11 @@
 import attrs
 from pyspark.sql import DataFrame
 
-__all__ = ["Ledger"]
+__all__ = ["LedgerFrames"]
 
 
 @attrs.frozen
-class Ledger:
+class LedgerFrames:
     """Each has the columns of its record (``schemas.SCHEMAS``), and each row, told by (proxy_id, seq), once."""
 
     exchange: DataFrame

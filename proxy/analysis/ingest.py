@@ -14,27 +14,29 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from proxy.analysis.days import ALL, Days, day_of
-from proxy.analysis.frames import Ledger
-from proxy.analysis.inputs import Format, places
+from proxy.analysis.days import ALL, DayRange, day_of
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.inputs import Format, find_inputs
 from proxy.analysis.lines import BAD, BAD_ROWS, KEY, WIDE, parsed
 from proxy.analysis.schemas import SCHEMAS
 
-__all__ = ["Read", "read", "read_wide"]
+__all__ = ["IngestResult", "read", "read_wide"]
 
 _LINES: Final = "*.jsonl{,.gz,.bz2}"
 
 
 @attrs.frozen
-class Read:
+class IngestResult:
     """What was read."""
 
-    ledger: Ledger
+    ledger: LedgerFrames
     bad: DataFrame
     """Rows that are none, as ``lines.BAD_ROWS``."""
 
 
-def read(spark: SparkSession, paths: str | Sequence[str], days: Days = ALL, *, kept: bool = False) -> Read:
+def read(
+    spark: SparkSession, paths: str | Sequence[str], days: DayRange = ALL, *, kept: bool = False
+) -> IngestResult:
     """Read *paths*: files, folders and globs of them, in any file system that Spark reads.
 
     A folder is one of Parquet if ``record=…`` folders are in it; of others all ``*.jsonl`` are read (also ``.gz``,
@@ -51,12 +53,12 @@ def read(spark: SparkSession, paths: str | Sequence[str], days: Days = ALL, *, k
         rows = rows.persist()
     frames = {record: _of_record(rows, record) for record in SCHEMAS}
     bad = rows.where(F.col("record") == BAD).select(*BAD_ROWS.names)
-    return Read(Ledger(**frames), bad.dropDuplicates(["file", "row"]))
+    return IngestResult(LedgerFrames(**frames), bad.dropDuplicates(["file", "row"]))
 
 
-def read_wide(spark: SparkSession, paths: str | Sequence[str], days: Days = ALL) -> DataFrame:
+def read_wide(spark: SparkSession, paths: str | Sequence[str], days: DayRange = ALL) -> DataFrame:
     """The same, as ``lines.WIDE``; rows that came twice are in it twice."""
-    found = places(spark, [paths] if isinstance(paths, str) else paths)
+    found = find_inputs(spark, [paths] if isinstance(paths, str) else paths)
     frames = [_parquet(spark, place.path, days) for place in found if place.format == Format.PARQUET]
     for is_folder in (True, False):
         texts = [place.path for place in found if place.format == Format.LINES and place.is_folder == is_folder]
@@ -79,7 +81,7 @@ def _lines(spark: SparkSession, paths: Sequence[str], names: str | None) -> Data
     return reader.text(list(paths)).select("value", F.col("_metadata.file_path").alias("file"))
 
 
-def _parquet(spark: SparkSession, path: str, days: Days) -> DataFrame:
+def _parquet(spark: SparkSession, path: str, days: DayRange) -> DataFrame:
     # One at a time: what a stream has committed is known of the folder as a whole only.
     rows = spark.read.schema(WIDE).parquet(path)
     # That of the folders is known before a file is opened; a file by itself has none.

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from proxy.errors import ConfigError
 
-__all__ = ["STREAM_LOG", "Format", "Place", "hadoop", "places"]
+__all__ = ["STREAM_LOG", "Format", "InputLocation", "find_inputs", "hadoop_path"]
 
 
 STREAM_LOG: Final = "_spark_metadata"
@@ -22,7 +22,7 @@ class Format(Enum):
 
 
 @attrs.frozen
-class Place:
+class InputLocation:
     """A file, or a folder with all that is in it."""
 
     path: str
@@ -30,7 +30,7 @@ class Place:
     is_folder: bool
 
 
-def places(spark: SparkSession, paths: Iterable[str]) -> list[Place]:
+def find_inputs(spark: SparkSession, paths: Iterable[str]) -> list[InputLocation]:
     """The files and folders that *paths* name, globs resolved, as Spark's file systems have them.
 
     Raises: ConfigError: nothing is at one of *paths*, or no path is given.
@@ -41,25 +41,25 @@ def places(spark: SparkSession, paths: Iterable[str]) -> list[Place]:
     return found
 
 
-def hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's FileSystem and Path of *path*: what Spark reads by, known to the driver's JVM only."""
     jvm: Any = spark.sparkContext._jvm
     named = jvm.org.apache.hadoop.fs.Path(path)
     return named.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), named
 
 
-def _places(spark: SparkSession, path: str) -> list[Place]:
-    files, named = hadoop(spark, path)
+def _places(spark: SparkSession, path: str) -> list[InputLocation]:
+    files, named = hadoop_path(spark, path)
     found = [_place(files, status) for status in files.globStatus(named) or ()]
     if not found:
         raise ConfigError(f"{path}: nothing is there; accepted: folders and files of a ledger, and globs of them")
     return found
 
 
-def _place(files: Any, status: Any) -> Place:
+def _place(files: Any, status: Any) -> InputLocation:
     path = status.getPath()
     if status.isDirectory():
         of_records = files.globStatus(path.suffix(f"/{{record=*,{STREAM_LOG}}}"))
-        return Place(path.toString(), Format.PARQUET if of_records else Format.LINES, is_folder=True)
+        return InputLocation(path.toString(), Format.PARQUET if of_records else Format.LINES, is_folder=True)
     is_parquet = path.getName().endswith(".parquet")
-    return Place(path.toString(), Format.PARQUET if is_parquet else Format.LINES, is_folder=False)
+    return InputLocation(path.toString(), Format.PARQUET if is_parquet else Format.LINES, is_folder=False)

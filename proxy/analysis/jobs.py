@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, StructType
 
 from proxy.analysis import ingest, layout, streaming
 from proxy.analysis.answers import ANSWERS
-from proxy.analysis.days import ALL, Days, days_between
+from proxy.analysis.days import ALL, DayRange, parse_days
 from proxy.errors import ConfigError
 
 __all__ = ["main", "parser"]
@@ -109,8 +109,8 @@ def _ingest(asked: argparse.Namespace) -> None:
     layout.write(rows, asked.out, asked.mode, all_days=days == ALL)
 
 
-def _days(asked: argparse.Namespace) -> Days:
-    return days_between(asked.since, asked.until, datetime.now(UTC).date())
+def _days(asked: argparse.Namespace) -> DayRange:
+    return parse_days(asked.since, asked.until, datetime.now(UTC).date())
 
 
 def _stream(asked: argparse.Namespace) -> None:
@@ -120,7 +120,7 @@ def _stream(asked: argparse.Namespace) -> None:
         lines = streaming.from_folder(spark, asked.folder)
     else:
         lines = streaming.from_topic(spark, options, is_native=asked.native)
-    pace = streaming.Pace(None if asked.once else asked.every, asked.remembered)
+    pace = streaming.TriggerSettings(None if asked.once else asked.every, asked.remembered)
     streaming.start(lines, asked.out, pace).awaitTermination()
 
 

@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
 
 from proxy.errors import ConfigError, ProxyError
 
-__all__ = ["LedgerTopic", "RowsGone"]
+__all__ = ["LedgerTopicSource", "RowsGone"]
 
 _SCHEMA: Final = "value string, topic string, partition int, offset long"
 _ARROW: Final = pa.schema(
@@ -67,7 +67,7 @@ class _Range(InputPartition):
 
 
 @attrs.frozen
-class _Topic:
+class _TopicOptions:
     """What the options say. It is sent to the executors, so it is plain."""
 
     name: str
@@ -121,7 +121,7 @@ class _Topic:
         return found
 
 
-def _topic(options: Mapping[str, str]) -> _Topic:
+def _topic(options: Mapping[str, str]) -> _TopicOptions:
     told = {name.lower(): value for name, value in options.items()}
     unknown = sorted(name for name in told if name not in _KNOWN and not name.startswith("kafka."))
     if unknown:
@@ -138,7 +138,7 @@ def _topic(options: Mapping[str, str]) -> _Topic:
     most = told.get("maxoffsetspertrigger")
     if most is not None and (not most.isdecimal() or int(most) == 0):
         raise ConfigError(f"maxOffsetsPerTrigger: {most}; accepted: a whole number from 1")
-    return _Topic(
+    return _TopicOptions(
         told["subscribe"],
         client,
         starts == "latest",
@@ -155,7 +155,7 @@ def _one_of(options: Mapping[str, str], name: str, usual: str, other: str) -> st
     return value
 
 
-class LedgerTopic(DataSource):
+class LedgerTopicSource(DataSource):
     """Register it (``spark.dataSource.register``), then ``spark.readStream.format("ledger-topic")``."""
 
     @classmethod
@@ -175,7 +175,7 @@ class LedgerTopic(DataSource):
 class _Batch(DataSourceReader):
     """All that is there when the plan is made."""
 
-    def __init__(self, topic: _Topic) -> None:
+    def __init__(self, topic: _TopicOptions) -> None:
         self._topic = topic
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -195,7 +195,7 @@ class _Batch(DataSourceReader):
 class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Batch by batch from where the stream was left. The driver asks for offsets, the executors for rows."""
 
-    def __init__(self, topic: _Topic) -> None:
+    def __init__(self, topic: _TopicOptions) -> None:
         self._topic = topic
         self._consumer: Consumer | None = None
         self._until: Offsets | None = None
@@ -256,7 +256,7 @@ def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
     return {number: start.get(number, 0) + rows for number, rows in taken.items()}
 
 
-def _rows(topic: _Topic, asked: _Range) -> Iterator[pa.RecordBatch]:
+def _rows(topic: _TopicOptions, asked: _Range) -> Iterator[pa.RecordBatch]:
     """The rows of *asked*; first, of those that are gone, a line that says so."""
     if asked.gone_from < asked.first:
         gone = f"offsets {asked.gone_from} to {asked.first - 1} were deleted before they were read"
@@ -296,7 +296,7 @@ def _until(messages: Sequence[Any], end: int) -> tuple[bool, list[tuple[int, str
     return bool(rows) and rows[-1][0] == end - 1, rows
 
 
-def _batch(topic: _Topic, partition: int, values: list[str], offsets: list[int]) -> pa.RecordBatch:
+def _batch(topic: _TopicOptions, partition: int, values: list[str], offsets: list[int]) -> pa.RecordBatch:
     columns = [values, [topic.name] * len(values), [partition] * len(values), offsets]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)], schema=_ARROW

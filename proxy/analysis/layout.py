@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from proxy.analysis.days import day_of
-from proxy.analysis.inputs import STREAM_LOG, hadoop
+from proxy.analysis.inputs import STREAM_LOG, hadoop_path
 from proxy.analysis.lines import KEY
 from proxy.errors import ConfigError
 
@@ -28,7 +28,7 @@ def dated(rows: DataFrame) -> DataFrame:
 
 
 def _check_folder(spark: SparkSession, path: str, mode: Mode) -> None:
-    files, folder = hadoop(spark, path)
+    files, folder = hadoop_path(spark, path)
     if mode == "error" and files.exists(folder):
         raise ConfigError(f"{path}: is there already; accepted: a new folder, or --mode append or overwrite")
     if files.exists(folder.suffix(f"/{STREAM_LOG}")):

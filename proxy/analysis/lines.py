@@ -82,7 +82,7 @@ def _is_good() -> Column:
     return F.coalesce(is_row & is_common & _has_texts() & reduce(or_, of_records), F.lit(False))
 
 
-def _is_right(column: ledger.Column) -> Column:
+def _is_right(column: ledger.LedgerColumn) -> Column:
     """Whether *column* is null only if it may be."""
     value = F.col(column.name)
     if column.kind == "array":
@@ -138,7 +138,7 @@ def _is_followed() -> Column:
     return ~F.rtrim(value).endswith("}") | (may_have_two & value.rlike(_NEXT_ROW))
 
 
-def _wrong_columns(columns: Iterable[ledger.Column]) -> Iterator[tuple[Column, str]]:
+def _wrong_columns(columns: Iterable[ledger.LedgerColumn]) -> Iterator[tuple[Column, str]]:
     """What makes *columns* wrong, each with the words for it.
 
     What has another type was parsed as null, but for texts, which Spark makes of anything.
@@ -167,7 +167,7 @@ def _is_told(names: str, but: str = "") -> Column:
     return F.col("value").rlike(rf'"({names})"\s*:\s*[^n\s{but}]')
 
 
-def _lacks(columns: Iterable[ledger.Column]) -> Callable[[Column], Column]:
+def _lacks(columns: Iterable[ledger.LedgerColumn]) -> Callable[[Column], Column]:
     """Whether an item of an array is null, or lacks one of *columns*."""
     needed = [column.name for column in columns if not column.is_optional]
     return lambda item: reduce(or_, (item[name].isNull() for name in needed), item.isNull())

@@ -5,18 +5,18 @@ from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from proxy.telemetry.ledger import RECORDS, Column
+from proxy.telemetry.ledger import RECORDS, LedgerColumn
 
 __all__ = ["SCHEMAS"]
 
 _SCALARS: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "double": DoubleType()}
 
 
-def _struct(columns: Iterable[Column]) -> StructType:
+def _struct(columns: Iterable[LedgerColumn]) -> StructType:
     return StructType([StructField(column.name, _type(column), nullable=True) for column in columns])
 
 
-def _type(column: Column) -> DataType:
+def _type(column: LedgerColumn) -> DataType:
     return ArrayType(_struct(column.items)) if column.kind == "array" else _SCALARS[column.kind]
 
 

@@ -26,13 +26,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from proxy.analysis.inputs import STREAM_LOG, hadoop
-from proxy.analysis.kafka_source import LedgerTopic
+from proxy.analysis.inputs import STREAM_LOG, hadoop_path
+from proxy.analysis.kafka_source import LedgerTopicSource
 from proxy.analysis.layout import PARTITIONS, dated
 from proxy.analysis.lines import KEY, parsed
 from proxy.errors import ConfigError
 
-__all__ = ["Pace", "from_folder", "from_topic", "start"]
+__all__ = ["TriggerSettings", "from_folder", "from_topic", "start"]
 
 _CHECKPOINT: Final = "_checkpoint"
 _FILES_OF_A_BATCH: Final = 1_000
@@ -40,7 +40,7 @@ _FILES_OF_A_BATCH: Final = 1_000
 
 
 @attrs.frozen
-class Pace:
+class TriggerSettings:
     """When batches are made, and what is remembered between them."""
 
     every: str | None = "1 minute"
@@ -70,18 +70,18 @@ def from_topic(spark: SparkSession, options: Mapping[str, str], *, is_native: bo
     *is_native*: read by Spark's own source, whose jar (``org.apache.spark:spark-sql-kafka-0-10``) must be there.
     """
     if not is_native:
-        spark.dataSource.register(LedgerTopic)
-    rows = spark.readStream.format("kafka" if is_native else LedgerTopic.name()).options(**options).load()
+        spark.dataSource.register(LedgerTopicSource)
+    rows = spark.readStream.format("kafka" if is_native else LedgerTopicSource.name()).options(**options).load()
     place = F.format_string("%s/%d@%d", "topic", "partition", "offset")
     return rows.select(F.col("value").cast("string").alias("value"), place.alias("file"))
 
 
-def start(lines: DataFrame, path: str, pace: Pace | None = None) -> StreamingQuery:
+def start(lines: DataFrame, path: str, pace: TriggerSettings | None = None) -> StreamingQuery:
     """Write *lines*, which stream, to the folder *path* until the query is stopped; go on where it was left.
 
     Raises: ConfigError: something else has written to *path*.
     """
-    pace = pace or Pace()
+    pace = pace or TriggerSettings()
     _check_folder(lines.sparkSession, path)
     rows = dated(parsed(lines)).withColumn("arrived", F.current_timestamp())
     once = rows.withWatermark("arrived", pace.remembered).dropDuplicatesWithinWatermark(list(KEY)).drop("arrived")
@@ -90,12 +90,12 @@ def start(lines: DataFrame, path: str, pace: Pace | None = None) -> StreamingQue
     return _triggered(writer, pace).start(path)
 
 
-def _triggered(writer: DataStreamWriter, pace: Pace) -> DataStreamWriter:
+def _triggered(writer: DataStreamWriter, pace: TriggerSettings) -> DataStreamWriter:
     return writer.trigger(availableNow=True) if pace.every is None else writer.trigger(processingTime=pace.every)
 
 
 def _check_folder(spark: SparkSession, path: str) -> None:
-    files, folder = hadoop(spark, path)
+    files, folder = hadoop_path(spark, path)
     here: set[Any] = {each.getPath().getName() for each in files.globStatus(folder.suffix("/*")) or ()}
     if here and not {_CHECKPOINT, STREAM_LOG} & here:
         raise ConfigError(

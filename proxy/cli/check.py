@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from proxy.cli import security
-from proxy.cli.cluster_info import BrokerSeen, ClusterSeen, Finding
-from proxy.cli.diagnostics import judge, kafka_release, verdict
+from proxy.cli.cluster_info import BrokerInfo, ClusterInfo, Diagnostic
+from proxy.cli.diagnostics import diagnose, kafka_release, verdict
 from proxy.cli.options import Commands, add_flags, settings_of
 from proxy.cli.settings import Settings
 from proxy.config import OPTIONS, Config
@@ -41,34 +41,34 @@ def _run(arguments: argparse.Namespace) -> int:
         print(greeting_report(servers, list(security.findings(settings.config))))
         return 0 if any(not server.problem for server in servers) else 1
     seen, rack = trio.run(_look, settings.config)
-    if isinstance(seen, ClusterSeen):
-        found = judge(seen, settings.config, rack)
+    if isinstance(seen, ClusterInfo):
+        found = diagnose(seen, settings.config, rack)
         print(report(seen, found))
         return 0 if verdict(found) else 1
     print("\n".join(["No bootstrap server answers", *(f"  {line}" for line in seen)]))
     return 1
 
 
-async def _look(config: Config) -> tuple[ClusterSeen | list[str], RackFound]:
-    from proxy.cli.probe import look
+async def _look(config: Config) -> tuple[ClusterInfo | list[str], RackFound]:
+    from proxy.cli.probe import probe_cluster
     from proxy.net.rack import find_rack
     from proxy.net.upstream.access import access_of
     from proxy.net.upstream.brokers import dial
 
     as_we_are = partial(dial, access=access_of(config.upstream_security))
-    return await look(config.upstream, as_we_are), await find_rack(config.routing, os.environ)
+    return await probe_cluster(config.upstream, as_we_are), await find_rack(config.routing, os.environ)
 
 
-async def _greet(config: Config) -> list[BrokerSeen]:
+async def _greet(config: Config) -> list[BrokerInfo]:
     """The bootstrap servers, as far as they talk to somebody whom they do not know."""
-    from proxy.cli.probe import greet
+    from proxy.cli.probe import read_api_versions
     from proxy.net.upstream.access import access_of
     from proxy.net.upstream.brokers import dial
 
-    return await greet(config.upstream, partial(dial, access=access_of(config.upstream_security)))
+    return await read_api_versions(config.upstream, partial(dial, access=access_of(config.upstream_security)))
 
 
-def greeting_report(servers: Sequence[BrokerSeen], found: list[Finding]) -> str:
+def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> str:
     """The servers, the findings and the verdict, where only clients may look at the cluster."""
     rows = [
         (str(server.address), server.problem or f"reached, looks like {kafka_release(server.versions)}")
@@ -96,7 +96,7 @@ def settings_report(settings: Settings) -> str:
     return "\n".join(["Settings", *_columns(rows)])
 
 
-def report(seen: ClusterSeen, found: list[Finding]) -> str:
+def report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
     """The cluster, the findings and the verdict."""
     brokers = [
         (

@@ -7,7 +7,7 @@ import attrs
 
 from proxy.config import Address
 
-__all__ = ["FETCH", "BrokerSeen", "ClusterSeen", "Finding", "Range", "named"]
+__all__ = ["FETCH", "BrokerInfo", "ClusterInfo", "Diagnostic", "Range", "named"]
 
 Range = tuple[int, int]
 """The lowest and the highest version of an API."""
@@ -17,7 +17,7 @@ FETCH: Final = 1
 
 
 @attrs.frozen
-class BrokerSeen:
+class BrokerInfo:
     """One broker, as its cluster and itself tell of it."""
 
     node: int
@@ -42,24 +42,24 @@ class BrokerSeen:
 
 
 @attrs.frozen
-class ClusterSeen:
+class ClusterInfo:
     """What Metadata told."""
 
     cluster_id: str | None
     through: Address
     """The bootstrap server that answered."""
-    brokers: tuple[BrokerSeen, ...]
+    brokers: tuple[BrokerInfo, ...]
 
 
 @attrs.frozen
-class Finding:
+class Diagnostic:
     """One sentence; ``failure`` means that clients cannot be served as things are."""
 
     level: Literal["ok", "note", "warning", "failure"]
     text: str
 
 
-def named(brokers: list[BrokerSeen]) -> str:
+def named(brokers: list[BrokerInfo]) -> str:
     """``nodes 1, 2``; empty for none."""
     if not brokers:
         return ""

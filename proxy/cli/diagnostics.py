@@ -7,14 +7,14 @@ from typing import Final
 
 from proxy.cli import racks as closest
 from proxy.cli import security
-from proxy.cli.cluster_info import FETCH, BrokerSeen, ClusterSeen, Finding, Range, named
+from proxy.cli.cluster_info import FETCH, BrokerInfo, ClusterInfo, Diagnostic, Range, named
 from proxy.cluster.topology import BrokerId
 from proxy.config import Config
 from proxy.config.rack import RackFound
 from proxy.convert.kernel import is_compiled
-from proxy.relay.ports import NoPortLeft, PortBook
+from proxy.relay.ports import NoPortLeft, PortAssignments
 
-__all__ = ["judge", "kafka_release", "verdict"]
+__all__ = ["diagnose", "kafka_release", "verdict"]
 
 _API_VERSIONS: Final = 18
 
@@ -56,7 +56,9 @@ def kafka_release(versions: Mapping[int, Range]) -> str:
     return next((f"Kafka {release}" for least, release in _RELEASES if highest >= least), "older than Kafka 0.11")
 
 
-def judge(cluster: ClusterSeen, config: Config, rack: RackFound, *, compiled: bool = is_compiled) -> list[Finding]:
+def diagnose(
+    cluster: ClusterInfo, config: Config, rack: RackFound, *, compiled: bool = is_compiled
+) -> list[Diagnostic]:
     """All there is to say, the gravest last.
 
     Args:  rack: the one that this is in.
@@ -77,100 +79,104 @@ def judge(cluster: ClusterSeen, config: Config, rack: RackFound, *, compiled: bo
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
-def verdict(found: Iterable[Finding]) -> bool:
+def verdict(found: Iterable[Diagnostic]) -> bool:
     """Whether clients can be served."""
     return all(finding.level != "failure" for finding in found)
 
 
-def _sessions(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+def _sessions(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     named = _nodes(brokers, lambda fetch: _SESSIONS_FETCH <= fetch < _TOPIC_IDS_FETCH)
     without = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _SESSIONS_FETCH)
     ancient = _nodes(brokers, lambda fetch: fetch < _OLDEST_FETCH)
     by_id = _nodes(brokers, lambda fetch: fetch >= _TOPIC_IDS_FETCH)
     if by_id:
-        yield Finding("ok", f"incremental sessions by topic id with {by_id} (Fetch v13 or newer)")
+        yield Diagnostic("ok", f"incremental sessions by topic id with {by_id} (Fetch v13 or newer)")
     if named:
-        yield Finding(
+        yield Diagnostic(
             "note",
             f"incremental sessions by topic name with {named} (Fetch v7 to v12): up to {_NAMED_SESSION_PARTITIONS}"
             " partitions each, full fetches beyond",
         )
     if without:
-        yield Finding("warning", f"no incremental sessions with {without} (below Fetch v7): full fetches only")
+        yield Diagnostic("warning", f"no incremental sessions with {without} (below Fetch v7): full fetches only")
     if ancient:
-        yield Finding("failure", f"{ancient} cannot be read (below Fetch v4, which Kafka 0.11 brought)")
+        yield Diagnostic("failure", f"{ancient} cannot be read (below Fetch v4, which Kafka 0.11 brought)")
 
 
-def _leaders(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+def _leaders(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     told = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
     searched = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _NODE_ENDPOINTS_FETCH)
     if told:
-        yield Finding(
+        yield Diagnostic(
             "ok", f"a moved leader is named, with its address, in the answers of {told} (Fetch v16 or newer)"
         )
     if searched:
-        yield Finding("note", f"a moved leader is found by asking for metadata with {searched} (below Fetch v16)")
+        yield Diagnostic(
+            "note", f"a moved leader is found by asking for metadata with {searched} (below Fetch v16)"
+        )
 
 
-def _old_clients(brokers: list[BrokerSeen], *, compiled: bool) -> Iterator[Finding]:
+def _old_clients(brokers: list[BrokerInfo], *, compiled: bool) -> Iterator[Diagnostic]:
     without = [broker for broker in brokers if broker.oldest_fetch > 0]
     if without:
-        yield Finding(
+        yield Diagnostic(
             "ok",
             f"clients from Kafka 0.8 on are served: what {named(without)} dropped, such as Fetch below"
             f" v{max(broker.oldest_fetch for broker in without)}, is lifted, and records are converted",
         )
     if without and not compiled:
-        yield Finding(
+        yield Diagnostic(
             "note",
             "records are converted by Python alone, fifteen times as slowly as by what a C compiler makes of it:"
             " there was none at installation",
         )
 
 
-def _releases(brokers: list[BrokerSeen]) -> Iterator[Finding]:
+def _releases(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     releases = sorted({kafka_release(broker.versions) for broker in brokers})
     if len(releases) > 1:
         told = "; ".join(
             f"{named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
             for release in releases
         )
-        yield Finding("note", f"brokers of several releases: {told}. Clients are offered what all of them can do")
+        yield Diagnostic(
+            "note", f"brokers of several releases: {told}. Clients are offered what all of them can do"
+        )
 
 
-def _reach(cluster: ClusterSeen) -> Iterator[Finding]:
+def _reach(cluster: ClusterInfo) -> Iterator[Diagnostic]:
     for broker in cluster.brokers:
         if broker.problem:
-            yield Finding("failure", f"node {broker.node} at {broker.address} was not reached: {broker.problem}")
+            yield Diagnostic("failure", f"node {broker.node} at {broker.address} was not reached: {broker.problem}")
     if not cluster.brokers:
-        yield Finding("failure", "the cluster names no brokers")
+        yield Diagnostic("failure", "the cluster names no brokers")
     local = [broker for broker in cluster.brokers if _is_loopback(broker.address.host)]
     if local and not _is_loopback(cluster.through.host):
-        yield Finding(
+        yield Diagnostic(
             "warning",
             f"{named(local)} advertised on loopback, but {cluster.through} is not: from here that is another"
             " machine (advertised.listeners of the broker)",
         )
 
 
-def _ports(brokers: tuple[BrokerSeen, ...], config: Config) -> Iterator[Finding]:
+def _ports(brokers: tuple[BrokerInfo, ...], config: Config) -> Iterator[Diagnostic]:
     ports = config.downstream.broker_ports
-    book = PortBook(ports, config.downstream.share_ports)
+    book = PortAssignments(ports, config.downstream.share_ports)
     for broker in sorted(brokers, key=attrgetter("node")):
         try:
             book.assign(BrokerId(broker.node))
         except NoPortLeft as none_left:
-            yield Finding("failure", f"broker-ports: {none_left}")
+            yield Diagnostic("failure", f"broker-ports: {none_left}")
     for broker in brokers:
         if _is_loopback(broker.address.host) and broker.address.port in ports:
-            yield Finding(
+            yield Diagnostic(
                 "warning",
                 f"node {broker.node} itself is at {broker.address}, among broker-ports ({ports}):"
                 " on one machine both cannot have it",
             )
 
 
-def _nodes(brokers: Iterable[BrokerSeen], chosen: Callable[[int], bool]) -> str:
+def _nodes(brokers: Iterable[BrokerInfo], chosen: Callable[[int], bool]) -> str:
     return named([broker for broker in brokers if chosen(broker.fetch)])
 
 

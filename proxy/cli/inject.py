@@ -42,14 +42,14 @@ def defaults_of(path: str | None) -> str:
 def _run(arguments: argparse.Namespace) -> int:
     with needs_kube_extra():
         from proxy.kube.annotations import Defaults
-        from proxy.kube.manifests import injected_text
+        from proxy.kube.manifests import inject_text
     defaults = Defaults.parse(defaults_of(arguments.defaults), arguments.defaults or "defaults")
     texts = {_name(file): _read(file) for file in arguments.files}
     problems: list[str] = []
     done: dict[str, str] = {}
     for name, text in texts.items():
         try:
-            manifest = injected_text(text, name, defaults)
+            manifest = inject_text(text, name, defaults)
         except ConfigError as wrong:
             problems += wrong.args
             continue

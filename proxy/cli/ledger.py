@@ -41,10 +41,10 @@ def _generate(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{flag}: {getattr(arguments, flag)}; accepted: 1 or more")
     from proxy.analysis.generate.cluster import cluster_of
     from proxy.analysis.generate.files import write_files
-    from proxy.analysis.generate.mix import Mix
+    from proxy.analysis.generate.mix import FleetMix
     from proxy.analysis.generate.sidecar import sidecar_rows
 
-    mix = Mix(clusters=arguments.clusters, brokers=arguments.brokers)
+    mix = FleetMix(clusters=arguments.clusters, brokers=arguments.brokers)
     folder, rows = Path(arguments.out), 0
     try:
         folder.mkdir(parents=True, exist_ok=True)

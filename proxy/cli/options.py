@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.cli.settings import FILE_ENV, Settings, load
+from proxy.cli.settings import FILE_ENV, Settings, load_settings
 from proxy.config import FILE, OPTIONS, Option
 from proxy.errors import ConfigError
 
@@ -106,7 +106,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             whence = "flag --config" if arguments.config else f"environment {FILE_ENV}"
             unread = [f"config: {path!r} from {whence}: {error}; accepted: a TOML file"]
     try:
-        settings = load(flags=flags, environ=os.environ, toml=toml, toml_name=path)
+        settings = load_settings(flags=flags, environ=os.environ, toml=toml, toml_name=path)
     except ConfigError as error:
         raise ConfigError(*unread, *error.args) from None
     if unread:

@@ -12,11 +12,11 @@ from kio.schema.metadata.v4.request import MetadataRequest
 from kio.schema.metadata.v4.response import MetadataResponse
 from kio.static.primitive import i8
 
-from proxy.cli.cluster_info import BrokerSeen, ClusterSeen
+from proxy.cli.cluster_info import BrokerInfo, ClusterInfo
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerUnavailable, ProxyError
 
-__all__ = ["Connection", "Dial", "all_topics", "greet", "look"]
+__all__ = ["Dial", "ProbeConnection", "probe_cluster", "read_api_versions", "read_topics"]
 
 _CLIENT_ID: Final = "sidefetch-check"
 _DESCRIBE_CONFIGS: Final = 32
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 16
 """Connections; a cluster of hundreds of brokers is asked in turns."""
 
 
-class Connection(Protocol):
+class ProbeConnection(Protocol):
     """To one broker."""
 
     @property
@@ -44,31 +44,31 @@ class Dial(Protocol):
 
     def __call__(
         self, address: Address, *, client_id: str, connect_timeout_s: float
-    ) -> AbstractAsyncContextManager[Connection]:
+    ) -> AbstractAsyncContextManager[ProbeConnection]:
         """A connection for as long as the context lasts."""
 
 
-async def look(upstream: UpstreamConfig, dial: Dial) -> ClusterSeen | list[str]:
+async def probe_cluster(upstream: UpstreamConfig, dial: Dial) -> ClusterInfo | list[str]:
     """The cluster and each of its brokers; or, where no bootstrap server answers, why, a line each."""
     found = await _first_answer(upstream, dial, topics=())
     if isinstance(found, list):
         return found
     through, answer = found
-    brokers = tuple(BrokerSeen(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
-    return ClusterSeen(answer.cluster_id, through, await _ask_each(brokers, upstream.connect_timeout_s, dial))
+    brokers = tuple(BrokerInfo(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
+    return ClusterInfo(answer.cluster_id, through, await _ask_each(brokers, upstream.connect_timeout_s, dial))
 
 
-async def all_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
+async def read_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
     """The brokers and all topics that may be seen; or, where no bootstrap server answers, why, a line each."""
     found = await _first_answer(upstream, dial, topics=None)
     return found if isinstance(found, list) else found[1]
 
 
-async def greet(upstream: UpstreamConfig, dial: Dial) -> list[BrokerSeen]:
+async def read_api_versions(upstream: UpstreamConfig, dial: Dial) -> list[BrokerInfo]:
     """What each bootstrap server serves, which it tells anybody; its node id is not known."""
     seen = []
     for address in upstream.bootstrap_servers:
-        server = BrokerSeen(_UNKNOWN, address, None)
+        server = BrokerInfo(_UNKNOWN, address, None)
         try:
             with _patience(upstream.connect_timeout_s):
                 async with dial(
@@ -97,11 +97,11 @@ async def _first_answer(
     return failures
 
 
-async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dial) -> tuple[BrokerSeen, ...]:
-    seen: dict[int, BrokerSeen] = {}
+async def _ask_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dial) -> tuple[BrokerInfo, ...]:
+    seen: dict[int, BrokerInfo] = {}
     limit = trio.CapacityLimiter(_AT_ONCE)
 
-    async def ask(broker: BrokerSeen) -> None:
+    async def ask(broker: BrokerInfo) -> None:
         async with limit:
             try:
                 with _patience(timeout_s):
@@ -122,7 +122,7 @@ async def _ask_each(brokers: tuple[BrokerSeen, ...], timeout_s: float, dial: Dia
     return tuple(seen[broker.node] for broker in brokers)
 
 
-async def _selector_class(connection: Connection, node: int) -> str | None:
+async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
     """What chooses the replica that is read; None where the broker does not tell, or not us."""
     first, last = connection.versions.get(_DESCRIBE_CONFIGS, (0, -1))
     if not first <= DescribeConfigsRequest.__version__ <= last:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from proxy.cli.cluster_info import BrokerSeen, Finding, named
+from proxy.cli.cluster_info import BrokerInfo, Diagnostic, named
 from proxy.config import RoutingConfig
 from proxy.config.rack import RackFound
 
@@ -14,66 +14,68 @@ _FOLLOWERS_FETCH: Final = 11
 _RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-def findings(brokers: Sequence[BrokerSeen], routing: RoutingConfig, found: RackFound) -> Iterator[Finding]:
+def findings(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound) -> Iterator[Diagnostic]:
     """*found*: the rack that this is in, as far as it is known."""
     yield from _here(brokers, routing, found)
     yield from _there(brokers)
     if routing.replica_selector == "leader":
-        yield Finding("note", "reads go to the leaders (--replica-selector leader)")
+        yield Diagnostic("note", "reads go to the leaders (--replica-selector leader)")
     elif found.rack is not None and found.rack in _racks(brokers):
         yield from _reads(brokers, routing, found.rack)
 
 
-def _here(brokers: Sequence[BrokerSeen], routing: RoutingConfig, found: RackFound) -> Iterator[Finding]:
+def _here(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound) -> Iterator[Diagnostic]:
     racks = _racks(brokers)
     known = found.rack is not None
     for fault in found.faults:
-        yield Finding("note" if known else "warning", f"the rack is not told by {fault}. Remedy: {fault.remedy}")
+        yield Diagnostic("note" if known else "warning", f"the rack is not told by {fault}. Remedy: {fault.remedy}")
     if known:
-        yield Finding("note", f"this is in rack {found.rack} (by {found.how})")
+        yield Diagnostic("note", f"this is in rack {found.rack} (by {found.how})")
     elif found.how:
-        yield Finding("note", f"which rack this is in was {found.how}")
+        yield Diagnostic("note", f"which rack this is in was {found.how}")
     if known and brokers and found.rack not in racks:
         told = f"their racks are {', '.join(racks)}" if racks else "they have no racks at all"
-        yield Finding(
+        yield Diagnostic(
             "warning",
             f"NO BROKER IS IN RACK {found.rack}, where this is: {told}. Nothing is closest, so reads go to the"
             " leaders. Remedy: --rack or broker.rack, whichever is wrong; they must be equal to the letter",
         )
     elif not known and racks and routing.replica_selector != "leader":
         tried = "; ".join(map(str, found.misses))
-        yield Finding(
+        yield Diagnostic(
             "warning" if tried else "note",
             f"which rack this is in is not known, though brokers are in {', '.join(racks)}: reads go to the"
             " leaders. Remedy: --rack, or a place that --rack-from names" + (f" (tried: {tried})" if tried else ""),
         )
 
 
-def _there(brokers: Sequence[BrokerSeen]) -> Iterator[Finding]:
+def _there(brokers: Sequence[BrokerInfo]) -> Iterator[Diagnostic]:
     racks = _racks(brokers)
     lacking = [broker for broker in brokers if not broker.rack]
     if not racks:
-        yield Finding(
+        yield Diagnostic(
             "warning", "no broker has a rack (broker.rack): none could be told to be closer than the others"
         )
     elif lacking:
-        yield Finding("warning", f"{named(lacking)} without a rack (broker.rack), the others in {', '.join(racks)}")
+        yield Diagnostic(
+            "warning", f"{named(lacking)} without a rack (broker.rack), the others in {', '.join(racks)}"
+        )
     else:
-        yield Finding("note", f"the brokers' racks: {', '.join(racks)}")
+        yield Diagnostic("note", f"the brokers' racks: {', '.join(racks)}")
 
 
-def _reads(brokers: Sequence[BrokerSeen], routing: RoutingConfig, rack: str) -> Iterator[Finding]:
+def _reads(brokers: Sequence[BrokerInfo], routing: RoutingConfig, rack: str) -> Iterator[Diagnostic]:
     reached = [broker for broker in brokers if not broker.problem]
     old = [broker for broker in reached if broker.fetch < _FOLLOWERS_FETCH]
     able = [broker for broker in reached if broker.fetch >= _FOLLOWERS_FETCH]
     if old:
-        yield Finding(
+        yield Diagnostic(
             "warning", f"of {named(old)} only leaders are read (below Fetch v11, which Kafka 2.3 brought)"
         )
     if not able:
         return
     if routing.replica_selector == "rack-aware":
-        yield Finding(
+        yield Diagnostic(
             "ok", f"reads go to replicas in rack {rack} where one is in sync, whatever brokers say (rack-aware)"
         )
         return
@@ -84,21 +86,21 @@ def _reads(brokers: Sequence[BrokerSeen], routing: RoutingConfig, rack: str) -> 
         how = (
             f"replicas in rack {rack} where one is in sync" if name == _RACK_AWARE else "the replicas that it names"
         )
-        yield Finding("ok", f"of what {named(those)} lead, reads go to {how} (replica.selector.class {name})")
+        yield Diagnostic("ok", f"of what {named(those)} lead, reads go to {how} (replica.selector.class {name})")
     if without:
-        yield Finding(
+        yield Diagnostic(
             "warning",
             f"no closest replica is chosen by {named(without)} (no replica.selector.class): what they lead is read"
             " from them. Remedy: --replica-selector rack-aware, or on the brokers"
             f" replica.selector.class={_RACK_AWARE}",
         )
     if silent:
-        yield Finding(
+        yield Diagnostic(
             "note",
             f"whether a closest replica is chosen by {named(silent)} is unknown (replica.selector.class was not"
             " told). Where none is, reads go to the leaders: --replica-selector rack-aware does without",
         )
 
 
-def _racks(brokers: Sequence[BrokerSeen]) -> list[str]:
+def _racks(brokers: Sequence[BrokerInfo]) -> list[str]:
     return sorted({broker.rack for broker in brokers if broker.rack})

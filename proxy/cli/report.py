@@ -67,10 +67,10 @@ def _run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments.conf)
     with needs_spark_extra():
         from proxy.analysis.answers.zones import Prices
-        from proxy.analysis.days import days_between
+        from proxy.analysis.days import parse_days
         from proxy.analysis.ingest import read
         from proxy.analysis.report.build import report_of
-    days = days_between(arguments.since, arguments.until, datetime.now(UTC).date())
+    days = parse_days(arguments.since, arguments.until, datetime.now(UTC).date())
     with spark_at(arguments.master, settings) as spark:
         rows = read(spark, arguments.ledgers, days, kept=True)
         report = report_of(rows, Prices(arguments.price, arguments.price))

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["screen", "shown_bytes"]
+__all__ = ["draw_screen", "short_bytes"]
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -16,7 +16,7 @@ _MOST_CLIENTS: Final = 20
 _MOST_PROBLEMS: Final = 5
 
 
-def screen(document: Mapping[str, Any], failed: str = "") -> RenderableType:
+def draw_screen(document: Mapping[str, Any], failed: str = "") -> RenderableType:
     """*failed*: why there is nothing newer than *document*."""
     parts: list[RenderableType] = [_head(document, failed), _sums(document)]
     if document["problems"]:
@@ -27,7 +27,7 @@ def screen(document: Mapping[str, Any], failed: str = "") -> RenderableType:
     return Group(*parts)
 
 
-def shown_bytes(count: float) -> str:
+def short_bytes(count: float) -> str:
     """With three digits, or all of them below a thousand."""
     sign, size = "-" if count < 0 else "", abs(count)
     for unit in ("B", "kB", "MB", "GB"):
@@ -61,17 +61,17 @@ def _sums(document: Mapping[str, Any]) -> Table:
     grid.add_row("Fetches spared", "Talk saved", "Reading now", "From our rack", "Broker sessions", style="dim")
     grid.add_row(
         _share(total["saved_fetches"], total["client_fetches"]),
-        shown_bytes(total["saved_bytes"]),
-        f"{shown_bytes(document['bytes_per_s'])}/s",
+        short_bytes(total["saved_bytes"]),
+        f"{short_bytes(document['bytes_per_s'])}/s",
         near,
         str(sessions["broker"]["sessions"]),
         style="bold",
     )
     grid.add_row(
         f"{total['client_fetches']:,} to {total['broker_fetches']:,}",
-        f"{shown_bytes(total['client_talk_bytes'])} to {shown_bytes(total['broker_talk_bytes'])}",
-        f"{shown_bytes(total['record_bytes'])} in all",
-        f"{shown_bytes(total['crossed_bytes'])} crossed",
+        f"{short_bytes(total['client_talk_bytes'])} to {short_bytes(total['broker_talk_bytes'])}",
+        f"{short_bytes(total['record_bytes'])} in all",
+        f"{short_bytes(total['crossed_bytes'])} crossed",
         f"{sessions['broker']['partitions']:,} partitions",
         style="dim",
     )
@@ -98,7 +98,7 @@ def _hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
     ):
         values = [minute[name] for minute in minutes]
         most = max(values)
-        told = shown_bytes(most) if name == "record_bytes" else f"{most:,}"
+        told = short_bytes(most) if name == "record_bytes" else f"{most:,}"
         # Both kinds of fetches have one scale: what is between them is what was saved.
         scale = max(minute["client_fetches"] for minute in minutes) if name == "broker_fetches" else most
         grid.add_row(
@@ -121,8 +121,8 @@ def _brokers(document: Mapping[str, Any]) -> Table:
         table.add_row(
             "others" if each["node"] < 0 else str(each["node"]),
             Text(_plain(each["rack"] or "-"), "green" if is_ours else ""),
-            shown_bytes(each["record_bytes"]),
-            f"{shown_bytes(each['bytes_per_s'])}/s",
+            short_bytes(each["record_bytes"]),
+            f"{short_bytes(each['bytes_per_s'])}/s",
             f"{each['fetches']:,}",
             str(each["sessions"]),
             ", ".join(f"{why} {_share(count, asked)}" for why, count in each["partitions"].items() if count) or "-",
@@ -143,8 +143,8 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
             f"{each['partitions']:,}",
             f"{each['fetches']:,}",
             f"{each['broker_fetches']:,}",
-            shown_bytes(each["saved_bytes"]),
-            f"{shown_bytes(each['bytes_per_s'])}/s",
+            short_bytes(each["saved_bytes"]),
+            f"{short_bytes(each['bytes_per_s'])}/s",
         )
     if len(ordered) > _MOST_CLIENTS:
         table.add_row(f"and {len(ordered) - _MOST_CLIENTS} more")

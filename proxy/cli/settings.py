@@ -10,7 +10,7 @@ import attrs
 from proxy.config import ENV_PREFIX, OPTIONS, SECTIONS, Config, Option, config_of, problems_between
 from proxy.errors import ConfigError
 
-__all__ = ["FILE_ENV", "Layer", "Settings", "load"]
+__all__ = ["FILE_ENV", "Layer", "Settings", "load_settings"]
 
 FILE_ENV: Final = ENV_PREFIX + "CONFIG"
 """Names the TOML file where ``--config`` does not."""
@@ -42,13 +42,13 @@ class Settings:
 
 
 @attrs.frozen
-class _Given:
+class _GivenValue:
     option: Option
     text: str
     layer: Layer
 
 
-def load(
+def load_settings(
     *, flags: Mapping[str, str], environ: Mapping[str, str], toml: str = "", toml_name: str = "the file"
 ) -> Settings:
     """The settings from *flags* (by option name) over *environ* over *toml*.
@@ -60,7 +60,7 @@ def load(
     problems: list[str] = []
     by_name = {option.name: option for option in OPTIONS}
     given = [
-        *(_Given(by_name[name], text, Layer("flag", f"--{name}")) for name, text in flags.items()),
+        *(_GivenValue(by_name[name], text, Layer("flag", f"--{name}")) for name, text in flags.items()),
         *_from_environ(environ, problems),
         *_from_toml(toml, toml_name, problems),
     ]
@@ -91,13 +91,13 @@ def load(
     return Settings(config, {option.name: layers.get(option.name, Layer("default")) for option in OPTIONS})
 
 
-def _from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[_Given]:
+def _from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[_GivenValue]:
     by_env = {option.env: option for option in OPTIONS}
     for name in sorted(name for name in environ if name.startswith(ENV_PREFIX)):
         text = environ[name]
         if name in by_env:
             if text:
-                yield _Given(by_env[name], text, Layer("environment", name))
+                yield _GivenValue(by_env[name], text, Layer("environment", name))
         elif name != FILE_ENV and not _is_from_kubernetes(name, text):
             problems.append(_unknown("environment variable", name, text, [*by_env, FILE_ENV]))
 
@@ -108,7 +108,7 @@ def _is_from_kubernetes(name: str, text: str) -> bool:
     )
 
 
-def _from_toml(text: str, file: str, problems: list[str]) -> Iterator[_Given]:
+def _from_toml(text: str, file: str, problems: list[str]) -> Iterator[_GivenValue]:
     if not text:
         return
     import tomllib  # most sidecars are told all by their environment, and start sooner
@@ -128,7 +128,7 @@ def _from_toml(text: str, file: str, problems: list[str]) -> Iterator[_Given]:
         if value is None:
             problems.append(f"{option.name}: {raw!r} from {where}; accepted: {option.kind.accepts}")
         else:
-            yield _Given(option, value, where)
+            yield _GivenValue(option, value, where)
 
 
 def _dotted(tables: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -41,30 +41,30 @@ def _run(arguments: argparse.Namespace) -> int:
         from rich.console import Console
         from rich.live import Live
 
-        from proxy.cli.screen import screen
+        from proxy.cli.screen import draw_screen
     console = Console()
     try:
         document = _asked(url)
         if arguments.once:
-            console.print(screen(document))
+            console.print(draw_screen(document))
             return 0
-        with Live(screen(document), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        with Live(draw_screen(document), console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
                 time.sleep(1)
                 failed = ""
                 try:
                     document = _asked(url)
-                except _NotToldError as wrong:
+                except _NoDocumentError as wrong:
                     failed = str(wrong)
-                live.update(screen(document, failed), refresh=True)
-    except _NotToldError as wrong:
+                live.update(draw_screen(document, failed), refresh=True)
+    except _NoDocumentError as wrong:
         console.print(f"{url}: {wrong}", markup=False, highlight=False)
         return 1
     except KeyboardInterrupt:
         return 0
 
 
-class _NotToldError(Exception):
+class _NoDocumentError(Exception):
     """Why there is no document."""
 
 
@@ -81,9 +81,9 @@ def _asked(url: str) -> Any:
             document = json.loads(answer.read(_MOST_BYTES))
     except HTTPError as wrong:
         with wrong:
-            raise _NotToldError(f"{wrong.code}: {wrong.read(500).decode(errors='replace').strip()}") from None
+            raise _NoDocumentError(f"{wrong.code}: {wrong.read(500).decode(errors='replace').strip()}") from None
     except (OSError, http.client.HTTPException, ValueError) as wrong:
-        raise _NotToldError(str(getattr(wrong, "reason", wrong)) or type(wrong).__name__) from None
+        raise _NoDocumentError(str(getattr(wrong, "reason", wrong)) or type(wrong).__name__) from None
     if not isinstance(document, dict) or "minutes" not in document:
-        raise _NotToldError("this is not Sidefetch's status")
+        raise _NoDocumentError("this is not Sidefetch's status")
     return document

@@ -51,19 +51,19 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _ask(config: Config) -> Any:
-    from proxy.cli.probe import all_topics
+    from proxy.cli.probe import read_topics
     from proxy.net.upstream.access import access_of
     from proxy.net.upstream.brokers import dial
 
-    return await all_topics(config.upstream, partial(dial, access=access_of(config.upstream_security)))
+    return await read_topics(config.upstream, partial(dial, access=access_of(config.upstream_security)))
 
 
 def _lines(metadata: Any) -> list[bytes]:
-    from proxy.net.observability.ledger import encoded, process_id
+    from proxy.net.observability.ledger import encode_row, process_id
     from proxy.telemetry.rows import topology_rows
 
     rows = topology_rows(metadata, process_id(), time.time_ns() // 1000)
-    return [encoded(row | {"seq": seq}) for seq, row in enumerate(rows)]
+    return [encode_row(row | {"seq": seq}) for seq, row in enumerate(rows)]
 
 
 def _write(path: Path, lines: Iterable[bytes]) -> None:

@@ -10,7 +10,7 @@ from proxy.cli.extras import needs_kube_extra
 from proxy.cli.inject import defaults_of
 from proxy.cli.options import Commands
 from proxy.config import option_named
-from proxy.config.option_types import ADDRESS, Kind, seconds
+from proxy.config.option_types import ADDRESS, OptionType, seconds
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
 
@@ -117,7 +117,7 @@ def _certificate(arguments: argparse.Namespace, problems: list[str]) -> Any:
     return SelfSigned(api, arguments.secret, arguments.webhook_configuration, life_s)
 
 
-def _parsed(name: str, text: str, kind: Kind, problems: list[str]) -> Any:
+def _parsed(name: str, text: str, kind: OptionType, problems: list[str]) -> Any:
     try:
         return kind.parse(text)
     except ValueError:

@@ -169,12 +169,12 @@ def _played(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame"
 
 
 def _racks(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
-    from proxy.analysis.whatif.racks import Layout, racks
+    from proxy.analysis.whatif.racks import RackLayout, racks
 
     brokers = _split(arguments.broker, "broker", "NODE=RACK, such as 3=b")
     if wrong := [node for node in brokers if not node.isdecimal()]:
         raise ConfigError(f"broker: {wrong[0]!r} is no node id; accepted: NODE=RACK, such as 3=b")
-    layout = Layout(
+    layout = RackLayout(
         {int(node): rack for node, rack in brokers.items()},
         _split(arguments.reader, "reader", "RACK=RACK, such as a=b"),
         closest=not arguments.leaders,

@@ -24,7 +24,7 @@ import attrs
 
 from proxy.cluster.topology import Broker, BrokerId, TopicInfo, Topology
 from proxy.events import RouteKind
-from proxy.wire.fetch import Key
+from proxy.wire.fetch import PartitionKey
 
 __all__ = ["Routes", "Selector", "Source", "closest"]
 
@@ -82,14 +82,14 @@ class Routes:
         """The leader, which then answers by itself."""
         self._selector = selector
         self._max_age_s = max_age_s
-        self._preferred: dict[Key, _Preferred] = {}
-        self._avoided: dict[Key, _BackOff] = {}
+        self._preferred: dict[PartitionKey, _Preferred] = {}
+        self._avoided: dict[PartitionKey, _BackOff] = {}
         self._down: dict[BrokerId, _BackOff] = {}
-        self._kept_away: dict[BrokerId, dict[Key, None]] = {}
+        self._kept_away: dict[BrokerId, dict[PartitionKey, None]] = {}
         """What would be read from a follower that is down."""
-        self._timers: list[tuple[float, Key]] = []
+        self._timers: list[tuple[float, PartitionKey]] = []
 
-    def source(self, key: Key, rack: str, topology: Topology, now_s: float) -> Source:
+    def source(self, key: PartitionKey, rack: str, topology: Topology, now_s: float) -> Source:
         """Where *key* is read from now, by a client in *rack*."""
         avoided = self._avoided.get(key)
         if avoided is not None and now_s < avoided.until_s:
@@ -108,7 +108,7 @@ class Routes:
                 self._kept_away.setdefault(node_id, {})[key] = None
         return self.home
 
-    def prefer(self, key: Key, node_id: int, topology: Topology, now_s: float) -> bool:
+    def prefer(self, key: PartitionKey, node_id: int, topology: Topology, now_s: float) -> bool:
         """The leader has named a replica; returns whether that can be one, as far as we know.
 
         The same one named again is kept no longer for that.
@@ -127,16 +127,16 @@ class Routes:
             heappush(self._timers, (now_s + self._max_age_s, key))
         return True
 
-    def failed(self, key: Key, now_s: float) -> None:
+    def failed(self, key: PartitionKey, now_s: float) -> None:
         """A follower could not tell of it."""
         self._preferred.pop(key, None)
         self._avoid(key, now_s)
 
-    def works(self, key: Key) -> None:
+    def works(self, key: PartitionKey) -> None:
         """A follower has told of it."""
         self._avoided.pop(key, None)
 
-    def lost(self, node_id: BrokerId, keys: Iterable[Key], now_s: float) -> None:
+    def lost(self, node_id: BrokerId, keys: Iterable[PartitionKey], now_s: float) -> None:
         """That follower is gone, or of no use; *keys* were read from it."""
         self._down[node_id] = _BackOff.after(self._down.get(node_id), self._max_age_s, now_s)
         for key in [key for key, each in self._preferred.items() if each.node_id == node_id]:
@@ -147,12 +147,12 @@ class Routes:
         """That follower is there."""
         self._down.pop(node_id, None)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: PartitionKey) -> None:
         """The client does not want it any more."""
         self._preferred.pop(key, None)
         self._avoided.pop(key, None)
 
-    def expired(self, now_s: float) -> Iterator[Key]:
+    def expired(self, now_s: float) -> Iterator[PartitionKey]:
         """What may have another source since a time has come, once."""
         while self._timers and self._timers[0][0] <= now_s:
             yield heappop(self._timers)[1]
@@ -170,7 +170,7 @@ class Routes:
         leader = info.leaders.get(partition)
         return leader is not None and leader.node_id == self.home.node_id
 
-    def _avoid(self, key: Key, now_s: float, back_off: _BackOff | None = None) -> None:
+    def _avoid(self, key: PartitionKey, now_s: float, back_off: _BackOff | None = None) -> None:
         self._avoided[key] = back_off or _BackOff.after(self._avoided.get(key), self._max_age_s, now_s)
         heappush(self._timers, (self._avoided[key].until_s, key))
 
@@ -178,7 +178,9 @@ class Routes:
         back_off = self._down.get(node_id)
         return back_off is not None and now_s < back_off.until_s
 
-    def _still_holds(self, key: Key, preferred: _Preferred, info: TopicInfo | None, topology: Topology) -> bool:
+    def _still_holds(
+        self, key: PartitionKey, preferred: _Preferred, info: TopicInfo | None, topology: Topology
+    ) -> bool:
         """The leader's word is newer than what was known then, but not newer than what has become known since."""
         if info is preferred.info:
             return True

@@ -7,7 +7,7 @@ from uuid import UUID
 import attrs
 
 from proxy.errors import ErrorCode
-from proxy.wire.fetch import UNKNOWN, Key, Topic, TopicId
+from proxy.wire.fetch import UNKNOWN, PartitionKey, Topic, TopicId
 
 __all__ = ["NO_LEADER", "NO_TOPIC_ID", "Broker", "BrokerId", "Leader", "Replicas", "TopicInfo", "Topology"]
 
@@ -55,9 +55,9 @@ class TopicInfo:
     """By partition."""
     replicas: Mapping[int, Replicas] = attrs.field(factory=dict)
     """By partition."""
-    _keys: dict[Key, Key] = attrs.field(factory=dict, eq=False, repr=False)
+    _keys: dict[PartitionKey, PartitionKey] = attrs.field(factory=dict, eq=False, repr=False)
 
-    def key(self, partition: int, *, by_id: bool) -> Key | None:
+    def key(self, partition: int, *, by_id: bool) -> PartitionKey | None:
         """What brokers that are asked by id, or by name, call a partition; None where there is no such name.
 
         One object for all clients, each of which may have it for thousands of partitions.
@@ -65,7 +65,7 @@ class TopicInfo:
         topic = self.topic_id if by_id else self.name
         if topic is None:
             return None
-        key = Key(topic, partition)
+        key = PartitionKey(topic, partition)
         return self._keys.setdefault(key, key) if partition in self.leaders else key
 
 
@@ -88,7 +88,7 @@ class Topology:
     def topic(self, topic: Topic) -> TopicInfo | None:
         return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
 
-    def led(self, key: Key) -> tuple[TopicId | None, Leader | None] | None:
+    def led(self, key: PartitionKey) -> tuple[TopicId | None, Leader | None] | None:
         """Which topic it is of, and who leads it; None if the topic is not known."""
         info = self.topic(key.topic)
         return None if info is None else (info.topic_id, info.leaders.get(key.partition))

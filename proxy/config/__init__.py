@@ -8,7 +8,7 @@ from proxy.config.brokers import RoutingConfig, UpstreamConfig
 from proxy.config.clients import ConversionConfig, DownstreamConfig, LimitsConfig
 from proxy.config.model import SECTIONS, Config
 from proxy.config.observability import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
-from proxy.config.option_types import FILE, ON, Address, PortRange, RackPlace, TopicSwitch
+from proxy.config.option_types import FILE, ON, Address, PortRange, RackSource, TopicSwitch
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option, config_of, option_named
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 from proxy.config.validation import problems_between
@@ -30,7 +30,7 @@ __all__ = [
     "LogConfig",
     "Option",
     "PortRange",
-    "RackPlace",
+    "RackSource",
     "RoutingConfig",
     "TelemetryConfig",
     "TopicSwitch",

@@ -10,7 +10,7 @@ from proxy.config.option_types import (
     RACK_PLACES,
     SWITCH,
     Address,
-    RackPlace,
+    RackSource,
     choice,
     seconds,
     size,
@@ -115,11 +115,11 @@ class RoutingConfig:
             "Default: the first rack that rack-from finds.",
         ),
     )
-    rack_from: tuple[RackPlace, ...] = attrs.field(
+    rack_from: tuple[RackSource, ...] = attrs.field(
         default=(
-            RackPlace("env", "TOPOLOGY_ZONE"),
-            RackPlace("file", "/etc/podinfo/zone"),
-            RackPlace("kubernetes"),
+            RackSource("env", "TOPOLOGY_ZONE"),
+            RackSource("file", "/etc/podinfo/zone"),
+            RackSource("kubernetes"),
         ),
         metadata=_option(
             "rack-from",

@@ -27,15 +27,15 @@ __all__ = [
     "TOPIC_SWITCH",
     "WORDS",
     "Address",
-    "Kind",
+    "OptionType",
     "PortRange",
-    "RackPlace",
+    "RackSource",
     "TopicSwitch",
     "choice",
+    "format_bytes",
     "https",
     "option",
     "seconds",
-    "show_bytes",
     "size",
 ]
 
@@ -137,7 +137,7 @@ ON: Final = TopicSwitch()
 
 
 @attrs.frozen
-class RackPlace:
+class RackSource:
     """Where it may stand which rack this is."""
 
     kind: Literal["env", "file", "kubernetes"]
@@ -157,7 +157,7 @@ class RackPlace:
 
 
 @attrs.frozen
-class Kind:
+class OptionType:
     """What values an option takes: *parse* raises ValueError, and reads what *show* writes."""
 
     parse: Callable[[str], object]
@@ -166,7 +166,7 @@ class Kind:
     show: Callable[[Any], str] = str
 
 
-def option(name: str, kind: Kind, meaning: str, reason: str) -> dict[str, object]:
+def option(name: str, kind: OptionType, meaning: str, reason: str) -> dict[str, object]:
     """What a field of the model carries, for ``OPTIONS``."""
     return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
 
@@ -196,10 +196,10 @@ def _rack(text: str) -> str:
     return text
 
 
-def _rack_places(text: str) -> tuple[RackPlace, ...]:
+def _rack_places(text: str) -> tuple[RackSource, ...]:
     if text.strip() == "none":
         return ()
-    places = tuple(RackPlace.parse(part.strip()) for part in text.split(","))
+    places = tuple(RackSource.parse(part.strip()) for part in text.split(","))
     if len(set(places)) < len(places):
         raise ValueError(f"{text!r} names a place twice")
     return places
@@ -226,38 +226,38 @@ def _show_seconds(value: float) -> str:
     return f"{value:g}s"
 
 
-def show_bytes(value: int) -> str:
+def format_bytes(value: int) -> str:
     unit = next(name for name in ("GiB", "MiB", "KiB", "B") if value % _UNITS_BYTES[name] == 0)
     return f"{value // _UNITS_BYTES[unit]}{unit}"
 
 
-def seconds(low: float, high: float) -> Kind:
+def seconds(low: float, high: float) -> OptionType:
     accepts = f"{low:g}s to {high:g}s (a number of seconds, or with ms, s, m or h)"
-    return Kind(_scaled(_UNITS_S, low, high), accepts, _show_seconds)
+    return OptionType(_scaled(_UNITS_S, low, high), accepts, _show_seconds)
 
 
-def size(low: int, high: int) -> Kind:
+def size(low: int, high: int) -> OptionType:
     scaled = _scaled(_UNITS_BYTES, low, high)
     accepts = f"{low} to {high} bytes (a number, or with KiB, MiB or GiB)"
-    return Kind(lambda text: int(scaled(text)), accepts, show_bytes)
+    return OptionType(lambda text: int(scaled(text)), accepts, format_bytes)
 
 
-def whole(low: int, high: int) -> Kind:
+def whole(low: int, high: int) -> OptionType:
     def parse(text: str) -> int:
         if re.fullmatch(r"[0-9]{1,19}", text) is None or not low <= int(text) <= high:
             raise ValueError(f"{text!r} is not a whole number within {low} to {high}")
         return int(text)
 
-    return Kind(parse, f"{low} to {high}")
+    return OptionType(parse, f"{low} to {high}")
 
 
-def choice(*values: str) -> Kind:
+def choice(*values: str) -> OptionType:
     def parse(text: str) -> str:
         if text not in values:
             raise ValueError(f"{text!r} is not one of {', '.join(values)}")
         return text
 
-    return Kind(parse, f"{', '.join(values[:-1])} or {values[-1]}")
+    return OptionType(parse, f"{', '.join(values[:-1])} or {values[-1]}")
 
 
 def _switch(text: str) -> bool:
@@ -278,7 +278,7 @@ def _printable(text: str) -> str:
     return text
 
 
-def https(what: str) -> Kind:
+def https(what: str) -> OptionType:
     """An address in the web; without TLS on this host only."""
 
     def parse(text: str) -> str:
@@ -288,36 +288,38 @@ def https(what: str) -> Kind:
             raise ValueError(f"{text!r} is not an https URL")
         return text
 
-    return Kind(parse, f"an https {what}; http only to this host", _shown)
+    return OptionType(parse, f"an https {what}; http only to this host", _shown)
 
 
 def _shown(value: object) -> str:
     return "" if value is None else str(value)
 
 
-ADDRESS: Final = Kind(Address.parse, "HOST:PORT, IPv6 as [::1]:9080", _shown)
-ADDRESSES: Final = Kind(_addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v)))
-PORTS: Final = Kind(PortRange.parse, "FIRST-LAST, within 1-65535")
-BYPASS: Final = Kind(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
-SHARE: Final = Kind(_scaled({"": 1.0}, 0, 1), "0 to 1", lambda v: f"{v:g}")
-HOST: Final = Kind(
+ADDRESS: Final = OptionType(Address.parse, "HOST:PORT, IPv6 as [::1]:9080", _shown)
+ADDRESSES: Final = OptionType(
+    _addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v))
+)
+PORTS: Final = OptionType(PortRange.parse, "FIRST-LAST, within 1-65535")
+BYPASS: Final = OptionType(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
+SHARE: Final = OptionType(_scaled({"": 1.0}, 0, 1), "0 to 1", lambda v: f"{v:g}")
+HOST: Final = OptionType(
     _plain_host,
     "a host name or IP address without a port, not 0.0.0.0 or ::",
     _shown,
 )
-RACK: Final = Kind(
+RACK: Final = OptionType(
     _rack,
     f"1 to {_LONGEST_RACK} printable characters, as in broker.rack",
     _shown,
 )
-RACK_PLACES: Final = Kind(
+RACK_PLACES: Final = OptionType(
     _rack_places,
     "env:NAME, file:PATH, kubernetes or kubernetes:LABEL, several with commas and each once, or none alone",
     lambda v: ",".join(map(str, v)) or "none",
 )
-TOPIC_SWITCH: Final = Kind(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")
-SWITCH: Final = Kind(_switch, "on or off", lambda v: "on" if v else "off")
-FILE: Final = Kind(_printable, "a file's path", _shown)
-FOLDER: Final = Kind(_printable, "a folder's path", _shown)
-TOPIC: Final = Kind(_topic, "a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -", _shown)
-WORDS: Final = Kind(_printable, "words", _shown)
+TOPIC_SWITCH: Final = OptionType(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")
+SWITCH: Final = OptionType(_switch, "on or off", lambda v: "on" if v else "off")
+FILE: Final = OptionType(_printable, "a file's path", _shown)
+FOLDER: Final = OptionType(_printable, "a folder's path", _shown)
+TOPIC: Final = OptionType(_topic, "a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -", _shown)
+WORDS: Final = OptionType(_printable, "words", _shown)

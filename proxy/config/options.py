@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from proxy.config.model import SECTIONS, Config
-from proxy.config.option_types import Kind
+from proxy.config.option_types import OptionType
 
 __all__ = ["ENV_PREFIX", "OPTIONS", "Option", "config_of", "option_named"]
 
@@ -21,7 +21,7 @@ class Option:
     section: str
     """``""`` for the top level. What follows an underscore is not in the file: two sections share a table."""
     field: str
-    kind: Kind
+    kind: OptionType
     default: object
     """``attrs.NOTHING`` where it must be given."""
     meaning: str

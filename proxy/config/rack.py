@@ -10,12 +10,12 @@ from proxy.config.option_types import RACK
 __all__ = [
     "KUBERNETES_HOST",
     "ZONE_LABEL",
-    "Miss",
-    "NotTold",
+    "NoRack",
     "RackFound",
+    "RackMiss",
     "rack_name",
-    "zone_of_file",
-    "zone_of_node",
+    "zone_in_file",
+    "zone_in_node",
 ]
 
 KUBERNETES_HOST: Final = "KUBERNETES_SERVICE_HOST"
@@ -25,7 +25,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
 @attrs.frozen
-class Miss:
+class RackMiss:
     """A place that told no rack."""
 
     place: str
@@ -38,8 +38,8 @@ class Miss:
 
 
 @attrs.frozen
-class NotTold(Exception):
-    """A place tells no rack; its fields are those of ``Miss``."""
+class NoRack(Exception):
+    """A place tells no rack; its fields are those of ``RackMiss``."""
 
     why: str
     remedy: str = ""
@@ -52,11 +52,11 @@ class RackFound:
     rack: str | None
     how: str
     """Which place told it; without a rack, why none was looked for, or empty where all places were tried."""
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[RackMiss, ...] = ()
     """The places tried before, or all of them."""
 
     @property
-    def faults(self) -> tuple[Miss, ...]:
+    def faults(self) -> tuple[RackMiss, ...]:
         """Places that are there and should have told it."""
         return tuple(miss for miss in self.misses if miss.remedy)
 
@@ -72,7 +72,7 @@ def rack_name(text: str) -> str:
         raise ValueError(f"it holds {len(name)} characters that are no rack; accepted: {RACK.accepts}") from None
 
 
-def zone_of_file(text: str) -> str:
+def zone_in_file(text: str) -> str:
     """The rack in a file: the only word in it, or its zone where it has labels from the downward API.
 
     Such a file has a line ``key="value"`` for each label of the pod.
@@ -91,7 +91,7 @@ def zone_of_file(text: str) -> str:
     return rack_name("".join(lines))
 
 
-def zone_of_node(body: bytes, label: str = ZONE_LABEL) -> str:
+def zone_in_node(body: bytes, label: str = ZONE_LABEL) -> str:
     """The rack in what the Kubernetes API tells of a node; raises ValueError: says why there is none."""
     try:
         labels: Any = json.loads(body)["metadata"].get("labels") or {}

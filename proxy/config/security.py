@@ -4,14 +4,14 @@ from typing import Literal
 
 import attrs
 
-from proxy.config.option_types import FILE, SWITCH, WORDS, Kind, choice, https, option
+from proxy.config.option_types import FILE, SWITCH, WORDS, OptionType, choice, https, option
 
 __all__ = ["DownstreamSecurity", "UpstreamSecurity"]
 
 Mechanism = Literal["none", "client", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 
-def _file(name: str, meaning: str, reason: str, kind: Kind = FILE) -> str | None:
+def _file(name: str, meaning: str, reason: str, kind: OptionType = FILE) -> str | None:
     found: str | None = attrs.field(default=None, metadata=option(name, kind, meaning, reason))
     return found
 

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from proxy.config.model import Config
-from proxy.config.option_types import Address, show_bytes
+from proxy.config.option_types import Address, format_bytes
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
 __all__ = ["problems_between"]
@@ -48,10 +48,10 @@ def problems_between(config: Config) -> list[str]:
         )
     up = config.upstream
     if up.fetch_buffer_bytes > up.memory_bytes / 2:
-        most = show_bytes(up.memory_bytes // 2)
+        most = format_bytes(up.memory_bytes // 2)
         problems.append(
-            f"fetch-buffer: {show_bytes(up.fetch_buffer_bytes)} is more than half of memory"
-            f" ({show_bytes(up.memory_bytes)}); accepted: at most {most}"
+            f"fetch-buffer: {format_bytes(up.fetch_buffer_bytes)} is more than half of memory"
+            f" ({format_bytes(up.memory_bytes)}); accepted: at most {most}"
         )
     problems += _transparent(config)
     problems += _ledger(config)
@@ -86,8 +86,8 @@ def _ledger(config: Config) -> Iterator[str]:
     ledger = config.ledger
     if ledger.folder is not None and ledger.max_bytes < 2 * ledger.file_bytes:
         yield (
-            f"ledger-max-size: {show_bytes(ledger.max_bytes)} has no room for two files of ledger-file"
-            f" ({show_bytes(ledger.file_bytes)}); accepted: at least {show_bytes(2 * ledger.file_bytes)}"
+            f"ledger-max-size: {format_bytes(ledger.max_bytes)} has no room for two files of ledger-file"
+            f" ({format_bytes(ledger.file_bytes)}); accepted: at least {format_bytes(2 * ledger.file_bytes)}"
         )
     if ledger.topic is not None and config.upstream_security.sasl == "client":
         yield (

@@ -14,29 +14,29 @@ one partition. Requests of old versions are what ``versions`` is about.
 ``up.to_batches`` turns what was produced into batches, at once.
 """
 
-from proxy.convert.down import Conversion, needs
+from proxy.convert.down import DownConversion, needs_conversion
 from proxy.convert.types import (
+    CodecRefused,
+    ConversionCounts,
+    ConversionTarget,
     Converted,
-    Counts,
-    Damaged,
-    Incomplete,
-    Nothing,
+    DamagedEntry,
+    IncompleteEntry,
+    NothingForClient,
     Outcome,
-    Refused,
-    Target,
 )
 from proxy.convert.up import to_batches
 
 __all__ = [
-    "Conversion",
+    "CodecRefused",
+    "ConversionCounts",
+    "ConversionTarget",
     "Converted",
-    "Counts",
-    "Damaged",
-    "Incomplete",
-    "Nothing",
+    "DamagedEntry",
+    "DownConversion",
+    "IncompleteEntry",
+    "NothingForClient",
     "Outcome",
-    "Refused",
-    "Target",
-    "needs",
+    "needs_conversion",
     "to_batches",
 ]

@@ -16,7 +16,8 @@ low, the last message is cut. Either is counted.
 Damage or a refused codec behind the first messages ends the set, so that the client asks again there and is told.
 
 A set for magic 0 or 1 is never only a part of a message, and has a message at or beyond the client's offset, its
-last one among them; old clients fail or loop on all else. Where there is no such set, the outcome is ``Nothing``.
+last one among them; old clients fail or loop on all else. Where there is no such set, the outcome is
+``NothingForClient``.
 """
 
 import struct
@@ -29,12 +30,21 @@ from proxy.convert import kernel
 from proxy.convert.aborted import Aborted
 from proxy.convert.entry import growth_of, rewrite, transcode
 from proxy.convert.sizes import Growth, size_behind
-from proxy.convert.treatment import Kind, is_copied, is_plain, kind_of
-from proxy.convert.types import Converted, Counts, Damaged, Incomplete, Nothing, Outcome, Refused, Target
+from proxy.convert.treatment import Treatment, is_copied, is_plain, treatment_of
+from proxy.convert.types import (
+    CodecRefused,
+    ConversionCounts,
+    ConversionTarget,
+    Converted,
+    DamagedEntry,
+    IncompleteEntry,
+    NothingForClient,
+    Outcome,
+)
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec, Entry, entries
 
-__all__ = ["Conversion", "needs"]
+__all__ = ["DownConversion", "needs_conversion"]
 
 Piece = bytes | bytearray | memoryview
 
@@ -46,7 +56,7 @@ _OVERFLOW_SIZE: Final = 61
 """The least that it claims to have: a batch's, so that no reader takes it for damaged rather than cut off."""
 
 
-def needs(records: memoryview, offset: int, target: Target) -> bool:
+def needs_conversion(records: memoryview, offset: int, target: ConversionTarget) -> bool:
     """Whether *records*, fetched at *offset*, must be converted; if not, they can leave as they are.
 
     Cost: O(entries) for what needs none, most often O(1) for what needs it.
@@ -64,17 +74,17 @@ def needs(records: memoryview, offset: int, target: Target) -> bool:
     return not is_set
 
 
-class Conversion:
+class DownConversion:
     """Shares no state: its methods may be called in any thread, one at a time."""
 
     def __init__(
-        self, records: memoryview, offset: int, target: Target, aborted: Sequence[tuple[int, int]] = ()
+        self, records: memoryview, offset: int, target: ConversionTarget, aborted: Sequence[tuple[int, int]] = ()
     ) -> None:
         """*records* were fetched at *offset*, which is not negative.
 
         Args: aborted: (producer id, first offset) of each aborted transaction that the broker named with them.
         """
-        self.counts = Counts()
+        self.counts = ConversionCounts()
         self._log = records
         self._offset = offset
         self._target = target
@@ -82,7 +92,7 @@ class Conversion:
         self._aborted = Aborted(self._listed)
         self._entry: Entry | None = None
         """Looked at, but not done with."""
-        self._kind = Kind.NOTHING
+        self._kind = Treatment.NOTHING
         """What it becomes."""
         self._wrapper: memoryview | None = None
         """What it has become, where ``begin`` had to know its size."""
@@ -116,7 +126,9 @@ class Conversion:
     @property
     def is_quick(self) -> bool:
         """Whether nothing need be decompressed for the next chunk, and the kernel is compiled: a tenth of a ms."""
-        return kernel.is_compiled and (bool(self._ready) or self._look() is None or self._kind is not Kind.WRAPPER)
+        return kernel.is_compiled and (
+            bool(self._ready) or self._look() is None or self._kind is not Treatment.WRAPPER
+        )
 
     @property
     def may_burst(self) -> bool:
@@ -132,7 +144,7 @@ class Conversion:
 
     def let_go(self) -> None:
         """Of what ``begin`` has converted: it will be converted again, to the same bytes."""
-        self.counts = Counts()
+        self.counts = ConversionCounts()
         self._aborted = Aborted(self._listed)
         self._entry = self._wrapper = self._error = None
         self._ready.clear()
@@ -158,10 +170,10 @@ class Conversion:
             next_offset = entry.last_offset + 1
             self._done_with(entry)
         if self._error is None:
-            return Nothing(next_offset) if next_offset > self._offset else Incomplete()
+            return NothingForClient(next_offset) if next_offset > self._offset else IncompleteEntry()
         if self._error.code == ErrorCode.unsupported_compression_type:
-            return Refused(self._error.offset)
-        return Damaged(self._error.offset, str(self._error))
+            return CodecRefused(self._error.offset)
+        return DamagedEntry(self._error.offset, str(self._error))
 
     def _commit(self, first: Entry, size: int) -> None:
         growth = Growth(first, size if self._wrapper else None, self._target)
@@ -208,7 +220,7 @@ class Conversion:
 
     def _finish(self) -> None:
         """The size is used up: count what was fetched for nothing."""
-        while (entry := self._look()) is not None and self._kind in (Kind.NOTHING, Kind.ABORTED):
+        while (entry := self._look()) is not None and self._kind in (Treatment.NOTHING, Treatment.ABORTED):
             self._done_with(entry)
         self.counts.unread_bytes = max(self._end - self._at, 0)
 
@@ -223,7 +235,7 @@ class Conversion:
                 if entry is not None:
                     if not (is_copied(entry, self._target) or (is_plain(entry) and self._aborted.is_over)):
                         entry.check(self._log)
-                    self._kind = kind_of(entry, self._log, self._offset, self._target, self._aborted)
+                    self._kind = treatment_of(entry, self._log, self._offset, self._target, self._aborted)
                 self._entry = entry
             except BadRecords as error:
                 self._error = error
@@ -233,24 +245,24 @@ class Conversion:
         self._entry = self._wrapper = None
         self._at = entry.end
         self.counts.source_bytes += entry.size
-        if self._kind is Kind.ABORTED:
+        if self._kind is Treatment.ABORTED:
             self.counts.aborted_batches += 1
             self.counts.aborted_records += entry.records
 
     def _size_of(self, entry: Entry) -> int:
         """What the entry looked at comes to; 0 too where that is an error."""
         match self._kind:
-            case Kind.NOTHING | Kind.ABORTED:
+            case Treatment.NOTHING | Treatment.ABORTED:
                 return 0
-            case Kind.COPY:
+            case Treatment.COPY:
                 return entry.size
-            case Kind.MESSAGES:
+            case Treatment.MESSAGES:
                 done = kernel.measure_entries(
                     self._log, entry.at, entry.end, self._offset, self._target.magic, True, True
                 )
                 self._error = _damage(done, entry.base_offset)
                 return done.size
-            case Kind.WRAPPER:
+            case Treatment.WRAPPER:
                 self._wrapper = self._rewritten(entry)
                 return len(self._wrapper)
             case never:
@@ -271,13 +283,13 @@ class Conversion:
         is_quick = False
         left, chunk_end = self._most_bytes, self._at + self._target.chunk_bytes
         while left > 0 and (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
-            if self._kind is Kind.COPY:
+            if self._kind is Treatment.COPY:
                 if not parts:
                     return self._copies(entry)
                 break
-            if self._kind is Kind.WRAPPER and is_quick and parts:
+            if self._kind is Treatment.WRAPPER and is_quick and parts:
                 break  # for a chunk that may take its time
-            is_quick = is_quick or self._kind is Kind.MESSAGES
+            is_quick = is_quick or self._kind is Treatment.MESSAGES
             if piece := self._converted(entry, chunk_end):
                 parts.append(piece)
                 left -= len(piece)
@@ -286,9 +298,9 @@ class Conversion:
     def _converted(self, entry: Entry, chunk_end: int) -> Piece:
         """What *entry*, the one looked at, has become, and as many as go along with it; done with."""
         match self._kind:
-            case Kind.MESSAGES:
+            case Treatment.MESSAGES:
                 return self._messages(entry, chunk_end)
-            case Kind.WRAPPER:
+            case Treatment.WRAPPER:
                 wrapper = self._rewritten(entry) if self._wrapper is None else self._wrapper
                 self._done_with(entry)
                 return wrapper
@@ -299,7 +311,7 @@ class Conversion:
     def _copies(self, first: Entry) -> memoryview:
         """All copied entries in a row, as one view."""
         entry: Entry | None = first
-        while entry is not None and self._kind is Kind.COPY:
+        while entry is not None and self._kind is Treatment.COPY:
             self._done_with(entry)
             entry = self._look()
         return self._log[first.at : self._at]

@@ -6,7 +6,7 @@ from zlib import crc32
 
 from proxy.convert import kernel
 from proxy.convert.codecs import compress, decompress
-from proxy.convert.types import Counts, Target
+from proxy.convert.types import ConversionCounts, ConversionTarget
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.checksum import crc32c
 from proxy.wire.records import (
@@ -41,7 +41,9 @@ def growth_of(entry: Entry, size: int | None = None) -> int:
     return _GROWTH * min(entry.records, records)
 
 
-def rewrite(entry: Entry, log: memoryview, from_offset: int, target: Target, counts: Counts) -> memoryview:
+def rewrite(
+    entry: Entry, log: memoryview, from_offset: int, target: ConversionTarget, counts: ConversionCounts
+) -> memoryview:
     """A compressed batch or wrapper as one wrapper of magic 0 or 1; empty if nothing in it is at *from_offset*.
 
     All of it stays together, but for a codec that becomes none: that makes messages of it, from *from_offset* on.
@@ -122,7 +124,9 @@ def _wrapper(
     return view
 
 
-def transcode(entry: Entry, log: memoryview, _from_offset: int, target: Target, counts: Counts) -> memoryview:
+def transcode(
+    entry: Entry, log: memoryview, _from_offset: int, target: ConversionTarget, counts: ConversionCounts
+) -> memoryview:
     """A batch with another codec, else the same.
 
     Raises: BadRecords: it is damaged.

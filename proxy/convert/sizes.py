@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, assert_never
 
 from proxy.convert import kernel
 from proxy.convert.aborted import Aborted
-from proxy.convert.treatment import Kind, kind_of
-from proxy.convert.types import Target
+from proxy.convert.treatment import Treatment, treatment_of
+from proxy.convert.types import ConversionTarget
 from proxy.errors import BadRecords
 from proxy.wire.records import BATCH_HEADER_BYTES, MESSAGE_BYTES, Entry, entries
 
@@ -43,7 +43,7 @@ class Growth:
 
     __slots__ = ("_each", "_ratio", "_saved")
 
-    def __init__(self, first: Entry, size: int | None, target: Target) -> None:
+    def __init__(self, first: Entry, size: int | None, target: ConversionTarget) -> None:
         """*size*: what *first*, a compressed one, has become; None where it is none."""
         self._saved = _SAVED if target.magic < 2 else 0
         self._each, self._ratio = 0.0, 1.0
@@ -59,7 +59,7 @@ class Growth:
 
 
 def size_behind(
-    first: Entry, log: memoryview, offset: int, target: Target, aborted: Aborted, growth: Growth
+    first: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted, growth: Growth
 ) -> Behind:
     """What is behind *first* will come to.
 
@@ -70,8 +70,8 @@ def size_behind(
     size, end, is_exact = 0, first.end, True
     with suppress(BadRecords):
         while (entry := next(entries(log, end), None)) is not None:
-            match kind_of(entry, log, offset, target, aborted):
-                case Kind.MESSAGES:
+            match treatment_of(entry, log, offset, target, aborted):
+                case Treatment.MESSAGES:
                     takes = aborted.is_over
                     done = kernel.measure_entries(log, entry.at, len(log), offset, target.magic, takes, False)
                     size += done.size
@@ -79,12 +79,12 @@ def size_behind(
                     if done.damage:
                         break
                     continue
-                case Kind.COPY:
+                case Treatment.COPY:
                     size += entry.size
-                case Kind.WRAPPER:
+                case Treatment.WRAPPER:
                     size += growth.size_of(entry)
                     is_exact = False
-                case Kind.NOTHING | Kind.ABORTED:
+                case Treatment.NOTHING | Treatment.ABORTED:
                     pass
                 case never:
                     assert_never(never)

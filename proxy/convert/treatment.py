@@ -3,14 +3,14 @@
 from enum import Enum, auto
 
 from proxy.convert.aborted import Aborted
-from proxy.convert.types import Target
+from proxy.convert.types import ConversionTarget
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec, Entry
 
-__all__ = ["Kind", "is_copied", "is_plain", "kind_of"]
+__all__ = ["Treatment", "is_copied", "is_plain", "treatment_of"]
 
 
-class Kind(Enum):
+class Treatment(Enum):
     """Each costs more than the one before."""
 
     NOTHING = auto()
@@ -25,7 +25,7 @@ class Kind(Enum):
     """One entry, compressed again."""
 
 
-def is_copied(entry: Entry, target: Target) -> bool:
+def is_copied(entry: Entry, target: ConversionTarget) -> bool:
     """Whether it stays what it is, if anything."""
     if target.magic == 2:
         return entry.magic < 2 or entry.codec != Codec.ZSTD
@@ -37,22 +37,24 @@ def is_plain(entry: Entry) -> bool:
     return entry.codec == Codec.NONE and not entry.is_control and entry.records > 0
 
 
-def kind_of(entry: Entry, log: memoryview, offset: int, target: Target, aborted: Aborted) -> Kind:
+def treatment_of(
+    entry: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted
+) -> Treatment:
     """What *entry* of *log* becomes for a client at *offset*; to be asked about each entry once, in order.
 
     Raises: BadRecords: its codec is refused, or it is a control batch without a type.
     """
     if target.magic < 2 and entry.last_offset < offset:
         aborted.has(entry, log)
-        return Kind.NOTHING
+        return Treatment.NOTHING
     if is_copied(entry, target):
-        return Kind.COPY
+        return Treatment.COPY
     if aborted.has(entry, log):
-        return Kind.ABORTED
+        return Treatment.ABORTED
     if target.magic < 2 and (entry.is_control or not entry.records):
-        return Kind.NOTHING
+        return Treatment.NOTHING
     if entry.codec == Codec.NONE:
-        return Kind.MESSAGES
+        return Treatment.MESSAGES
     if target.codec(entry.codec) is None:
         raise BadRecords(ErrorCode.unsupported_compression_type, "its codec is refused", offset=entry.base_offset)
-    return Kind.WRAPPER
+    return Treatment.WRAPPER

@@ -5,11 +5,20 @@ import attrs
 from proxy.convert.codecs import DECOMPRESSED_BYTES
 from proxy.wire.records import Codec
 
-__all__ = ["Converted", "Counts", "Damaged", "Incomplete", "Nothing", "Outcome", "Refused", "Target"]
+__all__ = [
+    "CodecRefused",
+    "ConversionCounts",
+    "ConversionTarget",
+    "Converted",
+    "DamagedEntry",
+    "IncompleteEntry",
+    "NothingForClient",
+    "Outcome",
+]
 
 
 @attrs.frozen
-class Target:
+class ConversionTarget:
     """What a client can read."""
 
     magic: int
@@ -39,7 +48,7 @@ class Converted:
 
 
 @attrs.frozen
-class Nothing:
+class NothingForClient:
     """There are entries, but none with a message for the client: it cannot get past them, so fetch on for it."""
 
     next_offset: int
@@ -47,7 +56,7 @@ class Nothing:
 
 
 @attrs.frozen
-class Damaged:
+class DamagedEntry:
     """The first entry that the client would get is damaged: CORRUPT_MESSAGE (2)."""
 
     offset: int
@@ -56,22 +65,22 @@ class Damaged:
 
 
 @attrs.frozen
-class Refused:
+class CodecRefused:
     """The first entry that the client would get has a codec that is refused: UNSUPPORTED_COMPRESSION_TYPE (76)."""
 
     offset: int
 
 
 @attrs.frozen
-class Incomplete:
+class IncompleteEntry:
     """There is no complete entry at or beyond the offset: an empty set, or a larger fetch."""
 
 
-Outcome = Converted | Nothing | Damaged | Refused | Incomplete
+Outcome = Converted | NothingForClient | DamagedEntry | CodecRefused | IncompleteEntry
 
 
 @attrs.define
-class Counts:
+class ConversionCounts:
     """What a conversion has done so far, in messages and bytes."""
 
     messages: int = 0

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 from crc32c import crc32c
 
-__all__ = ["BadBatch", "Batch", "Record", "encode_batch", "records_of", "split"]
+__all__ = ["BadBatch", "BatchInfo", "DemoRecord", "encode_batch", "records_of", "split_batches"]
 
 _HEAD: Final = struct.Struct(">qiibI")
 _BODY: Final = struct.Struct(">hiqqqhii")
@@ -29,7 +29,7 @@ class BadBatch(Exception):
 
 
 @attrs.frozen
-class Record:
+class DemoRecord:
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -39,7 +39,7 @@ class Record:
 
 
 @attrs.frozen
-class Batch:
+class BatchInfo:
     """What a log needs to know of a batch."""
 
     data: bytes
@@ -51,7 +51,7 @@ class Batch:
     base_sequence: int
     compressed: bool
 
-    def placed(self, base_offset: int, leader_epoch: int) -> "Batch":
+    def placed(self, base_offset: int, leader_epoch: int) -> "BatchInfo":
         """The same batch at another offset."""
         head = struct.pack(">q", base_offset) + self.data[8:12] + struct.pack(">i", leader_epoch)
         last_offset = base_offset + self.last_offset - self.base_offset
@@ -72,7 +72,7 @@ def _sized(data: bytes | None) -> bytes:
     return _varint(-1) if data is None else _varint(len(data)) + data
 
 
-def encode_batch(records: Sequence[Record], *, producer_id: int = -1, base_sequence: int = -1) -> bytes:
+def encode_batch(records: Sequence[DemoRecord], *, producer_id: int = -1, base_sequence: int = -1) -> bytes:
     """One batch with base offset 0, uncompressed, as a producer would send it."""
     base_ms = records[0].timestamp_ms
     parts = []
@@ -97,7 +97,7 @@ def encode_batch(records: Sequence[Record], *, producer_id: int = -1, base_seque
     return _HEAD.pack(0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
 
 
-def split(data: bytes) -> Iterator[Batch]:
+def split_batches(data: bytes) -> Iterator[BatchInfo]:
     """Every batch of *data*, checked.
 
     Raises: BadBatch: cut short, of another format, or with a wrong checksum.
@@ -116,7 +116,7 @@ def split(data: bytes) -> Iterator[Batch]:
         batch = data[at:end]
         if crc32c(batch[21:]) != crc:
             raise BadBatch("wrong checksum")
-        yield Batch(batch, base, base + delta, max_ms, producer, epoch, sequence, bool(attributes & 7))
+        yield BatchInfo(batch, base, base + delta, max_ms, producer, epoch, sequence, bool(attributes & 7))
         at = end
 
 
@@ -136,7 +136,7 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
-def records_of(batches: Iterable[Batch]) -> Iterator[Record]:
+def records_of(batches: Iterable[BatchInfo]) -> Iterator[DemoRecord]:
     """The records of uncompressed batches."""
     for batch in batches:
         data = batch.data
@@ -154,4 +154,4 @@ def records_of(batches: Iterable[Batch]) -> Iterator[Record]:
                 name, at = _read_sized(data, at)
                 header, at = _read_sized(data, at)
                 headers.append(((name or b"").decode(), header))
-            yield Record(value, key, tuple(headers), base_ms + delta_ms, batch.base_offset + delta)
+            yield DemoRecord(value, key, tuple(headers), base_ms + delta_ms, batch.base_offset + delta)

@@ -10,15 +10,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-from proxy.demo.fetching import Fetcher
+from proxy.demo.fetching import FetchHandler
 from proxy.demo.groups import Groups
-from proxy.demo.messages import ApiKey, Request, encode_response, read_request, served
+from proxy.demo.messages import ApiKey, ReceivedRequest, encode_response, read_request, served
 from proxy.demo.requests import Handlers
-from proxy.demo.state import ClusterState, Partition
+from proxy.demo.state import ClusterState, EmbeddedPartition
 from proxy.errors import ErrorCode
-from proxy.session.downstream import SessionCache
+from proxy.session.downstream import FetchSessionCache
 
-__all__ = ["API_VERSIONS", "KEYS", "Broker", "Counters", "VersionRange"]
+__all__ = ["API_VERSIONS", "KEYS", "Counters", "EmbeddedBroker", "VersionRange"]
 
 VersionRange = tuple[int, int]
 """Oldest and newest version served."""
@@ -85,7 +85,7 @@ class _Closed(Exception):
     """This connection is over; the client is told nothing."""
 
 
-class Broker:
+class EmbeddedBroker:
     """A broker that may be started and stopped; its port stays the same."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Broker:
         node: int,
         state: ClusterState,
         groups: Groups,
-        changed: Callable[[Partition], None],
+        changed: Callable[[EmbeddedPartition], None],
         *,
         slots: int,
         session_ids: Callable[[], int],
@@ -102,17 +102,17 @@ class Broker:
     ) -> None:
         self.node = node
         self.counters = Counters()
-        self.sessions = SessionCache(slots, session_ids)
+        self.sessions = FetchSessionCache(slots, session_ids)
         self.versions: dict[str, VersionRange] = {**API_VERSIONS, **versions}
         """By API; may be changed while the broker is up, and counts from the next request on."""
-        self.fetcher = Fetcher(node, state, self.sessions)
-        self._new_sessions = partial(SessionCache, slots, session_ids)
+        self.fetcher = FetchHandler(node, state, self.sessions)
+        self._new_sessions = partial(FetchSessionCache, slots, session_ids)
         self._names = {key: name for name, key in KEYS.items()}
         self._scope: trio.CancelScope | None = None
         self._ended: trio.Event | None = None
         handlers = Handlers(node, state, changed, producer_ids or count(1000))
         groups_of = groups.at(node)
-        self._answers: dict[str, Callable[[Request], Any]] = {
+        self._answers: dict[str, Callable[[ReceivedRequest], Any]] = {
             "produce": handlers.produce,
             "list_offsets": handlers.list_offsets,
             "metadata": handlers.metadata,
@@ -126,7 +126,7 @@ class Broker:
             "offset_commit": groups_of.offset_commit,
             "offset_fetch": groups_of.offset_fetch,
         }
-        self._waits: dict[str, Callable[[Request], Awaitable[Any]]] = {
+        self._waits: dict[str, Callable[[ReceivedRequest], Awaitable[Any]]] = {
             "fetch": self._fetch,
             "join_group": groups_of.join,
             "sync_group": groups_of.sync,
@@ -202,14 +202,14 @@ class Broker:
             )
         return answer
 
-    async def _fetch(self, request: Request) -> dict[str, Any]:
+    async def _fetch(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         self.counters.fetches += 1
         self.counters.incremental_fetches += request.version >= 7 and body.session_epoch > 0
         self.counters.partitions_named += sum(len(topic.partitions) for topic in body.topics)
         return await self.fetcher.fetch(request)
 
-    def _api_versions(self, request: Request) -> dict[str, Any]:  # noqa: ARG002
+    def _api_versions(self, request: ReceivedRequest) -> dict[str, Any]:  # noqa: ARG002
         keys = [
             # Kafka 4 says 0 for Produce and does not serve it: librdkafka would stop compressing otherwise.
             {"api_key": KEYS[name], "min_version": 0 if name == "produce" else oldest, "max_version": newest}

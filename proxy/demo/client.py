@@ -9,12 +9,12 @@ import trio
 from proxy.demo.broker import KEYS
 from proxy.demo.messages import encode_request, read_response
 
-__all__ = ["Connection", "connect"]
+__all__ = ["KafkaConnection", "connect"]
 
 _TIMEOUT_S: Final = 20.0
 
 
-class Connection:
+class KafkaConnection:
     """One connection to one broker. A call waits for its answer; ``send`` and ``receive`` are its halves.
 
     Raises: OSError: the broker closed the connection, or did not answer within 20 s.
@@ -74,7 +74,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(address: str, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[Connection]:
+async def connect(address: str, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[KafkaConnection]:
     """Connect to the first of ``host:port,host:port…`` that answers.
 
     Raises: OSError: none does.
@@ -90,7 +90,7 @@ async def connect(address: str, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[
                 problems.append(f"{each}: {error}")
         if stream is not None:
             async with stream:
-                yield Connection(stream)
+                yield KafkaConnection(stream)
             return
         if len(problems) == 0 or not problems[-1].startswith(each):
             problems.append(f"{each}: no connection within {timeout_s:g} s")

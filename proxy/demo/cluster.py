@@ -14,13 +14,13 @@ from typing import Final
 
 import trio
 
-from proxy.demo.batches import Record, encode_batch, split
-from proxy.demo.broker import API_VERSIONS, Broker, Counters, VersionRange
+from proxy.demo.batches import DemoRecord, encode_batch, split_batches
+from proxy.demo.broker import API_VERSIONS, Counters, EmbeddedBroker, VersionRange
 from proxy.demo.groups import Groups
-from proxy.demo.state import ClusterState, Partition, Topic
+from proxy.demo.state import ClusterState, EmbeddedPartition, EmbeddedTopic
 from proxy.session.slots import MAX_SESSION_ID
 
-__all__ = ["API_VERSIONS", "EmbeddedCluster", "Record", "VersionRange", "embedded_cluster"]
+__all__ = ["API_VERSIONS", "DemoRecord", "EmbeddedCluster", "VersionRange", "embedded_cluster"]
 
 _RACKS: Final = ("a", "b", "c")
 
@@ -45,7 +45,7 @@ class EmbeddedCluster:
         dice = random.Random(seed)
         producer_ids = count(1000)
         self.brokers = {
-            node: Broker(
+            node: EmbeddedBroker(
                 node,
                 self.state,
                 self.groups,
@@ -91,7 +91,7 @@ class EmbeddedCluster:
         partitions: int = 1,
         replication: int = 1,
         assignment: Sequence[Sequence[int]] | None = None,
-    ) -> Topic:
+    ) -> EmbeddedTopic:
         """Create a topic, at once on all brokers; *assignment* names each partition's replicas, leader first."""
         if name in self.state.topics:
             raise ValueError(f"topic {name} exists")
@@ -101,27 +101,27 @@ class EmbeddedCluster:
         for partition in self.state.delete(name).partitions:
             self.wake(partition)
 
-    def recreate_topic(self, name: str) -> Topic:
+    def recreate_topic(self, name: str) -> EmbeddedTopic:
         """Delete a topic and create it again, empty and with another id, as widely spread as it was."""
         former = self.state.topics[name]
         self.delete_topic(name)
         return self.create_topic(name, assignment=[partition.replicas for partition in former.partitions])
 
-    def partition(self, topic: str, index: int) -> Partition:
+    def partition(self, topic: str, index: int) -> EmbeddedPartition:
         found = self.state.partition(topic, index)
         if found is None:
             raise KeyError((topic, index))
         return found
 
-    def append(self, topic: str, index: int, records: Iterable[Record | bytes]) -> int:
+    def append(self, topic: str, index: int, records: Iterable[DemoRecord | bytes]) -> int:
         """Store records as one uncompressed batch; the offset of the first."""
-        each = [record if isinstance(record, Record) else Record(record) for record in records]
+        each = [record if isinstance(record, DemoRecord) else DemoRecord(record) for record in records]
         return self.append_batches(topic, index, encode_batch(each))
 
     def append_batches(self, topic: str, index: int, batches: bytes) -> int:
         """Store batches as they are, but for offsets and leader epoch; the offset of the first record."""
         partition = self.partition(topic, index)
-        offsets = [partition.log.append(batch, partition.leader_epoch) for batch in split(batches)]
+        offsets = [partition.log.append(batch, partition.leader_epoch) for batch in split_batches(batches)]
         self.wake(partition)
         return offsets[0]
 
@@ -139,7 +139,7 @@ class EmbeddedCluster:
         self.state.lead(partition, node)
         self.wake(partition)
 
-    def wake(self, partition: Partition) -> None:
+    def wake(self, partition: EmbeddedPartition) -> None:
         """Let waiting fetches of this partition look again."""
         for broker in self.brokers.values():
             broker.fetcher.wake(partition)

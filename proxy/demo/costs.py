@@ -6,7 +6,7 @@ from typing import Final, TextIO
 
 import attrs
 
-__all__ = ["Cost", "Row", "Table", "by_rack", "count", "size", "verdict"]
+__all__ = ["CostRow", "CostTable", "FetchCost", "by_rack", "count", "size", "verdict"]
 
 _COLUMNS: Final = ("", "time", "fetches", "named", "to brokers", "from brokers", "records")
 _FORMAT: Final = "  {:<18}{:>6}{:>10}{:>12}{:>13}{:>14}{:>10}"
@@ -14,7 +14,7 @@ _PIPED_S: Final = 3.0
 
 
 @attrs.frozen
-class Cost:
+class FetchCost:
     """Of fetches alone; bytes with the frames' size prefix."""
 
     fetches: int = 0
@@ -31,8 +31,8 @@ class Cost:
     def both_ways(self) -> int:
         return self.to_brokers + self.from_brokers
 
-    def __sub__(self, before: "Cost") -> "Cost":
-        return Cost(
+    def __sub__(self, before: "FetchCost") -> "FetchCost":
+        return FetchCost(
             self.fetches - before.fetches,
             self.named - before.named,
             self.to_brokers - before.to_brokers,
@@ -42,12 +42,12 @@ class Cost:
 
 
 @attrs.frozen
-class Row:
+class CostRow:
     """One way to read, as far as it has got."""
 
     way: str
     seconds: float
-    cost: Cost
+    cost: FetchCost
     records: int
 
 
@@ -64,7 +64,7 @@ def size(number: float) -> str:
     return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
 
 
-class Table:
+class CostTable:
     """Rows that grow: redrawn in place on a terminal, otherwise a line every few seconds and the last one."""
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
@@ -76,7 +76,7 @@ class Table:
     def head(self) -> None:
         self._write(_FORMAT.format(*_COLUMNS))
 
-    def show(self, row: Row, *, last: bool = False) -> None:
+    def show(self, row: CostRow, *, last: bool = False) -> None:
         if self._live:
             self._write(f"\x1b[1A\x1b[2K{_line(row)}" if self._drawn else _line(row))
             self._drawn = not last
@@ -95,7 +95,7 @@ class Table:
         self._out.flush()
 
 
-def _line(row: Row) -> str:
+def _line(row: CostRow) -> str:
     cost = row.cost
     return _FORMAT.format(
         row.way,
@@ -108,7 +108,7 @@ def _line(row: Row) -> str:
     )
 
 
-def verdict(direct: Row, through: Row) -> str:
+def verdict(direct: CostRow, through: CostRow) -> str:
     """What was shown, in a sentence or two."""
     bytes_direct, bytes_through = direct.cost.both_ways, max(1, through.cost.both_ways)
     ratio = bytes_direct / bytes_through
@@ -127,7 +127,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
 
 
-def by_rack(rows: Sequence[Row], own: str) -> str:
+def by_rack(rows: Sequence[CostRow], own: str) -> str:
     """Where the bytes of records came from in each way to read; the reader is in rack *own*."""
     racks = sorted({rack for row in rows for rack in row.cost.from_racks})
     form = "  {:<18}" + "{:>12}" * len(racks) + "{:>18}"

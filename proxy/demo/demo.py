@@ -8,9 +8,9 @@ from typing import Final
 
 import trio
 
-from proxy.demo.costs import Cost, Row, Table, by_rack, count, verdict
+from proxy.demo.costs import CostRow, CostTable, FetchCost, by_rack, count, verdict
 from proxy.demo.old import HeardOf, read_as_in_2015
-from proxy.demo.processes import DemoFailed, Reader, reader, sidefetch
+from proxy.demo.processes import DemoFailed, ReaderProcess, reader, sidefetch
 from proxy.demo.stage import BUSY, EVERY_S, OWN_RACK, PARTITIONS, TOPIC, Stage, busy, embedded_stage
 
 __all__ = ["CLIENT", "demo", "leaves_of", "until_ended", "watch"]
@@ -30,7 +30,7 @@ async def demo(seconds: float, kafka: str | None = None) -> int:
 
 
 async def _demo(seconds: float, kafka: str | None) -> int:
-    table = Table()
+    table = CostTable()
     if kafka is not None:
         from proxy.demo.kafka import kafka_stage
 
@@ -78,19 +78,21 @@ def _introduction(stage: Stage, each_s: float) -> str:
     )
 
 
-async def _play(way: str, bootstrap: str, stage: Stage, seconds: float, table: Table) -> Row:
+async def _play(way: str, bootstrap: str, stage: Stage, seconds: float, table: CostTable) -> CostRow:
     before = stage.cost()
     async with reader(bootstrap, TOPIC, PARTITIONS) as heard:
         return await watch(way, heard, lambda: stage.cost() - before, seconds, table)
 
 
-async def watch(way: str, heard: Reader, cost: Callable[[], Cost], seconds: float, table: Table) -> Row:
+async def watch(
+    way: str, heard: ReaderProcess, cost: Callable[[], FetchCost], seconds: float, table: CostTable
+) -> CostRow:
     """Let a reader read for a while, and show what it costs."""
     start_s = trio.current_time()
     while (passed_s := trio.current_time() - start_s) < seconds:
-        table.show(Row(way, passed_s, cost(), heard.records))
+        table.show(CostRow(way, passed_s, cost(), heard.records))
         await trio.sleep(min(_REDRAW_S, seconds - passed_s))
-    row = Row(way, seconds, cost(), heard.records)
+    row = CostRow(way, seconds, cost(), heard.records)
     table.show(row, last=True)
     return row
 

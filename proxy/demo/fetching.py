@@ -24,13 +24,21 @@ import attrs
 import trio
 
 from proxy.demo.log import PartitionLog
-from proxy.demo.messages import Request
-from proxy.demo.state import ClusterState, Partition
+from proxy.demo.messages import ReceivedRequest
+from proxy.demo.state import ClusterState, EmbeddedPartition
 from proxy.errors import ErrorCode
-from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
+from proxy.session.downstream import (
+    FetchContext,
+    FetchSessionCache,
+    Key,
+    PlainPartitionState,
+    SessionPartition,
+    SessionRequest,
+    SessionResponse,
+)
 from proxy.session.epochs import SessionId
 
-__all__ = ["Fetcher", "Reading"]
+__all__ = ["FetchHandler", "PartitionRead"]
 
 _FETCH_MAX_BYTES: Final = 55 * 1024 * 1024  # the default of Kafka's fetch.max.bytes
 _BY_RACK: Final = 11
@@ -39,37 +47,37 @@ _TELLS_LEADER: Final = 16
 
 
 @attrs.frozen
-class Reading(State):
+class PartitionRead(PlainPartitionState):
     """What reading one partition brought."""
 
     records: bytes = b""
     diverging_epoch: int = -1
     diverging_end: int = -1
-    leader: Partition | None = None
+    leader: EmbeddedPartition | None = None
     """Told with errors 6 and 74, where the partition has another leader."""
 
 
-def _failed(error: ErrorCode, leader: Partition | None = None) -> Reading:
-    return Reading(high_watermark=-1, log_start=-1, error=error, leader=leader)
+def _failed(error: ErrorCode, leader: EmbeddedPartition | None = None) -> PartitionRead:
+    return PartitionRead(high_watermark=-1, log_start=-1, error=error, leader=leader)
 
 
 @attrs.frozen(eq=False)
 class _Parked:
-    context: Context
+    context: FetchContext
     changed: trio.Event = attrs.field(factory=trio.Event)
 
 
-class Fetcher:
+class FetchHandler:
     """One broker's fetches."""
 
-    def __init__(self, node: int, state: ClusterState, sessions: SessionCache) -> None:
+    def __init__(self, node: int, state: ClusterState, sessions: FetchSessionCache) -> None:
         self.node = node
         self.state = state
         self.sessions = sessions
         self._parked: set[_Parked] = set()
-        self._idle: dict[tuple[int, int], Reading] = {}
+        self._idle: dict[tuple[int, int], PartitionRead] = {}
 
-    def wake(self, partition: Partition) -> None:
+    def wake(self, partition: EmbeddedPartition) -> None:
         """Records were appended, or the leader changed, or the topic was deleted."""
         by_name: Key = (partition.topic, partition.index)
         by_id: Key = (partition.topic_id, partition.index)
@@ -77,7 +85,7 @@ class Fetcher:
             if by_name in parked.context or by_id in parked.context:
                 parked.changed.set()
 
-    async def fetch(self, request: Request) -> dict[str, Any]:
+    async def fetch(self, request: ReceivedRequest) -> dict[str, Any]:
         """Answer a Fetch request, after waiting if it says so."""
         body, version = request.body, request.version
         context = self.sessions.open(_session_request(body, version), trio.current_time())
@@ -92,8 +100,10 @@ class Fetcher:
         answer = context.answer(results, trio.current_time())
         return _response(answer, results, self._endpoints(results.values()))
 
-    async def _park(self, context: Context, body: Any, version: int, wait_s: float) -> dict[Key, Reading]:
-        results: dict[Key, Reading] | None = None
+    async def _park(
+        self, context: FetchContext, body: Any, version: int, wait_s: float
+    ) -> dict[Key, PartitionRead]:
+        results: dict[Key, PartitionRead] | None = None
         with trio.move_on_after(wait_s):
             while results is None or not _enough(results, body.min_bytes):
                 parked = _Parked(context)
@@ -105,15 +115,15 @@ class Fetcher:
                 results = self._read(context, body, version)
         return self._read(context, body, version) if results is None else results
 
-    def _read(self, context: Context, body: Any, version: int) -> dict[Key, Reading]:
+    def _read(self, context: FetchContext, body: Any, version: int) -> dict[Key, PartitionRead]:
         """Read what there is, in the session's order, within the request's limits."""
-        results: dict[Key, Reading] = {}
-        failures: dict[Key, Reading] = {}
+        results: dict[Key, PartitionRead] = {}
+        failures: dict[Key, PartitionRead] = {}
         room = min(body.max_bytes, _FETCH_MAX_BYTES)
         nothing_yet = True
         for key, ask in context.partitions():
             found = self._locate(key, context.topic_names)
-            if not isinstance(found, Partition):
+            if not isinstance(found, EmbeddedPartition):
                 failures[key] = _failed(found)
                 continue
             partition = found
@@ -124,7 +134,7 @@ class Fetcher:
             log = partition.log
             closest = self._closest(partition, ask, body, version)
             if closest != self.node:
-                results[key] = Reading(log.end, log.start, preferred_replica=closest)
+                results[key] = PartitionRead(log.end, log.start, preferred_replica=closest)
                 continue
             refusal = self._unreadable(log, ask)
             if refusal is not None:
@@ -137,26 +147,26 @@ class Fetcher:
             if records:
                 nothing_yet = False
                 room = max(0, room - len(records))
-            results[key] = Reading(log.end, log.start, has_records=bool(records), records=records)
+            results[key] = PartitionRead(log.end, log.start, has_records=bool(records), records=records)
         return results | failures  # Kafka, too, reports what it could not find after the rest
 
-    def _closest(self, partition: Partition, ask: Ask, body: Any, version: int) -> int:
+    def _closest(self, partition: EmbeddedPartition, ask: SessionPartition, body: Any, version: int) -> int:
         """The replica to read; none but the leader names another than itself, and none that has not that offset."""
         is_there = partition.log.start <= ask.offset <= partition.log.end
         if version < _BY_RACK or self.node != partition.leader or not is_there:
             return self.node
         return self.state.closest(partition, body.rack_id or "")
 
-    def _nothing(self, end: int, start: int) -> Reading:
+    def _nothing(self, end: int, start: int) -> PartitionRead:
         """The same value for every idle partition that looks the same: there are thousands."""
         reading = self._idle.get((end, start))
         if reading is None:
             if len(self._idle) > 10_000:
                 self._idle.clear()
-            reading = self._idle[(end, start)] = Reading(end, start)
+            reading = self._idle[(end, start)] = PartitionRead(end, start)
         return reading
 
-    def _locate(self, key: Key, names: dict[UUID, str]) -> Partition | ErrorCode:
+    def _locate(self, key: Key, names: dict[UUID, str]) -> EmbeddedPartition | ErrorCode:
         topic, index = key
         if isinstance(topic, UUID):
             name = names.get(topic) or self.state.names.get(topic)
@@ -167,7 +177,9 @@ class Fetcher:
             name = topic
         return self.state.partition(name, index) or ErrorCode.unknown_topic_or_partition
 
-    def _refusal(self, partition: Partition, key: Key, ask: Ask, version: int) -> Reading | None:
+    def _refusal(
+        self, partition: EmbeddedPartition, key: Key, ask: SessionPartition, version: int
+    ) -> PartitionRead | None:
         """Why this broker is not to be asked, or not like that; None if it is."""
         if isinstance(key[0], UUID) and key[0] != partition.topic_id:
             return _failed(ErrorCode.inconsistent_topic_id)
@@ -181,7 +193,7 @@ class Fetcher:
             return _failed(ErrorCode.not_leader_or_follower, partition)
         return None
 
-    def _unreadable(self, log: PartitionLog, ask: Ask) -> Reading | None:
+    def _unreadable(self, log: PartitionLog, ask: SessionPartition) -> PartitionRead | None:
         """Why there is nothing to read at that offset; None if there is, or will be."""
         if ask.last_fetched_epoch >= 0:
             ended = log.end_of_epoch(ask.last_fetched_epoch)
@@ -189,17 +201,17 @@ class Fetcher:
                 return _failed(ErrorCode.offset_out_of_range)
             epoch, end = ended
             if epoch < ask.last_fetched_epoch or end < ask.offset:
-                return Reading(log.end, log.start, diverging=True, diverging_epoch=epoch, diverging_end=end)
+                return PartitionRead(log.end, log.start, diverging=True, diverging_epoch=epoch, diverging_end=end)
         if not log.start <= ask.offset <= log.end:
             return _failed(ErrorCode.offset_out_of_range)
         return None
 
-    def _endpoints(self, results: Collection[Reading]) -> list[dict[str, Any]]:
+    def _endpoints(self, results: Collection[PartitionRead]) -> list[dict[str, Any]]:
         nodes = {reading.leader.leader for reading in results if reading.leader is not None}
         return [self.state.endpoint(node) for node in sorted(nodes & self.state.alive)]
 
 
-def _enough(results: Mapping[Key, Reading], min_bytes: int) -> bool:
+def _enough(results: Mapping[Key, PartitionRead], min_bytes: int) -> bool:
     """Whether to answer at once."""
     size = 0
     for reading in results.values():
@@ -213,11 +225,11 @@ def _enough(results: Mapping[Key, Reading], min_bytes: int) -> bool:
 def _session_request(body: Any, version: int) -> SessionRequest:
     by_id = version >= _BY_ID
     fenced, diverges = version >= 9, version >= 12
-    asks: dict[Key, Ask] = {}
+    asks: dict[Key, SessionPartition] = {}
     for topic in body.topics:
         name = (topic.topic_id or UUID(int=0)) if by_id else topic.topic
         for asked in topic.partitions:
-            asks[(name, asked.partition)] = Ask(
+            asks[(name, asked.partition)] = SessionPartition(
                 asked.fetch_offset,
                 asked.partition_max_bytes,
                 asked.current_leader_epoch if fenced else -1,
@@ -233,7 +245,9 @@ def _session_request(body: Any, version: int) -> SessionRequest:
     return SessionRequest(SessionId(body.session_id), body.session_epoch, asks, forget, by_id)
 
 
-def _response(answer: Answer, results: Mapping[Key, Reading], endpoints: list[dict[str, Any]]) -> dict[str, Any]:
+def _response(
+    answer: SessionResponse, results: Mapping[Key, PartitionRead], endpoints: list[dict[str, Any]]
+) -> dict[str, Any]:
     topics: list[dict[str, Any]] = []
     current: object = None
     for key in answer.keys:
@@ -250,7 +264,7 @@ def _response(answer: Answer, results: Mapping[Key, Reading], endpoints: list[di
     }
 
 
-def _partition(index: int, reading: Reading) -> dict[str, Any]:
+def _partition(index: int, reading: PartitionRead) -> dict[str, Any]:
     said: dict[str, Any] = {
         "partition_index": index,
         "error_code": reading.error,

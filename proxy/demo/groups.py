@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 import attrs
 import trio
 
-from proxy.demo.messages import Request
+from proxy.demo.messages import ReceivedRequest
 from proxy.demo.requests import coordinator_of
 from proxy.demo.state import ClusterState
 from proxy.errors import ErrorCode
@@ -154,7 +154,7 @@ class GroupsAt:
             return ErrorCode.not_coordinator
         return self.groups.group(group_id) if group_id else ErrorCode.invalid_group_id
 
-    async def join(self, request: Request) -> dict[str, Any]:
+    async def join(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         group = self._find(body.group_id)
         if not isinstance(group, _Group):
@@ -162,7 +162,7 @@ class GroupsAt:
         async with group.changed:
             return await self._join(group, request)
 
-    async def _join(self, group: _Group, request: Request) -> dict[str, Any]:
+    async def _join(self, group: _Group, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         instance_id = getattr(body, "group_instance_id", None)
         member = group.members.get(body.member_id)
@@ -230,7 +230,7 @@ class GroupsAt:
         member.expires_s = trio.current_time() + member.session_s
         return member
 
-    async def sync(self, request: Request) -> dict[str, Any]:
+    async def sync(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         group = self._find(body.group_id)
         if not isinstance(group, _Group):
@@ -256,7 +256,7 @@ class GroupsAt:
                 "assignment": member.assignment,
             }
 
-    async def heartbeat(self, request: Request) -> dict[str, Any]:
+    async def heartbeat(self, request: ReceivedRequest) -> dict[str, Any]:
         group = self._find(request.body.group_id)
         if not isinstance(group, _Group):
             return {"error_code": group}
@@ -267,7 +267,7 @@ class GroupsAt:
             preparing = group.phase is _Phase.PREPARING
             return {"error_code": ErrorCode.rebalance_in_progress if preparing else ErrorCode.none}
 
-    async def leave(self, request: Request) -> dict[str, Any]:
+    async def leave(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         group = self._find(body.group_id)
         if not isinstance(group, _Group):
@@ -288,7 +288,7 @@ class GroupsAt:
                 members.append({"member_id": member_id, "group_instance_id": instance_id, "error_code": error})
         return {"error_code": members[0]["error_code"] if request.version < 3 else 0, "members": members}
 
-    def offset_commit(self, request: Request) -> dict[str, Any]:
+    def offset_commit(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         group = self._find(body.group_id)
         generation = body.generation_id_or_member_epoch
@@ -320,13 +320,13 @@ class GroupsAt:
             topics.append({"name": name, "topic_id": getattr(topic, "topic_id", None), "partitions": partitions})
         return {"topics": topics}
 
-    def offset_fetch(self, request: Request) -> dict[str, Any]:
+    def offset_fetch(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         if request.version < 8:
             return self._committed(request, body.group_id, body.topics)
         return {"groups": [self._committed(request, asked.group_id, asked.topics) for asked in body.groups]}
 
-    def _committed(self, request: Request, group_id: str, asked: Any) -> dict[str, Any]:
+    def _committed(self, request: ReceivedRequest, group_id: str, asked: Any) -> dict[str, Any]:
         group = self._find(group_id)
         if not isinstance(group, _Group):
             if request.version >= 2:

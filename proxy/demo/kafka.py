@@ -18,10 +18,10 @@ import attrs
 import trio
 
 from proxy.demo.batches import encode_batch
-from proxy.demo.client import Connection, connect
-from proxy.demo.costs import Cost
+from proxy.demo.client import KafkaConnection, connect
+from proxy.demo.costs import FetchCost
 from proxy.demo.messages import encode_request, read_response
-from proxy.demo.processes import DemoFailed, free_ports, serves, started
+from proxy.demo.processes import DemoFailed, free_ports, run_program, serves
 from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, record
 from proxy.demo.tap import Tap, tap
 
@@ -68,7 +68,7 @@ class _Kafka:
         self._seen = seen
         self._racks = {broker.port: broker.rack for broker in brokers}
 
-    def cost(self) -> Cost:
+    def cost(self) -> FetchCost:
         racks = {rack: self._seen.record_bytes[port] for port, rack in self._racks.items()}
         return attrs.evolve(self._seen.cost, from_racks=racks)
 
@@ -95,7 +95,7 @@ async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[S
             for broker in brokers:
                 command = ["java", *_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
                 command += ["kafka.Kafka", str(_folder(home, broker) / "server.properties")]
-                await stack.enter_async_context(started(command, log=_folder(home, broker) / "log", kill=True))
+                await stack.enter_async_context(run_program(command, log=_folder(home, broker) / "log", kill=True))
             seen = await stack.enter_async_context(tap({each.tapped: each.port for each in brokers}))
             stage = _Kafka(version, brokers, seen)
             leaders = await _create_topic(stage.bootstrap, home)
@@ -223,7 +223,7 @@ def _replicas(index: int) -> list[int]:
     return [(index + each) % nodes + 1 for each in range(nodes)]
 
 
-async def _replicate(connection: Connection) -> None:
+async def _replicate(connection: KafkaConnection) -> None:
     """Give busy partitions a replica in each rack; thousands of them would take Kafka a while to make."""
     partitions = [{"partition_index": index, "replicas": _replicas(index)} for index in busy()]
     request = {"timeout": 30_000, "topics": [{"name": TOPIC, "partitions": partitions}]}
@@ -236,7 +236,7 @@ async def _replicate(connection: Connection) -> None:
         raise DemoFailed(f"Kafka did not replicate the topic: {told}")
 
 
-async def _leaders(connection: Connection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
+async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
     """None while a partition has no leader, or a busy one too few *replicas* in sync."""
     told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
     (topic,) = told.topics
@@ -260,7 +260,7 @@ async def _feed(
 ) -> None:
     """Started once each busy partition has a record that all of its replicas have, and can be read so."""
     async with AsyncExitStack() as stack:
-        to: dict[int, Connection] = {}
+        to: dict[int, KafkaConnection] = {}
         for address, partitions in leaders.values():
             connection = await stack.enter_async_context(connect(address))
             to.update(dict.fromkeys(partitions, connection))
@@ -274,7 +274,7 @@ async def _feed(
                 await trio.sleep(EVERY_S / BUSY)
 
 
-async def _write(leader: Connection, partition: int, number: int, *, acks: int) -> int:
+async def _write(leader: KafkaConnection, partition: int, number: int, *, acks: int) -> int:
     """Write a record; the error. With -1 for *acks* all replicas have it then."""
     data = [{"index": partition, "records": encode_batch([record(number)])}]
     request = {"acks": acks, "timeout": 30_000, "topic_data": [{"name": TOPIC, "partition_data": data}]}

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final
 
-from proxy.demo.batches import Batch, records_of
+from proxy.demo.batches import BatchInfo, records_of
 
 __all__ = ["PartitionLog"]
 
@@ -17,11 +17,11 @@ class PartitionLog:
     def __init__(self) -> None:
         self.start = 0
         self.end = 0
-        self._batches: list[Batch] = []
+        self._batches: list[BatchInfo] = []
         self._ends: list[int] = []  # offset after each batch: ascending, hence searchable
         self._sequences: dict[int, deque[tuple[int, int, int]]] = {}
 
-    def append(self, batch: Batch, leader_epoch: int) -> int:
+    def append(self, batch: BatchInfo, leader_epoch: int) -> int:
         """Store a batch at the end and return the offset it got; one that was sent before is stored once."""
         known = self._sequences.setdefault(batch.producer_id, deque(maxlen=_REMEMBERED_SEQUENCES))
         if batch.producer_id >= 0:

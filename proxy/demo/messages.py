@@ -21,7 +21,15 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-__all__ = ["ApiKey", "Request", "encode_request", "encode_response", "read_request", "read_response", "served"]
+__all__ = [
+    "ApiKey",
+    "ReceivedRequest",
+    "encode_request",
+    "encode_response",
+    "read_request",
+    "read_response",
+    "served",
+]
 
 ApiKey = int
 
@@ -106,7 +114,7 @@ def build(schema: type, said: Mapping[str, Any]) -> Any:
 
 
 @attrs.frozen
-class Request:
+class ReceivedRequest:
     """A request as it came in."""
 
     key: ApiKey
@@ -117,7 +125,7 @@ class Request:
     """kio's entity of this version."""
 
 
-def read_request(frame: bytes) -> Request:
+def read_request(frame: bytes) -> ReceivedRequest:
     """Read header and body; *frame* is without its size prefix.
 
     Raises: whatever kio raises for an unknown API or version, or a malformed message.
@@ -126,7 +134,7 @@ def read_request(frame: bytes) -> Request:
     schema: Any = load_request_schema(key, version)
     header, size = entity_reader(schema.__header_schema__)(frame, 0)
     body, _ = entity_reader(schema)(frame, size)
-    return Request(key, version, header.correlation_id, header.client_id, body)
+    return ReceivedRequest(key, version, header.correlation_id, header.client_id, body)
 
 
 def _frame(schema: Any, header: Mapping[str, object], said: Mapping[str, Any]) -> bytes:

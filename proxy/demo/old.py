@@ -15,7 +15,7 @@ from aiokafka.protocol.metadata import MetadataRequest_v0
 from aiokafka.protocol.offset import OffsetRequest_v0
 from aiokafka.record.memory_records import MemoryRecords
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.wire.frames import with_size
 
 __all__ = ["HeardOf", "read_as_in_2015"]
@@ -76,7 +76,7 @@ async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> 
     return led
 
 
-async def _fetch(raw: Connection, topic: str, offsets: dict[int, int]) -> int:
+async def _fetch(raw: KafkaConnection, topic: str, offsets: dict[int, int]) -> int:
     """How many messages have come; *offsets* are moved behind them."""
     asked = [(partition, offset, _FETCH_BYTES) for partition, offset in offsets.items()]
     answer = await _call(raw, FetchRequest_v1(-1, _WAIT_MS, 1, [(topic, asked)]))
@@ -99,7 +99,7 @@ def _check(api: str, error: int) -> None:
         raise _Failed(f"error {error} to {api}")
 
 
-async def _call(raw: Connection, request: Any) -> Any:
+async def _call(raw: KafkaConnection, request: Any) -> Any:
     payload = RequestHeader_v1(request, correlation_id=1, client_id="reader-of-2015").encode() + request.encode()
     await raw.send_frame(with_size(payload))
     frame = await raw.receive_frame()

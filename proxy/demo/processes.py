@@ -18,10 +18,10 @@ import trio
 
 from proxy.config import ENV_PREFIX, UpstreamSecurity
 from proxy.demo.client import connect
-from proxy.demo.costs import Cost
+from proxy.demo.costs import FetchCost
 from proxy.errors import ProxyError
 
-__all__ = ["DemoFailed", "Reader", "free_ports", "reader", "sidefetch", "started"]
+__all__ = ["DemoFailed", "ReaderProcess", "free_ports", "reader", "run_program", "sidefetch"]
 
 _START_S: Final = 20.0
 _END_S: Final = 5.0
@@ -33,7 +33,7 @@ class DemoFailed(ProxyError):
 
 
 @asynccontextmanager
-async def started(
+async def run_program(
     command: Sequence[str],
     *,
     log: Path,
@@ -71,7 +71,7 @@ async def started(
 
 
 @attrs.define
-class Reader:
+class ReaderProcess:
     """What a reader has said last."""
 
     records: int = 0
@@ -81,15 +81,15 @@ class Reader:
     response_bytes: int = 0
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> FetchCost:
         """As seen by the reader, on its side of whatever it reads through."""
-        return Cost(self.fetches, self.named, self.request_bytes, self.response_bytes)
+        return FetchCost(self.fetches, self.named, self.request_bytes, self.response_bytes)
 
 
 @asynccontextmanager
 async def reader(
     bootstrap: str, topic: str, partitions: int, security: UpstreamSecurity | None = None
-) -> AsyncIterator[Reader]:
+) -> AsyncIterator[ReaderProcess]:
     """Start reading a topic from its end; goes on once the reader's first fetch has been answered.
 
     Args:   security: of whom it reads from; None for plaintext.
@@ -101,8 +101,8 @@ async def reader(
         command += ["--security", json.dumps(attrs.asdict(security))]
     with tempfile.TemporaryDirectory(prefix="sidefetch-demo-") as folder:
         log = Path(folder) / "reader.log"
-        async with started(command, log=log, stdout=subprocess.PIPE) as process, trio.open_nursery() as nursery:
-            heard = Reader()
+        async with run_program(command, log=log, stdout=subprocess.PIPE) as process, trio.open_nursery() as nursery:
+            heard = ReaderProcess()
             ready = trio.Event()
             nursery.start_soon(_listen, process, heard, ready, log)
             with trio.move_on_after(_START_S) as timeout:
@@ -113,7 +113,7 @@ async def reader(
             nursery.cancel_scope.cancel()
 
 
-async def _listen(process: trio.Process, heard: Reader, ready: trio.Event, log: Path) -> None:
+async def _listen(process: trio.Process, heard: ReaderProcess, ready: trio.Event, log: Path) -> None:
     assert process.stdout is not None
     buffer = b""
     async for chunk in process.stdout:
@@ -140,7 +140,7 @@ async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     with tempfile.TemporaryDirectory(prefix="sidefetch-demo-") as folder:
         log = Path(folder) / "sidefetch.log"
-        async with started(command, log=log, env=env) as process:
+        async with run_program(command, log=log, env=env) as process:
             up = False
             with trio.move_on_after(_START_S):
                 while process.poll() is None and not (up := await serves(address)):

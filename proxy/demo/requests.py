@@ -7,9 +7,9 @@ from zlib import crc32
 
 import attrs
 
-from proxy.demo.batches import BadBatch, split
-from proxy.demo.messages import Request
-from proxy.demo.state import NO_LEADER, ClusterState, Partition, Topic
+from proxy.demo.batches import BadBatch, split_batches
+from proxy.demo.messages import ReceivedRequest
+from proxy.demo.state import NO_LEADER, ClusterState, EmbeddedPartition, EmbeddedTopic
 from proxy.errors import ErrorCode
 
 __all__ = ["CLUSTER_ID", "Handlers", "coordinator_of"]
@@ -33,11 +33,11 @@ class Handlers:
 
     node: int
     state: ClusterState
-    changed: Callable[[Partition], None]
+    changed: Callable[[EmbeddedPartition], None]
     """To be told of every partition that got records, another leader, or was deleted."""
     producer_ids: Iterator[int]
 
-    def metadata(self, request: Request) -> dict[str, Any]:
+    def metadata(self, request: ReceivedRequest) -> dict[str, Any]:
         body, state = request.body, self.state
         if body.topics is None or (request.version == 0 and not body.topics):
             topics = [self._topic(topic, topic.name, topic.id) for topic in state.topics.values()]
@@ -56,7 +56,7 @@ class Handlers:
             "topics": topics,
         }
 
-    def _topic(self, topic: Topic | None, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+    def _topic(self, topic: EmbeddedTopic | None, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
         if topic is None:
             error = ErrorCode.unknown_topic_id if name is None else ErrorCode.unknown_topic_or_partition
             return {"error_code": error, "name": name, "topic_id": topic_id}
@@ -79,14 +79,14 @@ class Handlers:
             ],
         }
 
-    def describe_cluster(self, request: Request) -> dict[str, Any]:  # noqa: ARG002
+    def describe_cluster(self, request: ReceivedRequest) -> dict[str, Any]:  # noqa: ARG002
         return {
             "cluster_id": CLUSTER_ID,
             "controller_id": self.state.controller,
             "brokers": [self.state.endpoint(node) for node in sorted(self.state.alive)],
         }
 
-    def _led(self, topic: str | None, index: int, epoch: int = -1) -> Partition | ErrorCode:
+    def _led(self, topic: str | None, index: int, epoch: int = -1) -> EmbeddedPartition | ErrorCode:
         """The partition, if this broker leads it in this epoch; what to answer if not."""
         partition = None if topic is None else self.state.partition(topic, index)
         if partition is None:
@@ -97,7 +97,7 @@ class Handlers:
             return ErrorCode.fenced_leader_epoch
         return ErrorCode.unknown_leader_epoch if epoch > partition.leader_epoch else partition
 
-    def produce(self, request: Request) -> dict[str, Any]:
+    def produce(self, request: ReceivedRequest) -> dict[str, Any]:
         topics = []
         moved: set[int] = set()
         for topic in request.body.topic_data:
@@ -105,7 +105,7 @@ class Handlers:
             name = topic.name if request.version < 13 else self.state.name_of(topic_id)
             partitions = []
             for data in topic.partition_data:
-                found: Partition | ErrorCode = (
+                found: EmbeddedPartition | ErrorCode = (
                     ErrorCode.unknown_topic_id if name is None else self._led(name, data.index)
                 )
                 said = self._append(found, request.body.acks, data.records or b"")
@@ -122,13 +122,13 @@ class Handlers:
         endpoints = [self.state.endpoint(node) for node in sorted(moved & self.state.alive)]
         return {"responses": topics, "node_endpoints": endpoints}
 
-    def _append(self, found: Partition | ErrorCode, acks: int, records: bytes) -> dict[str, Any]:
+    def _append(self, found: EmbeddedPartition | ErrorCode, acks: int, records: bytes) -> dict[str, Any]:
         if acks not in (-1, 0, 1):
             found = ErrorCode.invalid_required_acks
-        if not isinstance(found, Partition):
+        if not isinstance(found, EmbeddedPartition):
             return {"error_code": found, "base_offset": -1, "log_start_offset": -1}
         try:
-            batches = list(split(records))
+            batches = list(split_batches(records))
         except BadBatch:
             return {"error_code": ErrorCode.corrupt_message, "base_offset": -1, "log_start_offset": -1}
         if len(batches) != 1:
@@ -137,7 +137,7 @@ class Handlers:
         self.changed(found)
         return {"base_offset": base_offset, "log_start_offset": found.log.start}
 
-    def list_offsets(self, request: Request) -> dict[str, Any]:
+    def list_offsets(self, request: ReceivedRequest) -> dict[str, Any]:
         return {
             "topics": [
                 {
@@ -151,7 +151,7 @@ class Handlers:
     def _offset(self, topic: str, asked: Any) -> dict[str, Any]:
         index, wanted = asked.partition_index, asked.timestamp
         found = self._led(topic, index, getattr(asked, "current_leader_epoch", -1))
-        if not isinstance(found, Partition):
+        if not isinstance(found, EmbeddedPartition):
             return {"partition_index": index, "error_code": found, "offset": -1, "timestamp": -1}
         log = found.log
         if wanted == _LATEST:
@@ -166,7 +166,7 @@ class Handlers:
         epoch = found.leader_epoch if hit else -1
         return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
 
-    def offset_for_leader_epoch(self, request: Request) -> dict[str, Any]:
+    def offset_for_leader_epoch(self, request: ReceivedRequest) -> dict[str, Any]:
         return {
             "topics": [
                 {
@@ -179,7 +179,7 @@ class Handlers:
 
     def _epoch_end(self, topic: str, asked: Any) -> dict[str, Any]:
         found = self._led(topic, asked.partition, asked.current_leader_epoch)
-        if not isinstance(found, Partition):
+        if not isinstance(found, EmbeddedPartition):
             return {"partition": asked.partition, "error_code": found}
         if asked.leader_epoch == found.leader_epoch:
             ended: tuple[int, int] | None = (found.leader_epoch, found.log.end)
@@ -188,7 +188,7 @@ class Handlers:
         epoch, end = ended or (-1, -1)
         return {"partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
 
-    def find_coordinator(self, request: Request) -> dict[str, Any]:
+    def find_coordinator(self, request: ReceivedRequest) -> dict[str, Any]:
         if request.version >= 4:
             return {"coordinators": [self._coordinator(key) for key in request.body.coordinator_keys]}
         return self._coordinator(request.body.key)
@@ -196,7 +196,7 @@ class Handlers:
     def _coordinator(self, group: str) -> dict[str, Any]:
         return {"key": group, **self.state.endpoint(coordinator_of(self.state, group))}
 
-    def init_producer_id(self, request: Request) -> dict[str, Any]:
+    def init_producer_id(self, request: ReceivedRequest) -> dict[str, Any]:
         if request.body.transactional_id is not None:
             return {
                 "error_code": ErrorCode.transactional_id_authorization_failed,
@@ -205,7 +205,7 @@ class Handlers:
             }
         return {"producer_id": next(self.producer_ids), "producer_epoch": 0}
 
-    def create_topics(self, request: Request) -> dict[str, Any]:
+    def create_topics(self, request: ReceivedRequest) -> dict[str, Any]:
         return {"topics": [self._create(topic, request.body.validate_only) for topic in request.body.topics]}
 
     def _create(self, asked: Any, validate_only: bool) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Handlers:
             "replication_factor": len(assignment[0]),
         }
 
-    def delete_topics(self, request: Request) -> dict[str, Any]:
+    def delete_topics(self, request: ReceivedRequest) -> dict[str, Any]:
         if request.version >= 6:
             asked = [(topic.name, topic.topic_id) for topic in request.body.topics]
         else:

@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 import trio
 
-from proxy.demo.batches import Record
+from proxy.demo.batches import DemoRecord
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
-from proxy.demo.costs import Cost
+from proxy.demo.costs import FetchCost
 
 __all__ = ["BUSY", "EVERY_S", "OWN_RACK", "PARTITIONS", "TOPIC", "Stage", "busy", "embedded_stage"]
 
@@ -32,7 +32,7 @@ class Stage(Protocol):
     """Who counts, for people."""
     bootstrap: str
 
-    def cost(self) -> Cost:
+    def cost(self) -> FetchCost:
         """Of all fetches since the stage was set, as the brokers see it."""
 
 
@@ -47,10 +47,12 @@ class Embedded:
         self.bootstrap = cluster.bootstrap
         self._cluster = cluster
 
-    def cost(self) -> Cost:
+    def cost(self) -> FetchCost:
         seen = self._cluster.counters
         racks = {str(rack): number for rack, number in self._cluster.record_bytes.items()}
-        return Cost(seen.fetches, seen.partitions_named, seen.fetch_request_bytes, seen.fetch_response_bytes, racks)
+        return FetchCost(
+            seen.fetches, seen.partitions_named, seen.fetch_request_bytes, seen.fetch_response_bytes, racks
+        )
 
 
 def busy() -> list[int]:
@@ -58,8 +60,8 @@ def busy() -> list[int]:
     return list(range(0, PARTITIONS, PARTITIONS // BUSY))
 
 
-def record(number: int) -> Record:
-    return Record(f"reading {number}".encode().ljust(_VALUE_BYTES), timestamp_ms=int(time() * 1000))
+def record(number: int) -> DemoRecord:
+    return DemoRecord(f"reading {number}".encode().ljust(_VALUE_BYTES), timestamp_ms=int(time() * 1000))
 
 
 @asynccontextmanager

@@ -8,13 +8,13 @@ import attrs
 
 from proxy.demo.log import PartitionLog
 
-__all__ = ["NO_LEADER", "ClusterState", "Partition", "Topic"]
+__all__ = ["NO_LEADER", "ClusterState", "EmbeddedPartition", "EmbeddedTopic"]
 
 NO_LEADER = -1
 
 
 @attrs.define(eq=False)
-class Partition:
+class EmbeddedPartition:
     topic: str
     topic_id: UUID
     index: int
@@ -25,10 +25,10 @@ class Partition:
 
 
 @attrs.define(eq=False)
-class Topic:
+class EmbeddedTopic:
     name: str
     id: UUID
-    partitions: list[Partition]
+    partitions: list[EmbeddedPartition]
 
 
 @attrs.define(eq=False)
@@ -42,7 +42,7 @@ class ClusterState:
     alive: set[int] = attrs.field(factory=set)
     addresses: dict[int, tuple[str, int]] = attrs.field(factory=dict)
     """Host and port, by node id; known once a broker has been up."""
-    topics: dict[str, Topic] = attrs.field(factory=dict)
+    topics: dict[str, EmbeddedTopic] = attrs.field(factory=dict)
     names: dict[UUID, str] = attrs.field(factory=dict)
 
     @property
@@ -57,20 +57,20 @@ class ClusterState:
     def name_of(self, topic_id: UUID | None) -> str | None:
         return None if topic_id is None else self.names.get(topic_id)
 
-    def partition(self, topic: str, index: int) -> Partition | None:
+    def partition(self, topic: str, index: int) -> EmbeddedPartition | None:
         found = self.topics.get(topic)
         return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 
-    def create(self, name: str, assignment: Sequence[Sequence[int]]) -> Topic:
+    def create(self, name: str, assignment: Sequence[Sequence[int]]) -> EmbeddedTopic:
         """Create a topic; *assignment* names the replicas of each partition, the preferred leader first."""
         topic_id = uuid4()
         partitions = [
-            Partition(name, topic_id, index, tuple(replicas), NO_LEADER)
+            EmbeddedPartition(name, topic_id, index, tuple(replicas), NO_LEADER)
             for index, replicas in enumerate(assignment)
         ]
         for partition in partitions:
             partition.leader = self._first_alive(partition)
-        topic = self.topics[name] = Topic(name, topic_id, partitions)
+        topic = self.topics[name] = EmbeddedTopic(name, topic_id, partitions)
         self.names[topic_id] = name
         return topic
 
@@ -83,15 +83,15 @@ class ClusterState:
             for index in range(partitions)
         ]
 
-    def delete(self, name: str) -> Topic:
+    def delete(self, name: str) -> EmbeddedTopic:
         topic = self.topics.pop(name)
         del self.names[topic.id]
         return topic
 
-    def in_sync(self, partition: Partition) -> tuple[int, ...]:
+    def in_sync(self, partition: EmbeddedPartition) -> tuple[int, ...]:
         return tuple(node for node in partition.replicas if node in self.alive)
 
-    def closest(self, partition: Partition, rack: str) -> int:
+    def closest(self, partition: EmbeddedPartition, rack: str) -> int:
         """The replica that its leader would have a client in *rack* read (KIP-392); that may be the leader itself.
 
         All replicas in sync are as far as the leader is, so that the highest node id decides between them.
@@ -101,29 +101,29 @@ class ClusterState:
             return partition.leader
         return max(near)
 
-    def up(self, node: int) -> list[Partition]:
+    def up(self, node: int) -> list[EmbeddedPartition]:
         """A broker came up; the partitions that got a leader by it."""
         self.alive.add(node)
         return self._elect(partition for partition in self._all() if partition.leader == NO_LEADER)
 
-    def down(self, node: int) -> list[Partition]:
+    def down(self, node: int) -> list[EmbeddedPartition]:
         """A broker went down; the partitions that it led, now led by another replica, or by none."""
         self.alive.discard(node)
         return self._elect(partition for partition in self._all() if partition.leader == node)
 
-    def lead(self, partition: Partition, node: int) -> None:
+    def lead(self, partition: EmbeddedPartition, node: int) -> None:
         partition.leader = node
         partition.leader_epoch += 1
 
-    def _all(self) -> Iterator[Partition]:
+    def _all(self) -> Iterator[EmbeddedPartition]:
         return (partition for topic in self.topics.values() for partition in topic.partitions)
 
-    def _elect(self, leaderless: Iterable[Partition]) -> list[Partition]:
+    def _elect(self, leaderless: Iterable[EmbeddedPartition]) -> list[EmbeddedPartition]:
         changed = []
         for partition in leaderless:
             self.lead(partition, self._first_alive(partition))
             changed.append(partition)
         return changed
 
-    def _first_alive(self, partition: Partition) -> int:
+    def _first_alive(self, partition: EmbeddedPartition) -> int:
         return next((node for node in partition.replicas if node in self.alive), NO_LEADER)

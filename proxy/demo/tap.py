@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 import trio
 
-from proxy.demo.costs import Cost
+from proxy.demo.costs import FetchCost
 from proxy.wire.fetch import read_request, read_response, request_layout
 from proxy.wire.headers import read_request_header
 
@@ -66,8 +66,8 @@ class Tap:
     """Of the answers, by the port that they came from."""
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.fetches, self.named, self.request_bytes, self.response_bytes)
+    def cost(self) -> FetchCost:
+        return FetchCost(self.fetches, self.named, self.request_bytes, self.response_bytes)
 
 
 class _Conversation:

@@ -15,14 +15,14 @@ from kio.schema.types import TopicName
 
 from proxy.config import Address, AdminConfig, Config, DownstreamSecurity, LogConfig, PortRange
 from proxy.config.rack import RackFound
-from proxy.demo.costs import Cost, Table, count, verdict
+from proxy.demo.costs import CostTable, FetchCost, count, verdict
 from proxy.demo.demo import CLIENT, until_ended, watch
 from proxy.demo.processes import DemoFailed, free_ports, reader, serves
 from proxy.errors import ErrorCode, ProxyError
 from proxy.events import FetchRecord, Record
 from proxy.net.app import Proxy
 from proxy.net.io.logs import Log
-from proxy.net.observability.observers import Who
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.rack import find_rack
 from proxy.net.upstream.access import access_of
 from proxy.net.upstream.brokers import dial
@@ -47,7 +47,7 @@ async def trial(config: Config, *, topic: str, seconds: float) -> int:
 async def _trial(config: Config, topic: str, seconds: float) -> int:
     bootstrap = ",".join(map(str, config.upstream.bootstrap_servers))
     partitions = await _look(config, topic)
-    table = Table()
+    table = CostTable()
     table.say(
         f"Topic {topic}: {count(partitions)} partition{'s' * (partitions != 1)}. Reading only, from the end, in no"
         f" group.\n"
@@ -58,7 +58,7 @@ async def _trial(config: Config, topic: str, seconds: float) -> int:
     table.head()
     async with reader(bootstrap, topic, partitions, config.upstream_security) as heard:
         direct = await watch("directly", heard, lambda: heard.cost, seconds / 2, table)
-    bill, rack = _Bill(), await find_rack(config.routing, os.environ)
+    bill, rack = _UpstreamCost(), await find_rack(config.routing, os.environ)
     async with (
         _sidefetch(config, bill, rack.rack) as (address, traffic),
         reader(address, topic, partitions) as heard,
@@ -121,28 +121,28 @@ async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
 
 
 @attrs.define
-class _Bill:
+class _UpstreamCost:
     """Sidefetch's own fetches, from what it tells of its work."""
 
-    cost: Cost = attrs.field(factory=Cost)
+    cost: FetchCost = attrs.field(factory=FetchCost)
     wants_exchanges: bool = False
 
-    def observe(self, _: Who, record: Record, /) -> None:
+    def observe(self, _: ConnectionInfo, record: Record, /) -> None:
         if isinstance(record, FetchRecord):
             so_far = self.cost
-            self.cost = Cost(
+            self.cost = FetchCost(
                 so_far.fetches + 1,
                 so_far.named + record.named,
                 so_far.to_brokers + record.request_bytes,
                 so_far.from_brokers + record.response_bytes,
             )
 
-    def left(self, _: Who, /) -> None:
+    def left(self, _: ConnectionInfo, /) -> None:
         """Its fetches are on the bill."""
 
 
 @asynccontextmanager
-async def _sidefetch(config: Config, bill: _Bill, rack: str | None) -> AsyncIterator[tuple[str, Traffic]]:
+async def _sidefetch(config: Config, bill: _UpstreamCost, rack: str | None) -> AsyncIterator[tuple[str, Traffic]]:
     """Run Sidefetch in this process, on ports of its own, with its log kept back unless it fails.
 
     Gives the address to read through, and what Sidefetch counts of it.

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from proxy.wire.fetch import UNKNOWN, Ask, Key
+from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey
 
 __all__ = ["AHEAD_BYTES", "Ahead"]
 
@@ -24,7 +24,7 @@ _GROWTH: Final = 4
 class _Trail:
     """How one partition is read."""
 
-    ask: Ask
+    ask: FetchPartition
     """What the client is expected to ask for next, as brokers are asked."""
     own_bytes: int
     """What the client itself asks for at most."""
@@ -41,9 +41,11 @@ class Ahead:
     __slots__ = ("_trails",)
 
     def __init__(self) -> None:
-        self._trails: dict[Key, _Trail] = {}
+        self._trails: dict[PartitionKey, _Trail] = {}
 
-    def expect(self, key: Key, ask: Ask, next_offset: int, now_s: float) -> Ask | None:
+    def expect(
+        self, key: PartitionKey, ask: FetchPartition, next_offset: int, now_s: float
+    ) -> FetchPartition | None:
         """The client has been given what answers *ask* up to *next_offset*.
 
         Returns what to ask for before it does; None where it has not gone on before.
@@ -57,7 +59,7 @@ class Ahead:
         self._trails[key] = _Trail(following, own_bytes, goes_on, now_s)
         return following if goes_on else None
 
-    def met(self, key: Key, own: Ask) -> Ask:
+    def met(self, key: PartitionKey, own: FetchPartition) -> FetchPartition:
         """The client asks for *own*; returns what brokers are, or were, asked for it."""
         trail = self._trails.get(key)
         if trail is None:
@@ -68,17 +70,17 @@ class Ahead:
         trail.is_met, trail.own_bytes = True, own.max_bytes
         return trail.ask if trail.is_asked else own
 
-    def own_bytes(self, key: Key, ask: Ask) -> int:
+    def own_bytes(self, key: PartitionKey, ask: FetchPartition) -> int:
         """What the client of *ask* asks for at most itself."""
         trail = self._trails.get(key)
         return trail.own_bytes if trail is not None and trail.is_asked and trail.ask == ask else ask.max_bytes
 
-    def asked(self, key: Key) -> Ask | None:
+    def asked(self, key: PartitionKey) -> FetchPartition | None:
         """What brokers were asked for before the client has asked for it; None for nothing."""
         trail = self._trails.get(key)
         return trail.ask if trail is not None and trail.is_asked else None
 
-    def forget(self, keys: Iterable[Key]) -> None:
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
         """Expect nothing of these."""
         for key in keys:
             self._trails.pop(key, None)
@@ -92,7 +94,7 @@ class Ahead:
             del self._trails[key]
 
 
-def _is_same_place(expected: Ask, own: Ask) -> bool:
+def _is_same_place(expected: FetchPartition, own: FetchPartition) -> bool:
     """Whether *own* is answered by what *expected* brings.
 
     Where the leader's epoch fences both, it has been the same from what the client was given to this, and nothing

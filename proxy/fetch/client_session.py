@@ -26,7 +26,7 @@ import attrs
 
 from proxy.fetch.sheet import News, Sheet
 from proxy.fetch.wanted import differing_entries
-from proxy.wire.fetch import UNKNOWN, Key, RequestLayout, Section, Topic, request_layout
+from proxy.wire.fetch import UNKNOWN, PartitionKey, RequestLayout, Topic, TopicSection, request_layout
 from proxy.wire.fetch.responses import ResponseLayout, response_layout
 from proxy.wire.frames import Piece
 
@@ -99,7 +99,7 @@ class ClientSession:
     A topic has one section here, whatever the client's first request looked like.
     """
 
-    def __init__(self, node_id: int, version: int, sections: Iterable[Section], owner: str = "") -> None:
+    def __init__(self, node_id: int, version: int, sections: Iterable[TopicSection], owner: str = "") -> None:
         self.node_id = node_id
         self.owner = owner
         """The principal whose it is."""
@@ -109,7 +109,7 @@ class ClientSession:
         self._rows = response_layout(version)
         self._parts: dict[Topic, _Part] = {}
         self._size = 0
-        self._sections: tuple[Section, ...] | None = None
+        self._sections: tuple[TopicSection, ...] | None = None
         self._seen: object = None
         """The stamp of the sheet from which the client was told everything; None where it was told other things."""
         for section in sections:
@@ -128,13 +128,13 @@ class ClientSession:
         return frozenset(self._parts)
 
     @property
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[TopicSection, ...]:
         """All that the client asks for, as a full fetch would; the same object until something changes."""
         if self._sections is None:
-            self._sections = tuple(Section(topic, part.entries) for topic, part in self._parts.items())
+            self._sections = tuple(TopicSection(topic, part.entries) for topic, part in self._parts.items())
         return self._sections
 
-    def apply(self, version: int, sections: Iterable[Section], forgotten: Iterable[Key]) -> None:
+    def apply(self, version: int, sections: Iterable[TopicSection], forgotten: Iterable[PartitionKey]) -> None:
         """Bring it up to a request within it: what is both named and forgotten is gone, as with brokers.
 
         *version* must name topics as the request did that began it.
@@ -196,7 +196,7 @@ class ClientSession:
                 )
         return told
 
-    def _add(self, section: Section) -> None:
+    def _add(self, section: TopicSection) -> None:
         part = self._parts.get(section.topic)
         if part is None:
             part = _Part(bytes(section.entries))

@@ -39,7 +39,7 @@ from proxy.events import SessionEvent, SessionRecord
 from proxy.fetch.client_session import ClientSession
 from proxy.fetch.sheet import News, Sheet
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
-from proxy.session.slots import Held, Slots
+from proxy.session.slots import OccupiedSlot, SessionSlots
 from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Piece
 
@@ -143,7 +143,7 @@ class ClientSessions:
     def __init__(self, slots: int, id_factory: Callable[[], int], most_partitions: int = _NO_LIMIT) -> None:
         """*most_partitions*: of one session."""
         self._most_partitions = most_partitions
-        self._slots: Slots[ClientSession] = Slots(slots, id_factory, self._evicted)
+        self._slots: SessionSlots[ClientSession] = SessionSlots(slots, id_factory, self._evicted)
         self._records: list[SessionRecord] = []
         self._owner = ""
 
@@ -243,11 +243,15 @@ class ClientSessions:
         self._note(session_id, session, "refused" if session_id == NO_SESSION else "created")
         return session_id
 
-    def _evicted(self, held: Held[ClientSession]) -> None:
+    def _evicted(self, held: OccupiedSlot[ClientSession]) -> None:
         self._note(held.id, held.session, "evicted", held)
 
     def _note(
-        self, session_id: int, session: ClientSession, event: SessionEvent, held: Held[ClientSession] | None = None
+        self,
+        session_id: int,
+        session: ClientSession,
+        event: SessionEvent,
+        held: OccupiedSlot[ClientSession] | None = None,
     ) -> None:
         times = (None, None) if held is None else (held.created_s, held.used_s)
         record = SessionRecord(session.node_id, session_id, event, len(session), "client", "", "", *times)

@@ -6,9 +6,9 @@ from typing import Final
 import attrs
 
 from proxy.config import ON, TopicSwitch
-from proxy.convert.down import Conversion, needs
-from proxy.convert.types import Outcome, Target
-from proxy.wire.fetch import FetchRequest, Key, PartitionReply
+from proxy.convert.down import DownConversion, needs_conversion
+from proxy.convert.types import ConversionTarget, Outcome
+from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.records import Codec
 
@@ -50,13 +50,13 @@ class Policy:
         """Of which topics a client of this Fetch *version* may be told anything."""
         return ON if version >= _MAGIC_2_VERSION else self.down_conversion
 
-    def target(self, version: int, *, committed: bool) -> Target | None:
+    def target(self, version: int, *, committed: bool) -> ConversionTarget | None:
         """What a client of this Fetch *version* can read; None for everything."""
         if version >= _ZSTD_VERSION:
             return None
         magic = 2 if version >= _MAGIC_2_VERSION else 1 if version >= _MAGIC_1_VERSION else 0
         filtered = committed and magic < 2  # later clients leave aborted records out themselves
-        return Target(magic, self.zstd, self.lz4_magic0, self.chunk_bytes, filtered)
+        return ConversionTarget(magic, self.zstd, self.lz4_magic0, self.chunk_bytes, filtered)
 
 
 DEFAULT_POLICY: Final = Policy()
@@ -66,18 +66,18 @@ DEFAULT_POLICY: Final = Policy()
 class Job:
     """The records of one partition's answer, to be converted."""
 
-    key: Key
+    key: PartitionKey
     reply: PartitionReply
-    conversion: Conversion
+    conversion: DownConversion
     outcome: Outcome | None = None
 
     @classmethod
-    def of(cls, key: Key, reply: PartitionReply, offset: int, target: Target) -> "Job | None":
+    def of(cls, key: PartitionKey, reply: PartitionReply, offset: int, target: ConversionTarget) -> "Job | None":
         """*offset*: from which on the client wants records. None if it can read them as they are."""
         records = memoryview(reply.records)
-        if not needs(records, offset, target):
+        if not needs_conversion(records, offset, target):
             return None
-        return cls(key, reply, Conversion(records, offset, target, reply.aborted or ()))
+        return cls(key, reply, DownConversion(records, offset, target, reply.aborted or ()))
 
 
 def are_small(jobs: tuple[Job, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from proxy.wire.fetch import Key
+from proxy.wire.fetch import PartitionKey
 
 __all__ = ["Heat", "Parks"]
 
@@ -22,20 +22,20 @@ class Heat:
     def __init__(self) -> None:
         self.now = 0
         """The exchange at hand."""
-        self._streaks: dict[Key, tuple[int, int]] = {}
+        self._streaks: dict[PartitionKey, tuple[int, int]] = {}
         """(Exchange of the last news, how many in a row until then.)"""
 
-    def brought(self, key: Key) -> None:
+    def brought(self, key: PartitionKey) -> None:
         """It had news in this exchange."""
         last, streak = self._streaks.get(key, (0, 0))
         if last < self.now:
             self._streaks[key] = (self.now, streak + 1 if last == self.now - 1 else 1)
 
-    def failed(self, key: Key) -> None:
+    def failed(self, key: PartitionKey) -> None:
         """It had an error: it must not end the long wait of others again and again."""
         self._streaks[key] = (self.now, _HOT)
 
-    def is_hot(self, key: Key) -> bool:
+    def is_hot(self, key: PartitionKey) -> bool:
         last, streak = self._streaks.get(key, (0, 0))
         return streak >= _HOT and self.now - last < _COOL
 

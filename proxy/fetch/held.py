@@ -7,7 +7,7 @@ import attrs
 
 from proxy.cluster.routing import Source
 from proxy.convert.kernel import whole_entries
-from proxy.wire.fetch import UNKNOWN, Ask, Key, PartitionReply, Topic
+from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey, PartitionReply, Topic
 
 __all__ = ["Given", "Held", "Ready"]
 
@@ -15,7 +15,7 @@ __all__ = ["Given", "Held", "Ready"]
 class Ready(NamedTuple):
     """What can be given in one answer."""
 
-    replies: list[tuple[Key, PartitionReply]]
+    replies: list[tuple[PartitionKey, PartitionReply]]
     """Oldest first."""
     is_all: bool
     """Whether the response has room for all records that are held for the client's fetch."""
@@ -42,7 +42,7 @@ class _Span:
     any, what is left of it after a part was given is not given.
     """
 
-    ask: Ask
+    ask: FetchPartition
     """What it answers: it is given for nothing else."""
     reply: PartitionReply
     source: Source
@@ -84,12 +84,12 @@ class Held:
     __slots__ = ("_spans",)
 
     def __init__(self) -> None:
-        self._spans: dict[Key, _Span] = {}
+        self._spans: dict[PartitionKey, _Span] = {}
 
     def __len__(self) -> int:
         return len(self._spans)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[PartitionKey]:
         return iter(self._spans)
 
     @property
@@ -97,27 +97,34 @@ class Held:
         """When the oldest was brought; infinity if there is none."""
         return min((span.brought_s for span in self._spans.values()), default=float("inf"))
 
-    def keep(self, key: Key, ask: Ask, reply: PartitionReply, source: Source, now_s: float) -> None:
+    def keep(
+        self, key: PartitionKey, ask: FetchPartition, reply: PartitionReply, source: Source, now_s: float
+    ) -> None:
         """*reply* answers *ask*, and came from *source*. What was held of the partition is dropped."""
         self._spans.pop(key, None)
         self._spans[key] = _Span(ask, reply, source, now_s)
 
-    def has(self, key: Key, ask: Ask) -> bool:
+    def has(self, key: PartitionKey, ask: FetchPartition) -> bool:
         return self.reply(key, ask) is not None
 
-    def reply(self, key: Key, ask: Ask) -> PartitionReply | None:
+    def reply(self, key: PartitionKey, ask: FetchPartition) -> PartitionReply | None:
         """Return the broker's reply to *ask*, if its records are held."""
         span = self._spans.get(key)
         return span.reply if span is not None and span.ask == ask else None
 
-    def sift(self, asked: Callable[[Key], Ask | None], oldest_s: float) -> None:
+    def sift(self, asked: Callable[[PartitionKey], FetchPartition | None], oldest_s: float) -> None:
         """Drop records that do not answer what is *asked* of their partition, or came before *oldest_s*."""
         stale = [key for key, span in self._spans.items() if span.brought_s < oldest_s or asked(key) != span.ask]
         for key in stale:
             del self._spans[key]
 
     def ready(
-        self, asks: Mapping[Key, Ask], most: Callable[[Key, Ask], int], max_bytes: int, *, is_cut: bool
+        self,
+        asks: Mapping[PartitionKey, FetchPartition],
+        most: Callable[[PartitionKey, FetchPartition], int],
+        max_bytes: int,
+        *,
+        is_cut: bool,
     ) -> Ready:
         """Return what fits into a response to *asks* of *max_bytes*.
 
@@ -128,7 +135,7 @@ class Held:
             most: the bytes that the client wants of a partition, for what is asked of it.
             is_cut: whether a batch that is larger than a limit is cut later, as below Fetch v3.
         """
-        replies: list[tuple[Key, PartitionReply]] = []
+        replies: list[tuple[PartitionKey, PartitionReply]] = []
         left, is_all = max_bytes, True
         for key, span in self._spans.items():
             if asks.get(key) != span.ask:
@@ -147,11 +154,11 @@ class Held:
                 return Ready([(key, reply)], is_all=False)
         return Ready(replies, is_all)
 
-    def give(self, key: Key, size: int) -> Given:
+    def give(self, key: PartitionKey, size: int) -> Given:
         """Remove and return the first *size* bytes, as ``ready`` has cut them."""
         return self._spans.pop(key).given(size)
 
-    def forget(self, keys: Iterable[Key]) -> None:
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
         """What is held of these is not to be given."""
         for key in keys:
             self._spans.pop(key, None)

@@ -12,7 +12,14 @@ from proxy.events import FetchRecord, RouteKind, SessionEvent, SessionRecord
 from proxy.fetch.commands import Ask, Farewell, LaneId, Note
 from proxy.fetch.sent import Sent, name_of
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
-from proxy.session.upstream import Brought, Plan, Refusal, Refused, SessionReply, UpstreamSession
+from proxy.session.upstream import (
+    AcceptedResponse,
+    FetchPlan,
+    RejectedResponse,
+    RejectionReason,
+    SessionResponseFields,
+    UpstreamSession,
+)
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import (
     FETCH,
@@ -20,11 +27,11 @@ from proxy.wire.fetch import (
     MAX_VERSION,
     FetchOptions,
     FetchResponse,
-    Key,
+    PartitionKey,
     Topic,
     write_request,
 )
-from proxy.wire.fetch import Ask as KeyAsk
+from proxy.wire.fetch import FetchPartition as KeyAsk
 from proxy.wire.headers import RequestHeader
 
 __all__ = ["Landed", "Lane", "Terms"]
@@ -83,8 +90,8 @@ class Landed:
     """An answer, and whether it may be used."""
 
     response: FetchResponse
-    outcome: Brought | Refused
-    asked: Callable[[Key], KeyAsk | None]
+    outcome: AcceptedResponse | RejectedResponse
+    asked: Callable[[PartitionKey], KeyAsk | None]
     """What it answers, until the next fetch is sent."""
     terms: Terms
     begun_in: int | None
@@ -128,7 +135,7 @@ class Lane:
         self._is_behind: bool | None = None
         """Whether the last response was about as large as it may be; None before the first."""
         self._session_made_s: float | None = None
-        self.asks: Mapping[Key, KeyAsk] = self._session.asks
+        self.asks: Mapping[PartitionKey, KeyAsk] = self._session.asks
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.topics: dict[Topic, int] = {}
         """How many partitions of each those are."""
@@ -262,14 +269,14 @@ class Lane:
         if self._flight is not None:
             self._flight = attrs.evolve(self._flight, begun_in=exchange)
 
-    def put(self, key: Key, ask: KeyAsk) -> None:
+    def put(self, key: PartitionKey, ask: KeyAsk) -> None:
         """Ask for this, too; only while nothing is under way."""
         if key not in self.asks:
             self.topics[key.topic] = self.topics.get(key.topic, 0) + 1
         self._session.put(key, ask)
         self.answered_in = 0
 
-    def take_out(self, key: Key) -> None:
+    def take_out(self, key: PartitionKey) -> None:
         """Ask for it no more."""
         self._session.take_out(key)
         self.topics[key.topic] -= 1
@@ -310,10 +317,10 @@ class Lane:
         response = sent.read(frame)
         self._flight = None
         self._muted_until_s = now_s + response.throttle_ms / 1000
-        keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
-        reply = SessionReply(response.error, SessionId(response.session_id), response.throttle_ms, keys)
+        keys = [PartitionKey(topic, each.partition) for topic, replies in response.topics for each in replies]
+        reply = SessionResponseFields(response.error, SessionId(response.session_id), response.throttle_ms, keys)
         outcome = self._session.receive(sent.plan, reply)
-        if isinstance(outcome, Brought):
+        if isinstance(outcome, AcceptedResponse):
             self._is_behind = _is_behind(response, flight.max_bytes, self._session.asked)
         self._learn_of_slots(sent.plan, response, outcome, now_s)
         record = partial(sent.answered, response, len(frame), now_s, topic_name)
@@ -358,27 +365,29 @@ class Lane:
         return self.has_session or not self._is_behind or len(self.asks) >= _MANY
 
     def _learn_of_slots(
-        self, plan: Plan, response: FetchResponse, outcome: Brought | Refused, now_s: float
+        self, plan: FetchPlan, response: FetchResponse, outcome: AcceptedResponse | RejectedResponse, now_s: float
     ) -> None:
         match outcome:
-            case Refused(why):
-                crowded = why is Refusal.EVICTED
-            case Brought(session_id):
+            case RejectedResponse(why):
+                crowded = why is RejectionReason.EVICTED
+            case AcceptedResponse(session_id):
                 wanted_session = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
                 crowded = wanted_session and session_id == NO_SESSION
         if crowded:
             self._sessionless_until_s = now_s + self._back_off_s
 
-    def _session_notes(self, sent: Sent, outcome: Brought | Refused, now_s: float) -> Iterator[Note]:
+    def _session_notes(
+        self, sent: Sent, outcome: AcceptedResponse | RejectedResponse, now_s: float
+    ) -> Iterator[Note]:
         plan = sent.plan
         match outcome:
-            case Brought(session_id) if plan.epoch == INITIAL_EPOCH and session_id == NO_SESSION:
+            case AcceptedResponse(session_id) if plan.epoch == INITIAL_EPOCH and session_id == NO_SESSION:
                 yield self._session_note(session_id, "refused", plan.size, "the broker has granted none")
-            case Brought(session_id) if plan.epoch == INITIAL_EPOCH:
+            case AcceptedResponse(session_id) if plan.epoch == INITIAL_EPOCH:
                 self._session_made_s = now_s
                 yield self._session_note(session_id, "created", plan.size)
-            case Refused(why) if plan.session_id != NO_SESSION:
-                event: SessionEvent = "evicted" if why is Refusal.EVICTED else "reset"
+            case RejectedResponse(why) if plan.session_id != NO_SESSION:
+                event: SessionEvent = "evicted" if why is RejectionReason.EVICTED else "reset"
                 yield self._session_note(plan.session_id, event, plan.size, why.value)
             case _:
                 pass
@@ -388,22 +397,22 @@ class Lane:
         name = name_of(self.id)
         return Note(SessionRecord(self._node_id, session_id, event, size, "upstream", name, reason, made_s, used_s))
 
-    def _sent(self, plan: Plan, frame: bytes, now_s: float) -> Sent:
+    def _sent(self, plan: FetchPlan, frame: bytes, now_s: float) -> Sent:
         return Sent(self.id, self._route, plan, self._version, self._correlation_id, len(frame), now_s)
 
-    def _framed(self, plan: Plan, client_id: str | None, options: FetchOptions) -> Ask:
+    def _framed(self, plan: FetchPlan, client_id: str | None, options: FetchOptions) -> Ask:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self._version, self._correlation_id, client_id)
         frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
         return Ask(self.id, frame)
 
 
-def _is_behind(response: FetchResponse, max_bytes: int, asked: Callable[[Key], KeyAsk | None]) -> bool:
+def _is_behind(response: FetchResponse, max_bytes: int, asked: Callable[[PartitionKey], KeyAsk | None]) -> bool:
     """Return whether *response* is about as large as it may be, so that there is probably more to read."""
     total_bytes = 0
     for topic, replies in response.topics:
         for reply in replies:
-            ask = asked(Key(topic, reply.partition)) if len(reply.records) else None
+            ask = asked(PartitionKey(topic, reply.partition)) if len(reply.records) else None
             if ask is not None and 2 * len(reply.records) >= ask.max_bytes:
                 return True
             total_bytes += len(reply.records)

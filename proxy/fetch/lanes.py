@@ -10,7 +10,7 @@ from proxy.fetch.commands import CloseLane, Command, Farewell, LaneId, LaneKind,
 from proxy.fetch.heat import Heat, Parks
 from proxy.fetch.held import Held
 from proxy.fetch.lane import Lane
-from proxy.wire.fetch import Ask, Key, PartitionReply
+from proxy.wire.fetch import FetchPartition, PartitionKey, PartitionReply
 
 __all__ = ["Lanes", "Pair"]
 
@@ -51,7 +51,7 @@ class Lanes:
         self.home = self.pair(home)
         self.held = Held()
         self.heat = Heat()
-        self._homeless: dict[Key, None] = {}
+        self._homeless: dict[PartitionKey, None] = {}
         self.is_crowded = False
         """Whether some that are asked for have no lane before one has brought what it reads ahead."""
 
@@ -83,11 +83,11 @@ class Lanes:
         """Whether every partition is on a lane."""
         return not self._homeless
 
-    def is_homeless(self, key: Key) -> bool:
+    def is_homeless(self, key: PartitionKey) -> bool:
         """Whether it is on no lane."""
         return key in self._homeless
 
-    def changed(self, keys: Iterable[Key]) -> None:
+    def changed(self, keys: Iterable[PartitionKey]) -> None:
         """What is wanted of these is not what it was, or they may have another source.
 
         In the client's order: brokers fill a response in the order of the request, and partitions that brought
@@ -97,7 +97,7 @@ class Lanes:
             self._homeless.pop(key, None)
             self._homeless[key] = None
 
-    def made_anew(self, keys: Iterable[Key]) -> None:
+    def made_anew(self, keys: Iterable[PartitionKey]) -> None:
         """Drop the records of, and the requests for, topics that were replaced under the same name."""
         for key in keys:
             self.held.forget((key,))
@@ -113,19 +113,21 @@ class Lanes:
         self.changed(outdated)
         return bool(outdated)
 
-    def brought(self, key: Key, ask: Ask, reply: PartitionReply, source: Source, now_s: float) -> None:
+    def brought(
+        self, key: PartitionKey, ask: FetchPartition, reply: PartitionReply, source: Source, now_s: float
+    ) -> None:
         """A broker has answered *ask* with records."""
         self._leave(key)
         self.heat.brought(key)
         self.held.keep(key, ask, reply, source, now_s)
 
-    def failed(self, key: Key) -> None:
+    def failed(self, key: PartitionKey) -> None:
         """A broker has answered with an error: others must not be asked together with this one for now."""
         self._leave(key)
         self.held.forget((key,))
         self.heat.failed(key)
 
-    def disproved(self, key: Key, ask: Ask) -> bool:
+    def disproved(self, key: PartitionKey, ask: FetchPartition) -> bool:
         """A leader has answered an earlier ask with an error: whether what *ask* has brought is dropped."""
         if not self.held.has(key, ask):
             return False
@@ -133,7 +135,7 @@ class Lanes:
         self.changed((key,))
         return True
 
-    def redirected(self, key: Key) -> None:
+    def redirected(self, key: PartitionKey) -> None:
         """It is to be read elsewhere."""
         self._leave(key)
 
@@ -144,12 +146,12 @@ class Lanes:
 
     def find_homes(
         self,
-        asks: Mapping[Key, Ask],
-        source_of: Callable[[Key], Source],
+        asks: Mapping[PartitionKey, FetchPartition],
+        source_of: Callable[[PartitionKey], Source],
         now_s: float,
         *,
         together: bool,
-        is_answered: Callable[[Key], bool],
+        is_answered: Callable[[PartitionKey], bool],
     ) -> Iterator[Command]:
         """Give every partition that has changed to the lane of its source that can ask for it first.
 
@@ -159,7 +161,7 @@ class Lanes:
         """
         changed, self._homeless = self._homeless, {}
         self.is_crowded = False
-        new: dict[Source, list[Key]] = {}
+        new: dict[Source, list[PartitionKey]] = {}
         for key in changed:
             if is_answered(key):
                 self._leave(key)
@@ -178,10 +180,14 @@ class Lanes:
             yield from self._place(pair, new.get(source, []), asks, now_s, together=together)
 
     def read_ahead(
-        self, keys: Iterable[Key], asks: Mapping[Key, Ask], source_of: Callable[[Key], Source], now_s: float
+        self,
+        keys: Iterable[PartitionKey],
+        asks: Mapping[PartitionKey, FetchPartition],
+        source_of: Callable[[PartitionKey], Source],
+        now_s: float,
     ) -> Iterator[Command]:
         """Give each of these, which was handed out, a lane of its source before it is asked for, if one is free."""
-        new: dict[Source, list[Key]] = {}
+        new: dict[Source, list[PartitionKey]] = {}
         for key in keys:
             new.setdefault(source_of(key), []).append(key)
         for source, following in new.items():
@@ -192,10 +198,16 @@ class Lanes:
                 yield from self._place(pair, following, asks, now_s, together=False)
 
     def _place(
-        self, pair: Pair, new: list[Key], asks: Mapping[Key, Ask], now_s: float, *, together: bool
+        self,
+        pair: Pair,
+        new: list[PartitionKey],
+        asks: Mapping[PartitionKey, FetchPartition],
+        now_s: float,
+        *,
+        together: bool,
     ) -> Iterator[Command]:
         if pair.patient.is_asking:
-            quick: Collection[Key] = new
+            quick: Collection[PartitionKey] = new
         else:
             wanted = len(pair.patient.asks) + len(pair.quick.asks) + len(new)
             quick = set() if together else self._moving(pair, [*pair.quick.asks, *new], wanted, now_s)
@@ -237,13 +249,15 @@ class Lanes:
         """Give up what is under way, and close the sessions at the brokers."""
         return [command for lane in self for command in lane.farewell(now_s)]
 
-    def _leave(self, key: Key) -> None:
+    def _leave(self, key: PartitionKey) -> None:
         for lane in self:
             if key in lane.asks:
                 lane.take_out(key)
         self._homeless[key] = None
 
-    def _moving(self, pair: Pair, candidates: Iterable[Key], wanted: int, now_s: float) -> set[Key]:
+    def _moving(
+        self, pair: Pair, candidates: Iterable[PartitionKey], wanted: int, now_s: float
+    ) -> set[PartitionKey]:
         """Those of *candidates* that are better read apart from the rest."""
         self.heat.prune()
         hot = {key for key in candidates if self.heat.is_hot(key)}

@@ -18,12 +18,14 @@ from proxy.fetch.exchange import Exchange
 from proxy.fetch.lanes import Lanes
 from proxy.fetch.tables import Tables
 from proxy.fetch.waits import Waits
-from proxy.wire.fetch import Ask, Key
+from proxy.wire.fetch import FetchPartition, PartitionKey
 
 __all__ = ["unserved"]
 
 
-def unserved(exchange: Exchange, tables: Tables, lanes: Lanes, waits: Waits, now_s: float) -> Iterator[Key]:
+def unserved(
+    exchange: Exchange, tables: Tables, lanes: Lanes, waits: Waits, now_s: float
+) -> Iterator[PartitionKey]:
     """Return the partitions of *exchange* that nothing will answer. Cost: O(partitions)."""
     answered = exchange.answered
     lacking = tables.sheet.lacking(())
@@ -38,7 +40,7 @@ def unserved(exchange: Exchange, tables: Tables, lanes: Lanes, waits: Waits, now
             yield key
 
 
-def _is_served(key: Key, ask: Ask, lanes: Lanes) -> bool:
+def _is_served(key: PartitionKey, ask: FetchPartition, lanes: Lanes) -> bool:
     if any(lane.asks.get(key) == ask and (lane.is_asking or lane.is_opening) for lane in lanes):
         return True
     return lanes.is_crowded and lanes.is_homeless(key) and any(pair.quick.is_asking for pair in lanes.pairs)

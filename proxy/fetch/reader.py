@@ -36,10 +36,10 @@ from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing,
 from proxy.fetch.tables import Tables
 from proxy.fetch.telling import Telling
 from proxy.fetch.waits import Waits
-from proxy.session.upstream import Refusal, Refused
+from proxy.session.upstream import RejectedResponse, RejectionReason
 from proxy.wire.addresses import Place
 from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import FetchRequest, Key
+from proxy.wire.fetch import FetchRequest, PartitionKey
 from proxy.wire.frames import Pieces
 
 __all__ = ["Reader"]
@@ -223,7 +223,7 @@ class Reader:
 
     # ---------------------------------------------------------------------------------------- liveness
 
-    def unserved(self) -> list[Key]:
+    def unserved(self) -> list[PartitionKey]:
         """Return the partitions of the client's open fetch that nothing will answer: see ``liveness``."""
         if self._exchange is None or not isinstance(self._stage, Asking):
             return []
@@ -451,9 +451,9 @@ class Reader:
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
         outcome, response = landed.outcome, landed.response
         asking = self._exchange if isinstance(self._stage, Asking) else None
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RejectedResponse):
             yield from landed.notes()
-            if lane.is_follower and outcome.why is Refusal.ERROR:
+            if lane.is_follower and outcome.why is RejectionReason.ERROR:
                 yield from self._leave_follower(lane, now_s)
             elif asking is not None:
                 yield from self._refused(asking, outcome, now_s)
@@ -498,9 +498,9 @@ class Reader:
             exchange.paused_ms += round((self._throttled_until_s - now_s) * 1000)
             self._stage = Pausing(self._throttled_until_s)
 
-    def _refused(self, exchange: Exchange, outcome: Refused, now_s: float) -> Iterator[Command]:
+    def _refused(self, exchange: Exchange, outcome: RejectedResponse, now_s: float) -> Iterator[Command]:
         exchange.attempts += 1
-        if outcome.why is Refusal.ERROR:
+        if outcome.why is RejectionReason.ERROR:
             yield from self._answered(self._throttled(exchange, now_s).refusal(outcome.error), now_s)
         elif exchange.attempts >= _ATTEMPTS:
             yield from self._give_up(exchange, now_s)
@@ -623,11 +623,11 @@ class Reader:
             is_answered=self._tables.answered_by(exchange),
         )
 
-    def _source_of(self, rack: str, now_s: float) -> Callable[[Key], Source]:
+    def _source_of(self, rack: str, now_s: float) -> Callable[[PartitionKey], Source]:
         routes, checked, topology = self._routes, self._tables.wanted.checked, self._topology
         looks_back_at = routes.home if self._tables.follows or not rack else routes.rackless
 
-        def source_of(key: Key) -> Source:
+        def source_of(key: PartitionKey) -> Source:
             return looks_back_at if key in checked else routes.source(key, rack, topology, now_s)
 
         return source_of

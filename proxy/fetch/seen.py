@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from cachetools import LRUCache
 
-from proxy.wire.fetch import UNKNOWN, Ask, Key
+from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey
 
 __all__ = ["Seen"]
 
@@ -23,7 +23,7 @@ class Seen:
     """By client id, since a new leader means another connection. Clients that share one may miss a truncation."""
 
     def __init__(self) -> None:
-        self._logs: LRUCache[tuple[str, str | None, Key], tuple[int, int]] = LRUCache(_PARTITIONS)
+        self._logs: LRUCache[tuple[str, str | None, PartitionKey], tuple[int, int]] = LRUCache(_PARTITIONS)
         """(Leader epoch, the high watermark then.)"""
         self._owner = ""
 
@@ -33,16 +33,16 @@ class Seen:
         seen._owner = owner
         return seen
 
-    def told(self, client_id: str | None, key: Key, epoch: int, high_watermark: int) -> None:
+    def told(self, client_id: str | None, key: PartitionKey, epoch: int, high_watermark: int) -> None:
         """Records were read under *epoch*."""
         if epoch != UNKNOWN:
             self._logs[self._owner, client_id, key] = (epoch, high_watermark)
 
-    def suspected(self, client_id: str | None, key: Key, ask: Ask) -> int:
+    def suspected(self, client_id: str | None, key: PartitionKey, ask: FetchPartition) -> int:
         """The epoch under which there were records up to where *ask* goes on, if there is a later one; else -1."""
         epoch, high_watermark = self._logs.get((self._owner, client_id, key), (UNKNOWN, UNKNOWN))
         return epoch if epoch < ask.epoch and ask.offset <= high_watermark else UNKNOWN
 
-    def forget(self, client_id: str | None, key: Key) -> None:
+    def forget(self, client_id: str | None, key: PartitionKey) -> None:
         """The client was told, and starts from elsewhere."""
         self._logs.pop((self._owner, client_id, key), None)

@@ -8,7 +8,7 @@ from proxy.errors import BrokerProtocolError, ErrorCode, MalformedFrame
 from proxy.events import FetchRecord, RouteKind
 from proxy.fetch.commands import LaneId
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION
-from proxy.session.upstream import Plan
+from proxy.session.upstream import FetchPlan
 from proxy.wire.fetch import FetchResponse, Topic, read_response
 from proxy.wire.frames import SIZE_BYTES
 
@@ -22,7 +22,7 @@ class Sent:
     lane: LaneId
     route: RouteKind
     """Why this broker is asked."""
-    plan: Plan
+    plan: FetchPlan
     version: int
     correlation_id: int
     request_bytes: int

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from proxy.fetch.wanted import numbered
-from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Section, Topic
+from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Topic, TopicSection
 from proxy.wire.frames import Piece, is_viewed
 
 __all__ = ["News", "Offsets", "Sheet", "highest", "raised"]
@@ -72,7 +72,7 @@ class Sheet:
     def reshape(
         self,
         request: RequestLayout,
-        sections: Sequence[Section],
+        sections: Sequence[TopicSection],
         reshaped: Collection[int],
         replaced: Collection[Topic] = (),
     ) -> None:
@@ -262,7 +262,7 @@ class Sheet:
     def _fresh(
         self,
         request: RequestLayout,
-        section: Section,
+        section: TopicSection,
         known: Mapping[tuple[Topic, int], tuple[int, tuple[int, ...]]],
     ) -> tuple[bytearray, Mapping[int, int] | None]:
         """The rows of a section, which comes next, and where each partition's is."""

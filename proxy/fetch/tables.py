@@ -8,7 +8,7 @@ import attrs
 
 from proxy.cluster.routing import Routes
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.convert.types import Converted, Damaged, Incomplete, Nothing, Refused
+from proxy.convert.types import CodecRefused, Converted, DamagedEntry, IncompleteEntry, NothingForClient
 from proxy.errors import ErrorCode
 from proxy.events import DamageRecord, TruncationRecord
 from proxy.fetch.ahead import AHEAD_BYTES
@@ -24,9 +24,9 @@ from proxy.fetch.sheet import Offsets, Sheet, highest, raised
 from proxy.fetch.wanted import Asker, Wanted
 from proxy.wire.fetch import (
     UNKNOWN,
-    Ask,
+    FetchPartition,
     FetchRequest,
-    Key,
+    PartitionKey,
     PartitionReply,
     Topic,
     TopicId,
@@ -87,12 +87,12 @@ class Tables:
         self.wanted = Wanted()
         self.sheet = Sheet(response_layout(0), committed=False)
         """Of no use before the first ``update``."""
-        self._floors: dict[Key, tuple[int, TopicId | None, Offsets]] = {}
+        self._floors: dict[PartitionKey, tuple[int, TopicId | None, Offsets]] = {}
         """Leader epoch, topic id and offsets that the client has seen of partitions that the sheet has lost."""
         self._topology = Topology()
         """That of the client's last fetch."""
-        self._converting: dict[Key, Given] = {}
-        self._ahead: list[Key] = []
+        self._converting: dict[PartitionKey, Given] = {}
+        self._ahead: list[PartitionKey] = []
         """What there is more of than the client was given, and can be asked for before it asks."""
 
     def update(self, request: FetchRequest, topology: Topology) -> bool:
@@ -131,7 +131,7 @@ class Tables:
         """Return whether the client's fetch was taken in by *topology*."""
         return self._topology is topology
 
-    def _keep_floors(self, keys: Iterable[Key], named: Mapping[Topic, Topic]) -> None:
+    def _keep_floors(self, keys: Iterable[PartitionKey], named: Mapping[Topic, Topic]) -> None:
         """Remember what the client has seen of partitions that it leaves out, or asks for in another way.
 
         A replica that learns the high watermark later must not take it back when the client returns to it.
@@ -148,7 +148,7 @@ class Tables:
         for key in list(islice(self._floors, max(0, len(self._floors) - len(self.wanted.asks) - _MOST_FLOORS))):
             del self._floors[key]
 
-    def _identity(self, key: Key) -> TopicId | None:
+    def _identity(self, key: PartitionKey) -> TopicId | None:
         info = self._topology.topic(key.topic)
         return None if info is None else info.topic_id
 
@@ -160,7 +160,7 @@ class Tables:
             if ask is not None and reply is not None:
                 self._learn(key, reply, ask.epoch, may_fall=False)
 
-    def _learn(self, key: Key, reply: PartitionReply, epoch: int, *, may_fall: bool) -> None:
+    def _learn(self, key: PartitionKey, reply: PartitionReply, epoch: int, *, may_fall: bool) -> None:
         floor = self._floors.get(key)
         if floor is not None:
             is_another_log = may_fall and reply.high_watermark < floor[2][0]
@@ -170,7 +170,7 @@ class Tables:
                 reply = raised(reply, floor[2])
         self.sheet.learn(self.wanted.named[key.topic], reply, epoch, may_fall=may_fall)
 
-    def _look_back(self, key: Key) -> None:
+    def _look_back(self, key: PartitionKey) -> None:
         ask = self.wanted.asks.get(key)
         if ask is None:
             self._routes.forget(key)
@@ -191,7 +191,7 @@ class Tables:
         for topic, replies in landed.response.topics:
             named = self.wanted.named.get(topic)
             for reply in replies:
-                key = Key(topic, reply.partition)
+                key = PartitionKey(topic, reply.partition)
                 ask, wanted = landed.asked(key), self.wanted.expected(key)
                 if named is None or ask is None or wanted is None:
                     continue
@@ -246,7 +246,7 @@ class Tables:
             taken.has_strays |= bool(looked_back)
         return taken
 
-    def _stray(self, key: Key, taken: TakenIn) -> None:
+    def _stray(self, key: PartitionKey, taken: TakenIn) -> None:
         self._lanes.redirected(key)
         taken.has_strays = True
 
@@ -254,8 +254,8 @@ class Tables:
         self,
         exchange: Exchange,
         named: Topic,
-        key: Key,
-        ask: Ask,
+        key: PartitionKey,
+        ask: FetchPartition,
         reply: PartitionReply,
         topology: Topology,
         taken: TakenIn,
@@ -273,10 +273,10 @@ class Tables:
         taken.notes.append(Note(record))
         return erroneous(reply.partition, ErrorCode.offset_out_of_range)
 
-    def _looked_back(self, landed: Landed) -> list[Key]:
+    def _looked_back(self, landed: Landed) -> list[PartitionKey]:
         """What the leader has found nothing missing of: it need not be asked to look again."""
         news = {
-            Key(topic, each.partition)
+            PartitionKey(topic, each.partition)
             for topic, replies in landed.response.topics
             for each in replies
             if _is_news(each)
@@ -287,7 +287,7 @@ class Tables:
             self.wanted.uncheck(key)
         return found
 
-    def _is_to_be_asked_again(self, key: Key, reply: PartitionReply) -> bool:
+    def _is_to_be_asked_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
         """Whether the leader was asked for more than the client has asked for; it is not, from now on."""
         if reply.diverging_epoch is not None:
             _, end_offset = reply.diverging_epoch
@@ -302,7 +302,7 @@ class Tables:
         """Return the partitions, by the client's names, of which no broker has told anything yet."""
         return self.sheet.lacking(self._told(exchange, ready))
 
-    def answered_by(self, exchange: Exchange) -> Callable[[Key], bool]:
+    def answered_by(self, exchange: Exchange) -> Callable[[PartitionKey], bool]:
         """Return a function: whether the response of *exchange* has a partition already."""
         answered, named = exchange.answered, self.wanted.named
         return lambda key: bool(answered) and (named.get(key.topic), key.partition) in answered
@@ -353,7 +353,7 @@ class Tables:
                 self._converting[key] = given
         return tuple(jobs)
 
-    def _go_on(self, key: Key, given: Given, now_s: float) -> None:
+    def _go_on(self, key: PartitionKey, given: Given, now_s: float) -> None:
         """See to what comes behind what the client is given, if it may be expected to ask for that."""
         reply = given.reply
         ends = reply.high_watermark if reply.aborted is None else reply.last_stable_offset
@@ -366,7 +366,7 @@ class Tables:
         elif given.next_offset < ends:
             self._ahead.append(key)
 
-    def take_ahead(self) -> list[Key]:
+    def take_ahead(self) -> list[PartitionKey]:
         """What is to be read for the client before it asks, since the last time."""
         ahead, self._ahead = self._ahead, []
         return ahead
@@ -386,15 +386,15 @@ class Tables:
                     exchange.add(topic, job.reply, job.conversion)
                     if reads_on:
                         self._go_on(key, given, now_s)
-                case Nothing(next_offset):
+                case NothingForClient(next_offset):
                     self.wanted.skip(key, next_offset)
                     self._lanes.changed((key,))
-                case Damaged(offset, why):
+                case DamagedEntry(offset, why):
                     exchange.add(topic, erroneous(key.partition, ErrorCode.corrupt_message))
                     yield Note(DamageRecord(self._node_id, str(topic), key.partition, offset, why))
-                case Refused():
+                case CodecRefused():
                     exchange.add(topic, erroneous(key.partition, ErrorCode.unsupported_compression_type))
-                case Incomplete():
+                case IncompleteEntry():
                     exchange.add(topic, job.reply, b"")
                 case None:
                     raise AssertionError("it was not begun")

@@ -15,11 +15,11 @@ from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import (
     FETCH,
     IDS_VERSION,
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
-    Key,
+    PartitionKey,
     PartitionReply,
     read_response,
     request_layout,
@@ -51,10 +51,10 @@ class Sample:
     delivered_bytes: int
     """All that it was read."""
 
-    def key(self, version: int) -> Key | None:
+    def key(self, version: int) -> PartitionKey | None:
         """As a fetch of *version* names it; None if it cannot."""
         topic = self.topic.topic_id if version >= IDS_VERSION else self.topic.name
-        return None if topic is None else Key(topic, self.partition)
+        return None if topic is None else PartitionKey(topic, self.partition)
 
 
 @attrs.frozen
@@ -108,7 +108,7 @@ def direct_fetch(
 ) -> bytes:
     """A fetch of the same partitions from the same offsets, without session or wait, with its size."""
     asks = {
-        key: Ask(sample.offset, len(sample.records))
+        key: FetchPartition(sample.offset, len(sample.records))
         for sample in sampled
         if (key := sample.key(version)) is not None
     }
@@ -121,7 +121,7 @@ def compare(
     sampled: Sequence[Sample], version: int, response: FetchResponse, *, committed: bool
 ) -> Iterator[Compared]:
     """Each sample next to the broker's answer: limits may cut either short, so one must begin with the other."""
-    replies = {Key(topic, each.partition): each for topic, parts in response.topics for each in parts}
+    replies = {PartitionKey(topic, each.partition): each for topic, parts in response.topics for each in parts}
     for sample in sampled:
         key = sample.key(version)
         reply = None if key is None else replies.get(key)

@@ -11,7 +11,7 @@ from proxy.cluster.topology import BrokerId, TopicInfo, Topology
 from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.fetch.ahead import Ahead
-from proxy.wire.fetch import UNKNOWN, Ask, Key, RequestLayout, Section, Topic
+from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey, RequestLayout, Topic, TopicSection
 
 __all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
 
@@ -58,9 +58,9 @@ class Asker:
 class Change:
     """What a fetch changed in the table, by the broker's names."""
 
-    touched: tuple[Key, ...]
+    touched: tuple[PartitionKey, ...]
     """Added, moved or removed."""
-    made_anew: tuple[Key, ...]
+    made_anew: tuple[PartitionKey, ...]
     """Of topics that are others than last time, though they may be called the same."""
     replaced: frozenset[Topic]
     """The client's names of these topics. A topic of which no partition was asked for is among them, too."""
@@ -110,7 +110,7 @@ class Wanted:
     )
 
     def __init__(self) -> None:
-        self.asks: dict[Key, Ask] = {}
+        self.asks: dict[PartitionKey, FetchPartition] = {}
         """What to ask the broker for."""
         self.misfits: dict[tuple[Topic, int], int] = {}
         """(topic as the client names it, partition) to the error that it gets without asking the broker."""
@@ -118,22 +118,22 @@ class Wanted:
         """The broker's name of a topic to the client's."""
         self.unknown: set[Topic] = set()
         """Topics of the misfits, as the client names them: the topology may be behind."""
-        self._skipped: dict[Key, int] = {}
+        self._skipped: dict[PartitionKey, int] = {}
         """The client's own offset of partitions that are asked for further on."""
-        self.checked: set[Key] = set()
+        self.checked: set[PartitionKey] = set()
         """What the leader is to look back for before it reads on."""
         self.ahead = Ahead()
         """Where the client is expected to go on."""
-        self._own: dict[Key, Ask] = {}
+        self._own: dict[PartitionKey, FetchPartition] = {}
         """The client's own asks of partitions that are read ahead of it, until its next fetch."""
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._names: list[_Name] = []
         """Of the request's sections, in its order."""
         self._last: tuple[RequestLayout, Asker] | None = None
-        self._taken_in: tuple[Sequence[Section], Topology] = ((), Topology())
+        self._taken_in: tuple[Sequence[TopicSection], Topology] = ((), Topology())
 
     def update(
-        self, layout: RequestLayout, sections: Sequence[Section], topology: Topology, asker: Asker
+        self, layout: RequestLayout, sections: Sequence[TopicSection], topology: Topology, asker: Asker
     ) -> Change:
         """Bring the table up to what a request asks for. Partitions that it does not name are given up."""
         if self._last != (layout, asker):
@@ -143,7 +143,7 @@ class Wanted:
             change = self.update(layout, sections, topology, asker)
             return attrs.evolve(change, touched=(*removed, *change.touched))
         (before, seen), self._taken_in = self._taken_in, (sections, topology)
-        touched: list[Key] = []
+        touched: list[PartitionKey] = []
         if seen is topology and self._only_moved(layout, before, sections, asker, touched):
             touched += self._go_back()
             return Change(tuple(touched), (), frozenset(), frozenset()) if touched else _NO_CHANGE
@@ -151,7 +151,7 @@ class Wanted:
         names = numbered(sections)
         is_rearranged, self._names = names != self._names, names
         fresh: list[_Fresh] = []
-        made_anew: list[Key] = []
+        made_anew: list[PartitionKey] = []
         replaced: set[Topic] = set()
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
@@ -184,23 +184,23 @@ class Wanted:
         """Whether *topology* has another topic under a name that the client's last fetch has. Cost: O(topics)."""
         return any(_is_another(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
 
-    def skip(self, key: Key, offset: int) -> None:
+    def skip(self, key: PartitionKey, offset: int) -> None:
         """Ask for what comes from *offset* on, until the client asks for anything but what it asks for now."""
         self._skipped.setdefault(key, self.asks[key].offset)
         self.asks[key] = self.asks[key]._replace(offset=offset)
 
-    def ask_again_at_own(self, key: Key) -> bool:
+    def ask_again_at_own(self, key: PartitionKey) -> bool:
         """Ask for it where the client does; False if it is asked for there already."""
         if key not in self._skipped:
             return False
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
         return True
 
-    def expected(self, key: Key) -> Ask | None:
+    def expected(self, key: PartitionKey) -> FetchPartition | None:
         """What is asked for of it: by the client, or before the client has."""
         return self.asks.get(key) or self.ahead.asked(key)
 
-    def go_on(self, key: Key, next_offset: int, now_s: float) -> bool:
+    def go_on(self, key: PartitionKey, next_offset: int, now_s: float) -> bool:
         """The client is given all before *next_offset*; whether it is to be read for from there on."""
         if key in self.checked:
             return False
@@ -212,19 +212,19 @@ class Wanted:
         self.asks[key], self._own[key] = following, own
         return True
 
-    def _go_back(self) -> tuple[Key, ...]:
+    def _go_back(self) -> tuple[PartitionKey, ...]:
         """The client asks for these as before, and not for what comes next."""
         own, self._own = self._own, {}
         self.asks |= own
         self.ahead.forget(own)
         return tuple(own)
 
-    def check(self, key: Key, epoch: int) -> None:
+    def check(self, key: PartitionKey, epoch: int) -> None:
         """Have the leader look whether what was read under *epoch* is still there, before it reads on."""
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
         self.checked.add(key)
 
-    def uncheck(self, key: Key) -> bool:
+    def uncheck(self, key: PartitionKey) -> bool:
         """Ask for it without looking back; False if it is asked for like that already."""
         if key not in self.checked:
             return False
@@ -235,10 +235,10 @@ class Wanted:
     def _only_moved(
         self,
         layout: RequestLayout,
-        before: Sequence[Section],
-        now: Sequence[Section],
+        before: Sequence[TopicSection],
+        now: Sequence[TopicSection],
         asker: Asker,
-        touched: list[Key],
+        touched: list[PartitionKey],
     ) -> bool:
         """Take over the entries that differ; False, perhaps with some taken over, if there is more that does.
 
@@ -266,7 +266,7 @@ class Wanted:
         return [(index, name, topology.topic(name[0])) for index, name in enumerate(names) if name[0] in changed]
 
     def _moved(
-        self, layout: RequestLayout, known: _Known, section: Section, asker: Asker, touched: list[Key]
+        self, layout: RequestLayout, known: _Known, section: TopicSection, asker: Asker, touched: list[PartitionKey]
     ) -> bool:
         """Take over the entries that differ; False, with nothing done, if their partitions are not the same."""
         before, entries, stride = known.entries, section.entries, layout.stride
@@ -289,7 +289,7 @@ class Wanted:
             known.entries = bytes(entries)
         return True
 
-    def _asked_of(self, layout: RequestLayout, known: _Known, asker: Asker) -> list[Key]:
+    def _asked_of(self, layout: RequestLayout, known: _Known, asker: Asker) -> list[PartitionKey]:
         """The partitions of a section that brokers are asked for."""
         info = known.info
         if info is None:
@@ -298,7 +298,7 @@ class Wanted:
         keys = (info.key(fields[0], by_id=asker.by_id) for fields in entries)
         return [key for key in keys if key in self.asks]
 
-    def _drop(self, layout: RequestLayout, name: _Name, asker: Asker) -> list[Key]:
+    def _drop(self, layout: RequestLayout, name: _Name, asker: Asker) -> list[PartitionKey]:
         known = self._known.pop(name, None)
         if known is None:
             return []
@@ -315,10 +315,10 @@ class Wanted:
         return gone
 
     def _add(
-        self, layout: RequestLayout, name: _Name, section: Section, info: TopicInfo | None, asker: Asker
-    ) -> list[Key]:
+        self, layout: RequestLayout, name: _Name, section: TopicSection, info: TopicInfo | None, asker: Asker
+    ) -> list[PartitionKey]:
         topic = name[0]
-        keys: list[Key] = []
+        keys: list[PartitionKey] = []
         for fields in layout.entry.iter_unpack(section.entries):
             partition = fields[0]
             key = None if info is None else info.key(partition, by_id=asker.by_id)
@@ -342,7 +342,7 @@ def _is_another(known: TopicInfo | None, now: TopicInfo | None) -> bool:
     return known is not None and known.topic_id != (now.topic_id if now is not None else None)
 
 
-def numbered(sections: Iterable[Section]) -> list[tuple[Topic, int]]:
+def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
     """A name for each section: its topic, and how many of that topic stand before it."""
     seen: dict[Topic, int] = {}
     names = []
@@ -353,7 +353,7 @@ def numbered(sections: Iterable[Section]) -> list[tuple[Topic, int]]:
     return names
 
 
-def _misfit(info: TopicInfo | None, key: Key | None, partition: int, asker: Asker) -> int:
+def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, asker: Asker) -> int:
     """The error that a partition gets without asking; 0 to ask.
 
     A partition that the topology does not know may be newer than it, so the broker is asked.
@@ -375,7 +375,7 @@ def _misfit(info: TopicInfo | None, key: Key | None, partition: int, asker: Aske
     return ErrorCode.not_leader_or_follower
 
 
-def _with_epoch(ask: Ask, info: TopicInfo, partition: int, asker: Asker) -> Ask:
+def _with_epoch(ask: FetchPartition, info: TopicInfo, partition: int, asker: Asker) -> FetchPartition:
     """*ask* with the leader epoch that we know, if the client knows none.
 
     Without an epoch, a leader that was demoted would go on answering from v11 on, as a follower (KIP-320, KIP-392).

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, Self
 import attrs
 
 from proxy.config import OPTIONS, Config, config_of, problems_between
-from proxy.config.option_types import ADDRESSES, RACK, Kind, choice, show_bytes
+from proxy.config.option_types import ADDRESSES, RACK, OptionType, choice, format_bytes
 from proxy.errors import ConfigError
 from proxy.kube import redirect, sizes
-from proxy.kube.errors import Refused
+from proxy.kube.errors import InjectionRefused
 
 __all__ = [
     "ANNOTATIONS",
@@ -22,9 +22,9 @@ __all__ = [
     "PREFIX",
     "STATUS",
     "Annotation",
-    "Asked",
     "Defaults",
-    "asked_by",
+    "InjectionRequest",
+    "injection_request",
     "is_on",
     "markdown_table",
 ]
@@ -47,17 +47,19 @@ _OTEL: Final = re.compile(r"OTEL_[A-Z0-9_]+")
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
-def _matching(pattern: re.Pattern[str], accepts: str) -> Kind:
+def _matching(pattern: re.Pattern[str], accepts: str) -> OptionType:
     def parse(text: str) -> str:
         if pattern.fullmatch(text) is None:
             raise ValueError(f"{text!r} is not {accepts}")
         return text
 
-    return Kind(parse, accepts)
+    return OptionType(parse, accepts)
 
 
-def _each(parse: Callable[[str], object], accepts: str) -> Kind:
-    return Kind(lambda text: tuple(parse(part.strip()) for part in text.split(",")), accepts, lambda v: ",".join(v))
+def _each(parse: Callable[[str], object], accepts: str) -> OptionType:
+    return OptionType(
+        lambda text: tuple(parse(part.strip()) for part in text.split(",")), accepts, lambda v: ",".join(v)
+    )
 
 
 def _ports(text: str) -> str:
@@ -70,7 +72,7 @@ def _networks(text: str) -> str:
     return text
 
 
-_TRUTH: Final = Kind(lambda text: choice("true", "false").parse(text) == "true", '"true" or "false"')
+_TRUTH: Final = OptionType(lambda text: choice("true", "false").parse(text) == "true", '"true" or "false"')
 _VARIABLES: Final = _each(_matching(_VARIABLE, "a variable's name").parse, "names of variables, with commas")
 _NAMES: Final = _each(_matching(_NAME, "a name").parse, "names of containers, with commas")
 
@@ -80,7 +82,7 @@ class Annotation:
     """One, without the prefix."""
 
     name: str
-    kind: Kind
+    kind: OptionType
     meaning: str
     default: str = ""
     is_the_pods: bool = False
@@ -129,13 +131,13 @@ ANNOTATIONS: Final = (
     ),
     Annotation(
         "redirect-ports",
-        Kind(_ports, "ports and FIRST-LAST, with commas"),
+        OptionType(_ports, "ports and FIRST-LAST, with commas"),
         "For transparent mode: ports of the brokers.",
         "9092-9094",
     ),
     Annotation(
         "redirect-networks",
-        Kind(_networks, "networks as 10.0.0.0/8 or fd00::/8, with commas"),
+        OptionType(_networks, "networks as 10.0.0.0/8 or fd00::/8, with commas"),
         "For transparent mode: networks of the brokers. Default: all.",
     ),
 )
@@ -178,7 +180,7 @@ class Defaults:
 
 
 @attrs.frozen
-class Asked:
+class InjectionRequest:
     """What a pod is to get; each part is right by itself."""
 
     image: str
@@ -208,14 +210,14 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
     """Whether a pod is to have Sidefetch. Raises: Refused: it says neither."""
     text = annotations.get(INJECT, "false")
     if not isinstance(text, str):
-        raise Refused((f"{INJECT}: {_shown(text)} is no text; put it in quotes",))
+        raise InjectionRefused((f"{INJECT}: {_shown(text)} is no text; put it in quotes",))
     try:
         return bool(_TRUTH.parse(text))
     except ValueError:
-        raise Refused((f"{INJECT}: {text!r}; accepted: {_TRUTH.accepts}",)) from None
+        raise InjectionRefused((f"{INJECT}: {text!r}; accepted: {_TRUTH.accepts}",)) from None
 
 
-def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
+def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> InjectionRequest:
     """What a pod's *annotations* ask for; an empty one undoes what *defaults* say.
 
     Raises: Refused: with all that is wrong.
@@ -232,16 +234,16 @@ def asked_by(annotations: Mapping[str, Any], defaults: Defaults) -> Asked:
     problems += _missing(texts)
     problems += _useless(annotations, texts)
     if problems:
-        raise Refused(tuple(problems))
+        raise InjectionRefused(tuple(problems))
     config = config_of(parsed)
     if "request-memory" not in parsed:
         request_memory_bytes = sizes.request_memory_bytes(config.upstream.memory_bytes)
-        settings["request-memory"] = show_bytes(request_memory_bytes)
+        settings["request-memory"] = format_bytes(request_memory_bytes)
         config = config_of({**parsed, "request-memory": request_memory_bytes})
     problems += problems_between(config)
     if problems:
-        raise Refused(tuple(problems))
-    return Asked(
+        raise InjectionRefused(tuple(problems))
+    return InjectionRequest(
         image=values["image"],
         mode=values["mode"],
         is_native=values["native"],
@@ -335,7 +337,7 @@ def _shown(value: object) -> str:
 
 
 def _parsed(
-    texts: Mapping[str, str], kinds: Mapping[str, Kind], prefix: str, problems: list[str]
+    texts: Mapping[str, str], kinds: Mapping[str, OptionType], prefix: str, problems: list[str]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in texts.items():

@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from proxy.errors import ProxyError
-from proxy.net.io.https_client import answer_to
-from proxy.net.kubernetes import SERVICE_ACCOUNT, api_of, credentials
+from proxy.net.io.https_client import get_body
+from proxy.net.kubernetes import SERVICE_ACCOUNT, api_address, read_credentials
 
 __all__ = ["Api", "ApiFailed"]
 
@@ -44,7 +44,7 @@ class Api:
     @classmethod
     def of_this_pod(cls, environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> "Api | None":
         """None where this is no pod."""
-        api = api_of(environ)
+        api = api_address(environ)
         return None if api is None else cls(f"https://{api}", account)
 
     def namespace(self) -> str:
@@ -72,7 +72,7 @@ class Api:
     def _asked(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
         what = f"{method} {path}"
         try:
-            token, tls = credentials(self.account)
+            token, tls = read_credentials(self.account)
         except (OSError, ValueError) as wrong:
             raise ApiFailed(f"no service account in {self.account}: {wrong}") from None
         data = None if body is None else json.dumps(body).encode()
@@ -81,7 +81,7 @@ class Api:
             request.add_header("Content-Type", content_type)
         request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
-            answer = answer_to(request, tls, _STEP_S, most_bytes=_MOST_BYTES, through_proxy=False)
+            answer = get_body(request, tls, _STEP_S, most_bytes=_MOST_BYTES, through_proxy=False)
             thing: dict[str, Any] = json.loads(answer)
         except HTTPError as refused:
             with refused:

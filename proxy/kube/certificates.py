@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proxy.errors import ConfigError
-from proxy.net.io.files import Watched
+from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 
-__all__ = ["Pair", "from_folder", "new_pair"]
+__all__ = ["CertificatePair", "from_folder", "new_certificate"]
 
 _CERT: Final = "tls.crt"
 _KEY: Final = "tls.key"
@@ -35,7 +35,7 @@ _SKEW: Final = timedelta(minutes=5)
 
 
 @attrs.frozen
-class Pair:
+class CertificatePair:
     """A certificate and its key, and the authorities that the API server is to believe; all in PEM."""
 
     cert: bytes
@@ -83,7 +83,9 @@ class Pair:
             os.close(file)
 
 
-def new_pair(names: Sequence[str], now: datetime, life: timedelta, before: Pair | None = None) -> Pair:
+def new_certificate(
+    names: Sequence[str], now: datetime, life: timedelta, before: CertificatePair | None = None
+) -> CertificatePair:
     """One for the hosts *names*, good for *life*, which the authorities of *before* go with until they end."""
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"sidefetch webhook {now:%Y-%m-%dT%H:%M:%SZ}")])
@@ -108,7 +110,7 @@ def new_pair(names: Sequence[str], now: datetime, life: timedelta, before: Pair 
     older = x509.load_pem_x509_certificates(before.authorities) if before is not None else []
     believed = [authority, *(each for each in older if each.not_valid_after_utc > now)]
     authorities = b"".join(each.public_bytes(Encoding.PEM) for each in believed)
-    return Pair(cert.public_bytes(Encoding.PEM), pem, authorities)
+    return CertificatePair(cert.public_bytes(Encoding.PEM), pem, authorities)
 
 
 def _draft(
@@ -147,7 +149,7 @@ def _name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def from_folder(folder: Path, log: Log) -> Watched[ssl.SSLContext]:
+def from_folder(folder: Path, log: Log) -> WatchedFiles[ssl.SSLContext]:
     """That of ``tls.crt`` and ``tls.key`` in *folder*, read again when they change. Raises: ConfigError."""
     cert, key = str(folder / _CERT), str(folder / _KEY)
 
@@ -157,7 +159,7 @@ def from_folder(folder: Path, log: Log) -> Watched[ssl.SSLContext]:
         except (OSError, ValueError) as wrong:
             raise ConfigError(f"certificate-dir: {cert} with {key}: {wrong}; accepted: a pair in PEM") from None
 
-    return Watched("certificate-dir", [cert, key], load, log)
+    return WatchedFiles("certificate-dir", [cert, key], load, log)
 
 
 def _context(cert: str, key: str | None = None) -> ssl.SSLContext:

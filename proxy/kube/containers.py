@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from proxy.config import OPTIONS
 from proxy.config.rack import ZONE_LABEL
-from proxy.kube.annotations import Asked
+from proxy.kube.annotations import InjectionRequest
 from proxy.kube.sizes import MEMORY_REQUEST, limit_bytes
 
 __all__ = ["NAMES", "REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "sidecar", "volumes"]
@@ -29,7 +29,7 @@ _ATTRIBUTES: Final = "k8s.namespace.name=$(POD_NAMESPACE),k8s.pod.name=$(POD_NAM
 _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def sidecar(asked: Asked) -> dict[str, Any]:
+def sidecar(asked: InjectionRequest) -> dict[str, Any]:
     """Return the container that runs Sidefetch, as PodSecurity's *restricted* and ``deploy/README.md`` have it."""
     admin = asked.config.admin.listen
     assert admin is not None
@@ -61,7 +61,7 @@ def sidecar(asked: Asked) -> dict[str, Any]:
     return container
 
 
-def redirect(asked: Asked) -> dict[str, Any]:
+def redirect(asked: InjectionRequest) -> dict[str, Any]:
     """The step that has the pod's connections to brokers come to the sidecar; it alone has NET_ADMIN."""
     networks = ["--networks", asked.redirect_networks] if asked.redirect_networks else []
     return {
@@ -84,7 +84,7 @@ def redirect(asked: Asked) -> dict[str, Any]:
     }
 
 
-def volumes(asked: Asked) -> list[dict[str, Any]]:
+def volumes(asked: InjectionRequest) -> list[dict[str, Any]]:
     """What the sidecar reads and writes: its root file system is read-only."""
     made: list[dict[str, Any]] = []
     if asked.secret is not None:
@@ -97,7 +97,7 @@ def volumes(asked: Asked) -> list[dict[str, Any]]:
     return made
 
 
-def _mounts(asked: Asked) -> list[dict[str, Any]]:
+def _mounts(asked: InjectionRequest) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     if asked.secret is not None:
         made.append({"name": _SECRET_VOLUME, "mountPath": SECRET_FOLDER, "readOnly": True})
@@ -106,7 +106,7 @@ def _mounts(asked: Asked) -> list[dict[str, Any]]:
     return made
 
 
-def _environment(asked: Asked) -> list[dict[str, Any]]:
+def _environment(asked: InjectionRequest) -> list[dict[str, Any]]:
     given: list[dict[str, Any]] = [
         {"name": option.env, "value": asked.settings[option.name]}
         for option in OPTIONS
@@ -133,7 +133,7 @@ def _probe(path: str, port: int, **more: int) -> dict[str, Any]:
     return {"httpGet": {"path": path, "port": port}, **more}
 
 
-def _resources(asked: Asked) -> dict[str, Any]:
+def _resources(asked: InjectionRequest) -> dict[str, Any]:
     """A limit of memory, none of CPU: see ``sizes``."""
     if asked.memory is not None:
         limit = request = asked.memory

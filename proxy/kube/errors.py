@@ -4,11 +4,11 @@ import attrs
 
 from proxy.errors import ProxyError
 
-__all__ = ["Refused"]
+__all__ = ["InjectionRefused"]
 
 
 @attrs.frozen
-class Refused(ProxyError):
+class InjectionRefused(ProxyError):
     """A pod is left alone, and whoever made it is told everything that is in the way."""
 
     reasons: tuple[str, ...]

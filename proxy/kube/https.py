@@ -11,7 +11,7 @@ import trio
 
 from proxy.net.io.logs import Log
 
-__all__ = ["Answer", "Request", "Server"]
+__all__ = ["HttpsRequest", "HttpsResponse", "HttpsServer"]
 
 _MOST_AT_ONCE: Final = 256
 """Connections; the one used longest ago goes for one more. An API server has one for each pod under way."""
@@ -27,7 +27,7 @@ _CLOSING_S: Final = 1.0
 
 
 @attrs.frozen
-class Request:
+class HttpsRequest:
     """Complete."""
 
     method: str
@@ -37,7 +37,7 @@ class Request:
 
 
 @attrs.frozen
-class Answer:
+class HttpsResponse:
     """To a request."""
 
     status: int
@@ -46,12 +46,12 @@ class Answer:
 
 
 @attrs.define(eq=False)
-class Server:
+class HttpsServer:
     """Has *answer* answer all requests."""
 
     tls: Callable[[], ssl.SSLContext | None]
     """Is asked at each connection, since certificates change; there may be none yet."""
-    answer: Callable[[Request], Answer]
+    answer: Callable[[HttpsRequest], HttpsResponse]
     log: Log
     _is_stopping: bool = attrs.field(default=False, init=False)
     _idle: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
@@ -116,9 +116,9 @@ class Server:
             request = await self._request(http, stream, scope)
             if request is None:
                 return
-            answer = request if isinstance(request, Answer) else self.answer(request)
-            is_head = isinstance(request, Request) and request.method == "HEAD"
-            is_last = self._is_stopping or isinstance(request, Answer)
+            answer = request if isinstance(request, HttpsResponse) else self.answer(request)
+            is_head = isinstance(request, HttpsRequest) and request.method == "HEAD"
+            is_last = self._is_stopping or isinstance(request, HttpsResponse)
             await stream.send_all(_written(http, answer, is_head=is_head, is_last=is_last))
             if http.our_state is not h11.DONE:
                 return
@@ -126,7 +126,7 @@ class Server:
 
     async def _request(
         self, http: h11.Connection, stream: trio.SSLStream[trio.SocketStream], scope: trio.CancelScope
-    ) -> Request | Answer | None:
+    ) -> HttpsRequest | HttpsResponse | None:
         """The next one; what to say where it is too large; None at the end."""
         self._rest(scope)
         head: h11.Request | None = None
@@ -143,10 +143,10 @@ class Server:
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > _MOST_BYTES:
-                    return Answer(413, f"more than {_MOST_BYTES} bytes\n".encode())
+                    return HttpsResponse(413, f"more than {_MOST_BYTES} bytes\n".encode())
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 path = head.target.decode("latin-1").partition("?")[0]
-                return Request(head.method.decode("ascii"), path, bytes(body))
+                return HttpsRequest(head.method.decode("ascii"), path, bytes(body))
             else:
                 return None
 
@@ -163,7 +163,7 @@ class Server:
             self._open[scope] = None
 
 
-def _written(http: h11.Connection, answer: Answer, *, is_head: bool, is_last: bool) -> bytes:
+def _written(http: h11.Connection, answer: HttpsResponse, *, is_head: bool, is_last: bool) -> bytes:
     """*is_head*: whether only the head of it is wanted."""
     headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body)))]
     if is_last:

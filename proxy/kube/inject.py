@@ -14,16 +14,16 @@ import attrs
 
 from proxy.kube import validation as refusals
 from proxy.kube import variables
-from proxy.kube.annotations import INJECT, PREFIX, STATUS, Asked, Defaults, asked_by, is_on
+from proxy.kube.annotations import INJECT, PREFIX, STATUS, Defaults, InjectionRequest, injection_request, is_on
 from proxy.kube.containers import NAMES, redirect, sidecar, volumes
-from proxy.kube.errors import Refused
-from proxy.kube.pods import LISTS, Pod, annotations_of, checked, named, without
+from proxy.kube.errors import InjectionRefused
+from proxy.kube.pods import LISTS, Pod, annotations_of, check_pod, named, without_key
 
-__all__ = ["Injected", "injected", "removed"]
+__all__ = ["InjectionResult", "inject", "remove_injection"]
 
 
 @attrs.frozen
-class Injected:
+class InjectionResult:
     """A pod, and what whoever made it should know."""
 
     pod: Pod
@@ -59,38 +59,38 @@ class _Status:
             return cls(str(told["digest"]), str(told["address"]), env, names)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             why = "cannot be read; take it out by hand, and with it what was injected"
-            raise Refused((f"{STATUS}: {why}",)) from None
+            raise InjectionRefused((f"{STATUS}: {why}",)) from None
 
     def written(self) -> str:
         told = {"digest": self.digest, "address": self.address, "env": self.env, **self.names}
         return json.dumps(told, separators=(",", ":"), sort_keys=True)
 
 
-def injected(pod: Pod, defaults: Defaults) -> Injected:
+def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
     """*pod* with the sidecar that it asks for; without one, where it asks for none.
 
     Raises: Refused: it asks for what cannot be.
     """
     annotations = annotations_of(pod)
-    bare = removed(pod)
+    bare = remove_injection(pod)
     if not is_on(annotations):
-        return Injected(bare, has_sidecar=False, warnings=tuple(_left_alone(annotations)))
-    checked(bare)
-    reasons = [*refusals.of_any(bare["spec"])]
+        return InjectionResult(bare, has_sidecar=False, warnings=tuple(_left_alone(annotations)))
+    check_pod(bare)
+    reasons = [*refusals.refusals_of_any(bare["spec"])]
     try:
-        asked = asked_by(annotations, defaults)
-    except Refused as refused:
-        raise Refused((*refused.reasons, *reasons)) from None
-    reasons += refusals.of_asked(bare["spec"], asked)
+        asked = injection_request(annotations, defaults)
+    except InjectionRefused as refused:
+        raise InjectionRefused((*refused.reasons, *reasons)) from None
+    reasons += refusals.refusals_of_request(bare["spec"], asked)
     if reasons:
-        raise Refused(tuple(reasons))
+        raise InjectionRefused(tuple(reasons))
     fresh = _with(bare, asked)
     is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
     told = tuple(refusals.warnings(bare["spec"], asked))
-    return Injected(pod if is_current else fresh, has_sidecar=True, warnings=told)
+    return InjectionResult(pod if is_current else fresh, has_sidecar=True, warnings=told)
 
 
-def removed(pod: Pod) -> Pod:
+def remove_injection(pod: Pod) -> Pod:
     """*pod* as it was before; the same where nothing was injected.
 
     Raises: Refused: it is no pod, or its status was written by somebody else.
@@ -99,18 +99,18 @@ def removed(pod: Pod) -> Pod:
     if STATUS not in annotations:
         return pod
     status = _Status.read(annotations[STATUS])
-    spec = variables.restored(checked(pod)["spec"], status.env, status.address)
+    spec = variables.restore_variables(check_pod(pod)["spec"], status.env, status.address)
     for part in (part for part in LISTS if status.names[part]):
         left = [each for each in spec.get(part) or () if each["name"] not in status.names[part]]
-        spec = {**spec, part: left} if left else without(spec, part)
-    kept = without(annotations, STATUS)
-    metadata = {**pod["metadata"], "annotations": kept} if kept else without(pod["metadata"], "annotations")
+        spec = {**spec, part: left} if left else without_key(spec, part)
+    kept = without_key(annotations, STATUS)
+    metadata = {**pod["metadata"], "annotations": kept} if kept else without_key(pod["metadata"], "annotations")
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _with(pod: Pod, asked: Asked) -> Pod:
+def _with(pod: Pod, asked: InjectionRequest) -> Pod:
     """*pod* with all that *asked* wants. A native sidecar runs while the init containers do, so it goes first."""
-    spec, was = variables.pointed(pod["spec"], asked)
+    spec, was = variables.point_at_sidecar(pod["spec"], asked)
     step = [redirect(asked)] if asked.mode == "transparent" else []
     before = [*step, sidecar(asked)] if asked.is_native else []
     after = [] if asked.is_native else step

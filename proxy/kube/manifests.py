@@ -17,12 +17,12 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from proxy.errors import ConfigError
 from proxy.kube.annotations import Defaults
-from proxy.kube.errors import Refused
-from proxy.kube.inject import injected
+from proxy.kube.errors import InjectionRefused
+from proxy.kube.inject import inject
 from proxy.kube.patch import Operation, apply, difference
-from proxy.kube.workloads import places
+from proxy.kube.workloads import find_pods
 
-__all__ = ["Manifest", "injected_text"]
+__all__ = ["Manifest", "inject_text"]
 
 _SEPARATOR: Final = re.compile(r"^---[ \t]*(?:#.*)?(?:\r?\n|\Z)", re.MULTILINE)
 _USUAL: Final = 2
@@ -40,7 +40,7 @@ class Manifest:
     warnings: tuple[str, ...]
 
 
-def injected_text(text: str, file: str, defaults: Defaults) -> Manifest:
+def inject_text(text: str, file: str, defaults: Defaults) -> Manifest:
     """*text*, its pods with the sidecars that they ask for. Documents in which nothing changes stay byte for byte.
 
     Raises: ConfigError: it is not YAML, or pods ask for what cannot be: one argument for each of all problems, with
@@ -51,7 +51,7 @@ def injected_text(text: str, file: str, defaults: Defaults) -> Manifest:
     pieces: list[str] = []
     for piece, line in _pieces(text):
         try:
-            pieces.append(_injected(piece, defaults, _Told(file, line, problems, warnings)))
+            pieces.append(_injected(piece, defaults, _InjectionNotes(file, line, problems, warnings)))
         except YAMLError as wrong:
             problems.append(f"{file}:{line + _line_of(wrong)}: not YAML: {_why(wrong)}")
     if problems:
@@ -60,7 +60,7 @@ def injected_text(text: str, file: str, defaults: Defaults) -> Manifest:
 
 
 @attrs.frozen
-class _Told:
+class _InjectionNotes:
     file: str
     line: int
     """Of the document, from 1."""
@@ -85,7 +85,7 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
     yield text[at:], text.count("\n", 0, at) + 1
 
 
-def _injected(piece: str, defaults: Defaults, told: _Told) -> str:
+def _injected(piece: str, defaults: Defaults, told: _InjectionNotes) -> str:
     if not piece.strip() or _SEPARATOR.fullmatch(piece):
         return piece
     yaml = YAML()
@@ -94,12 +94,12 @@ def _injected(piece: str, defaults: Defaults, told: _Told) -> str:
     document = yaml.load(piece)
     before = _bare(document)
     after = before
-    for place in places(before):
+    for place in find_pods(before):
         pod = reduce(getitem, place.path, before)
         told.tell(told.warnings, document, place.item, place.name, place.warnings)
         try:
-            answer = injected(pod, defaults)
-        except Refused as refused:
+            answer = inject(pod, defaults)
+        except InjectionRefused as refused:
             told.tell(told.problems, document, place.item, place.name, refused.reasons)
             continue
         told.tell(told.warnings, document, place.item, place.name, answer.warnings)

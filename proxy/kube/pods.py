@@ -1,21 +1,21 @@
-"""Pods as the API has them: mappings as JSON makes them, of any shape until ``checked`` has seen them."""
+"""Pods as the API has them: mappings as JSON makes them, of any shape until ``check_pod`` has seen them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from proxy.kube.errors import Refused
+from proxy.kube.errors import InjectionRefused
 
 __all__ = [
     "LISTS",
     "Part",
     "Pod",
     "annotations_of",
-    "checked",
+    "check_pod",
     "each_container",
     "mapping",
     "mappings",
     "named",
-    "without",
+    "without_key",
 ]
 
 Pod = Mapping[str, Any]
@@ -29,7 +29,7 @@ def annotations_of(pod: Pod) -> Mapping[str, Any]:
     return mapping(mapping(pod.get("metadata")).get("annotations"))
 
 
-def checked(pod: Pod) -> Pod:
+def check_pod(pod: Pod) -> Pod:
     """*pod*, with the shape that all here rely on. Raises: Refused: it has another one."""
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
@@ -46,7 +46,7 @@ def checked(pod: Pod) -> Pod:
             if not _is_list(each.get("env"))
         ]
     if wrong:
-        raise Refused(tuple(wrong))
+        raise InjectionRefused(tuple(wrong))
     return pod
 
 
@@ -79,6 +79,6 @@ def named(spec: Mapping[str, Any], part: Part) -> set[str]:
     return {each["name"] for each in spec.get(part) or ()}
 
 
-def without(things: Mapping[str, Any], key: str) -> dict[str, Any]:
+def without_key(things: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The same but for *key*."""
     return {name: value for name, value in things.items() if name != key}

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 import attrs
 
 from proxy.kube.annotations import Defaults
-from proxy.kube.errors import Refused
-from proxy.kube.inject import injected
+from proxy.kube.errors import InjectionRefused
+from proxy.kube.inject import inject
 from proxy.kube.patch import difference
 from proxy.kube.pods import mapping
 
@@ -56,8 +56,8 @@ def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
     if not is_new or not isinstance(pod, Mapping):
         return _verdict("left-alone", request, {"allowed": True})
     try:
-        answer = injected(pod, defaults)
-    except Refused as refused:
+        answer = inject(pod, defaults)
+    except InjectionRefused as refused:
         status = {"code": _UNPROCESSABLE, "reason": "Invalid", "message": f"Sidefetch: {refused}"}
         return _verdict("refused", request, {"allowed": False, "status": status}, refused.reasons)
     response: dict[str, Any] = {"allowed": True}

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from proxy.kube.api import Api, ApiFailed
-from proxy.kube.certificates import Pair, new_pair
+from proxy.kube.certificates import CertificatePair, new_certificate
 from proxy.net.io.logs import Log
 
 __all__ = ["Rotation", "names_in"]
@@ -41,11 +41,11 @@ class Rotation:
     life: timedelta
     now: Callable[[], datetime]
     log: Log
-    pair: Pair | None = attrs.field(default=None, init=False)
+    pair: CertificatePair | None = attrs.field(default=None, init=False)
     """What is shown."""
     context: ssl.SSLContext | None = attrs.field(default=None, init=False)
     """How to show it; None until there is one that the API server believes."""
-    _told: Pair | None = attrs.field(default=None, init=False)
+    _told: CertificatePair | None = attrs.field(default=None, init=False)
     """What the API server was told of at the last look."""
 
     async def run(self) -> None:
@@ -74,20 +74,20 @@ class Rotation:
             self.context, self.pair = pair.context(), pair
             self.log.info("certificate-shown", until=pair.until().isoformat())
 
-    def _is_known(self, pair: Pair) -> bool:
+    def _is_known(self, pair: CertificatePair) -> bool:
         """Whether all API servers have had the time to hear of *pair*'s authority, or none could know less."""
         is_known = self.pair is None or pair == self._told or self.now() >= self.pair.until()
         self._told = pair
         return is_known
 
-    async def _kept(self, names: Sequence[str]) -> Pair:
+    async def _kept(self, names: Sequence[str]) -> CertificatePair:
         """What the Secret holds; made where it holds none that is good for long enough."""
         where = f"/api/v1/namespaces/{self.api.namespace()}/secrets/{self.secret}"
         secret = await self.api.get(where)
-        pair = Pair.read(secret.get("data") or {})
+        pair = CertificatePair.read(secret.get("data") or {})
         if pair is not None and not pair.is_due(self.now(), names):
             return pair
-        fresh = new_pair(names, self.now(), self.life, pair)
+        fresh = new_certificate(names, self.now(), self.life, pair)
         change = {"metadata": {"resourceVersion": _version(secret)}, "data": fresh.as_data()}
         await self.api.merge(where, change)
         self.log.info("certificate-made", names=",".join(names), until=fresh.until().isoformat())

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from proxy.config import FILE, OPTIONS
 from proxy.kube import variables
-from proxy.kube.annotations import OPTION_PREFIX, PREFIX, Asked
+from proxy.kube.annotations import OPTION_PREFIX, PREFIX, InjectionRequest
 from proxy.kube.containers import REDIRECT, SECRET_FOLDER, SIDECAR, UID, volumes
 from proxy.kube.pods import each_container, mapping, mappings, named
 
-__all__ = ["of_any", "of_asked", "warnings"]
+__all__ = ["refusals_of_any", "refusals_of_request", "warnings"]
 
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount/"
 _PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -17,7 +17,7 @@ _USUAL_GRACE_S: Final = 30
 """A pod's, where it does not say."""
 
 
-def of_any(spec: Mapping[str, Any]) -> Iterator[str]:
+def refusals_of_any(spec: Mapping[str, Any]) -> Iterator[str]:
     """Whatever is asked for."""
     if spec.get("hostNetwork"):
         yield (
@@ -30,7 +30,7 @@ def of_any(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"container {name}: there is one already that was not injected; give it another name, or take it away"
 
 
-def of_asked(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def refusals_of_request(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
     """In the way of just this."""
     yield from _volumes(spec, asked)
     yield from _ports(spec, asked)
@@ -50,7 +50,7 @@ def of_asked(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
         )
 
 
-def warnings(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def warnings(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
     """What may be meant so, or not."""
     if asked.mode == "address" and not asked.env:
         yield (
@@ -72,12 +72,12 @@ def warnings(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
         )
 
 
-def _volumes(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def _volumes(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
     for name in sorted(named(spec, "volumes") & {each["name"] for each in volumes(asked)}):
         yield f"volume {name}: there is one already that was not injected; give it another name, or take it away"
 
 
-def _ports(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def _ports(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
     down, admin = asked.config.downstream, asked.config.admin.listen
     assert admin is not None
     if not admin.is_wildcard:
@@ -113,7 +113,7 @@ def _ports_of(container: Mapping[str, Any]) -> set[int]:
     return {port for port in said + asked if isinstance(port, int)}
 
 
-def _files(asked: Asked) -> Iterator[str]:
+def _files(asked: InjectionRequest) -> Iterator[str]:
     for option in OPTIONS:
         path = asked.settings.get(option.name)
         if option.kind is not FILE or path is None or path.startswith(_ACCOUNT):

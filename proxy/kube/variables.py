@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.config.option_types import ADDRESSES
-from proxy.kube.annotations import PREFIX, Asked
+from proxy.kube.annotations import PREFIX, InjectionRequest
 from proxy.kube.pods import each_container, named
 
-__all__ = ["Was", "is_addresses", "pointed", "problems", "restored"]
+__all__ = ["Was", "is_addresses", "point_at_sidecar", "problems", "restore_variables"]
 
 Was = Mapping[str, Mapping[str, str]]
 """What variables held before, by the container's name and theirs."""
 
 
-def problems(spec: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def problems(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
     """Why what is asked for cannot be pointed at the sidecar."""
     there = named(spec, "containers") | named(spec, "initContainers")
     for name in asked.containers or ():
@@ -56,7 +56,7 @@ def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
     return ""
 
 
-def pointed(spec: Mapping[str, Any], asked: Asked) -> tuple[dict[str, Any], Was]:
+def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[dict[str, Any], Was]:
     """*spec* with the variables that hold addresses holding the sidecar's, and what they held."""
     was = {
         each["name"]: {name: entry["value"] for name in asked.env for entry in _entries(each, name)}
@@ -66,12 +66,12 @@ def pointed(spec: Mapping[str, Any], asked: Asked) -> tuple[dict[str, Any], Was]
     return _with_values(spec, {owner: dict.fromkeys(held, asked.address) for owner, held in was.items()}), was
 
 
-def restored(spec: Mapping[str, Any], was: Was, address: str) -> dict[str, Any]:
+def restore_variables(spec: Mapping[str, Any], was: Was, address: str) -> dict[str, Any]:
     """*spec* with the values of before, where *address* still stands."""
     return _with_values(spec, was, only=address)
 
 
-def _meant(spec: Mapping[str, Any], asked: Asked) -> Iterator[Mapping[str, Any]]:
+def _meant(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[Mapping[str, Any]]:
     for each in each_container(spec if asked.is_native else {"containers": spec["containers"]}):
         if asked.containers is None or each["name"] in asked.containers:
             yield each

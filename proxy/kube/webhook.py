@@ -27,7 +27,7 @@ from proxy.errors import ConfigError
 from proxy.kube.annotations import Defaults
 from proxy.kube.api import Api
 from proxy.kube.certificates import from_folder
-from proxy.kube.https import Answer, Request, Server
+from proxy.kube.https import HttpsRequest, HttpsResponse, HttpsServer
 from proxy.kube.review import OUTCOMES, Verdict, verdict_on
 from proxy.kube.rotation import Rotation
 from proxy.net.io.logs import Log
@@ -72,41 +72,41 @@ class Webhook:
         self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext | None], grace_s: float
     ) -> None:
         """Serve until ``stop``, and for *grace_s* more."""
-        await Server(tls, self.answer, self.log).run(listeners, self._stop, grace_s)
+        await HttpsServer(tls, self.answer, self.log).run(listeners, self._stop, grace_s)
         self.log.info("stopped", **{name.replace("-", "_"): count for name, count in self.counts.items()})
 
     def stop(self) -> None:
         """Finish what is under way, and what comes before everybody knows."""
         self._stop.set()
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: HttpsRequest) -> HttpsResponse:
         """To one request."""
         match request.path, request.method:
             case "/inject", "POST":
                 return self._review(request.body)
             case "/healthz", "GET":
-                return Answer(503, b"stopping\n") if self._stop.is_set() else Answer(200, b"ok\n")
+                return HttpsResponse(503, b"stopping\n") if self._stop.is_set() else HttpsResponse(200, b"ok\n")
             case "/metrics", "GET":
-                return Answer(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+                return HttpsResponse(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
             case (("/inject" | "/healthz" | "/metrics"), _):
-                return Answer(405, b"POST /inject, GET /healthz, GET /metrics\n")
+                return HttpsResponse(405, b"POST /inject, GET /healthz, GET /metrics\n")
             case _:
-                return Answer(404, b"POST /inject, GET /healthz, GET /metrics\n")
+                return HttpsResponse(404, b"POST /inject, GET /healthz, GET /metrics\n")
 
-    def _review(self, body: bytes) -> Answer:
+    def _review(self, body: bytes) -> HttpsResponse:
         try:
             verdict = verdict_on(body, self.defaults)
         except ValueError as wrong:
-            return Answer(400, f"{wrong}\n".encode())
+            return HttpsResponse(400, f"{wrong}\n".encode())
         except Exception:
             # The API server does then as the configuration's failurePolicy says.
             self.counts[_FAILED] += 1
             self.log.error("bug", where="inject", traceback=traceback.format_exc())
-            return Answer(500, b"a bug: see the log\n")
+            return HttpsResponse(500, b"a bug: see the log\n")
         if not verdict.is_dry_run:
             self.counts[verdict.outcome] += 1
         self._tell(verdict)
-        return Answer(200, json.dumps(verdict.review).encode(), "application/json")
+        return HttpsResponse(200, json.dumps(verdict.review).encode(), "application/json")
 
     def _tell(self, verdict: Verdict) -> None:
         match verdict.outcome:

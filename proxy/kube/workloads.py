@@ -8,7 +8,7 @@ import attrs
 from proxy.kube.annotations import OPTION_PREFIX, OTEL_PREFIX, PREFIX
 from proxy.kube.pods import annotations_of, mapping
 
-__all__ = ["Place", "places"]
+__all__ = ["PodLocation", "find_pods"]
 
 _TEMPLATE: Final = ("spec", "template")
 _PATHS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -25,7 +25,7 @@ _PATHS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 
 @attrs.frozen
-class Place:
+class PodLocation:
     """Where a pod is in a document."""
 
     path: tuple[str | int, ...]
@@ -36,20 +36,20 @@ class Place:
     warnings: tuple[str, ...]
 
 
-def places(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[Place]:
+def find_pods(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[PodLocation]:
     """All pods of *document*, in their order; none in what has none, or is something else."""
     if not isinstance(document, Mapping):
         return
     kind = str(document.get("kind"))
     if kind.endswith("List") and isinstance(document.get("items"), list):
         for index, each in enumerate(document["items"]):
-            yield from places(each, (*item, "items", index))
+            yield from find_pods(each, (*item, "items", index))
     path = _PATHS.get((str(document.get("apiVersion")).rpartition("/")[0], kind))
     if path is not None and isinstance(_at(document, path), Mapping):
         metadata = mapping(document.get("metadata"))
         name = metadata.get("name") or metadata.get("generateName") or ""
         told = tuple(_misplaced(annotations_of(document), path)) if path else ()
-        yield Place((*item, *path), item, f"{kind}/{name}", told)
+        yield PodLocation((*item, *path), item, f"{kind}/{name}", told)
 
 
 def _misplaced(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:

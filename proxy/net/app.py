@@ -26,27 +26,27 @@ from proxy.errors import (
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
 from proxy.fetch.reading import Reading
-from proxy.net.downstream.acceptor import Reception
-from proxy.net.downstream.advertised import local_place, true_place
+from proxy.net.downstream.acceptor import ConnectionAcceptor
+from proxy.net.downstream.advertised import broker_address, local_address
 from proxy.net.downstream.client import ClientConnection
-from proxy.net.downstream.limits import Admission, Tell, allow_open_files, oversee
+from proxy.net.downstream.limits import ConnectionLimits, LimitLog, enforce_timeouts, raise_open_files_limit
 from proxy.net.downstream.listeners import Listeners
-from proxy.net.downstream.sasl_server import Refused
-from proxy.net.garbage import Garbage
+from proxy.net.downstream.sasl_server import AuthenticationFailed
+from proxy.net.garbage import GarbageCollector
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, address_text
 from proxy.net.observability.event_loop import Heartbeat
 from proxy.net.observability.observers import Observer
-from proxy.net.observability.outputs import Watching
-from proxy.net.observability.probes import State
-from proxy.net.observability.telemetry import Sources
-from proxy.net.observability.traffic import tell_traffic
-from proxy.net.rack import RackWatch, find_rack, tell_rack
-from proxy.net.reload import Live, Reread, reread_on
+from proxy.net.observability.outputs import TelemetryOutputs
+from proxy.net.observability.probes import ProbeState
+from proxy.net.observability.telemetry import SampledValues
+from proxy.net.observability.traffic import log_traffic
+from proxy.net.rack import RackWatch, find_rack, log_rack
+from proxy.net.reload import ReloadableSettings, Reread, reload_on
 from proxy.net.services import Services
 from proxy.net.signals import stop_on
-from proxy.net.transparent.redirected import Redirected
+from proxy.net.transparent.redirected import RedirectedConnections
 from proxy.net.upstream.access import access_of
 from proxy.net.upstream.principals import Principals
 from proxy.net.upstream.topology import TopologyService
@@ -80,8 +80,8 @@ async def serve(
     """
     log = Log(config.log.format, config.log.level, sys.stderr)
     found = await find_rack(config.routing, os.environ)
-    tell_rack(found, log)
-    allow_open_files(config.limits, log)
+    log_rack(found, log)
+    raise_open_files_limit(config.limits, log)
     proxy = Proxy(config, log, rack=found.rack)
     proxy.garbage.settle()
     with (
@@ -90,7 +90,7 @@ async def serve(
     ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop_on, signals, proxy.stop, log)
-            nursery.start_soon(reread_on, hang_ups, reread, proxy.live)
+            nursery.start_soon(reload_on, hang_ups, reread, proxy.live)
             await proxy.run(task_status=task_status)
             nursery.cancel_scope.cancel()
 
@@ -147,16 +147,16 @@ class Proxy:
             self._principals = Principals(
                 self._access, lambda access: TopologyService(config.upstream, log, watch.saw, access, known)
             )
-        self.live = Live(config, log)
-        self.garbage = Garbage()
+        self.live = ReloadableSettings(config, log)
+        self.garbage = GarbageCollector()
         self._clients: set[ClientConnection] = set()
         self._gone = trio.Event()
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self._is_listening = False
-        self._tell = Tell(self.counts, log)
+        self._tell = LimitLog(self.counts, log)
         limits = config.limits
-        self._admission = Admission(limits, self._tell)
+        self._admission = ConnectionLimits(limits, self._tell)
         request_budget = Budget(
             limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
         )
@@ -166,12 +166,14 @@ class Proxy:
         )
         upstream = config.upstream
         budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
-        self._reception = Reception(
+        self._reception = ConnectionAcceptor(
             config, self._access, self._topology, budget, request_budget, self._tell, log, self.counts
         )
-        self._redirected = Redirected(config, self._topology, self.counts, log)
+        self._redirected = RedirectedConnections(config, self._topology, self.counts, log)
         sources = self._sources((budget, request_budget))
-        self.watching = Watching(config, rack, log, self.counts, self._topology, self._access, sources, observers)
+        self.watching = TelemetryOutputs(
+            config, rack, log, self.counts, self._topology, self._access, sources, observers
+        )
         told = self.watching.observers
         self._services = Services(
             self._topology,
@@ -232,9 +234,9 @@ class Proxy:
             else:
                 nursery.start_soon(self._topology.run)
             nursery.start_soon(self.garbage.run)
-            nursery.start_soon(tell_traffic, self.traffic, self._log)
+            nursery.start_soon(log_traffic, self.traffic, self._log)
             nursery.start_soon(self._tell_inventories)
-            nursery.start_soon(oversee, lambda: self._clients, self._config.limits)
+            nursery.start_soon(enforce_timeouts, lambda: self._clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
@@ -260,16 +262,16 @@ class Proxy:
         """End when the clients have gone; they may connect until then, to commit and to leave their group."""
         self._stopping.set()
 
-    def _state(self) -> State:
-        return State(self._is_listening, self._stopping.is_set(), self._topology.is_reachable)
+    def _state(self) -> ProbeState:
+        return ProbeState(self._is_listening, self._stopping.is_set(), self._topology.is_reachable)
 
     def _status(self) -> Status:
         if self._stopping.is_set():
             return "stopping"
         return "ready" if self._is_listening else "starting"
 
-    def _sources(self, budgets: Sequence[Budget]) -> Sources:
-        return Sources(
+    def _sources(self, budgets: Sequence[Budget]) -> SampledValues:
+        return SampledValues(
             self._topology,
             self._principals is None,
             self.client_sessions,
@@ -302,7 +304,7 @@ class Proxy:
 
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         assert self._listeners is not None
-        place_for = partial(local_place, self._config.downstream.advertise, self._topology, self._listeners)
+        place_for = partial(local_address, self._config.downstream.advertise, self._topology, self._listeners)
         with self._let_in(stream) as peer:
             if peer is not None:
                 await self._serve(place_for, peer, node_id, stream)
@@ -310,7 +312,7 @@ class Proxy:
     async def _serve_redirected(self, stream: trio.SocketStream) -> None:
         with self._let_in(stream) as peer:
             if peer is not None:
-                place_for = partial(true_place, self._topology)
+                place_for = partial(broker_address, self._topology)
                 await self._redirected.take(stream, partial(self._serve, place_for, peer))
                 self._gone.set()
 
@@ -334,7 +336,7 @@ class Proxy:
             reached = next(_leaves(wrong))
             assert isinstance(reached, LimitReached)
             self._tell(reached.limit, peer, str(reached))
-        except* Refused as wrong:
+        except* AuthenticationFailed as wrong:
             self._ended("logins_refused", "login-refused", peer, wrong)
         except* ClientProtocolError as wrong:
             self._ended("client_protocol_errors", "client-broke-protocol", peer, wrong)

@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-__all__ = ["Garbage"]
+__all__ = ["GarbageCollector"]
 
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
 """Of the three generations; the oldest is in effect never looked at by Python itself."""
@@ -26,7 +26,7 @@ _MOST_ENDED: Final = 1000
 """Connections of which something may be left: where they come and go by hundreds a second, that is too much."""
 
 
-class Garbage:
+class GarbageCollector:
     """Use: ``settle`` once, when all is loaded; ``run`` from then on; ``ended`` for each connection that has."""
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request
 
-from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NotTold, zone_of_node
-from proxy.net.io.https_client import answer_to
+from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NoRack, zone_in_node
+from proxy.net.io.https_client import get_body
 
-__all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_of", "credentials", "zone_of_this_node"]
+__all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_address", "read_credentials", "zone_of_this_node"]
 
 NODE_NAME: Final = "NODE_NAME"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -36,30 +36,30 @@ def zone_of_this_node(
     Args:   environ: of a pod; timeout_s: for each step of the conversation, not for all of it.
     Raises: NotTold: and what to do about it.
     """
-    api = api_of(environ)
+    api = api_address(environ)
     assert api is not None
     node = environ.get(NODE_NAME, "").strip()
     if not node:
-        raise NotTold(f"{NODE_NAME} is not set", _NAME_NODE)
+        raise NoRack(f"{NODE_NAME} is not set", _NAME_NODE)
     token, tls = _credentials(account)
     request = Request(f"https://{api}/api/v1/nodes/{quote(node, safe='')}", headers={"Accept": _METADATA_ONLY})
     request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         # Not through a proxy: that of the environment is for what is outside of the cluster.
-        body = answer_to(request, tls, timeout_s, most_bytes=_MOST_BYTES, through_proxy=False)
-        return zone_of_node(body, label), node
+        body = get_body(request, tls, timeout_s, most_bytes=_MOST_BYTES, through_proxy=False)
+        return zone_in_node(body, label), node
     except HTTPError as refused:
         refused.close()
-        raise NotTold(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
+        raise NoRack(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
     except URLError as unreached:
-        raise NotTold(f"the API at {api} was not reached: {unreached.reason}", _OR_GIVE) from None
+        raise NoRack(f"the API at {api} was not reached: {unreached.reason}", _OR_GIVE) from None
     except (OSError, http.client.HTTPException) as broken:
-        raise NotTold(f"the API at {api} broke off: {type(broken).__name__}", _OR_GIVE) from None
+        raise NoRack(f"the API at {api} broke off: {type(broken).__name__}", _OR_GIVE) from None
     except ValueError as wrong:
-        raise NotTold(f"node {node}: {wrong}", f"label the node with {label}, or {_OR_GIVE}") from None
+        raise NoRack(f"node {node}: {wrong}", f"label the node with {label}, or {_OR_GIVE}") from None
 
 
-def api_of(environ: Mapping[str, str]) -> str | None:
+def api_address(environ: Mapping[str, str]) -> str | None:
     """The API's host and port, as every pod is told them; None where this is no pod."""
     host, port = environ.get(KUBERNETES_HOST), environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:
@@ -67,7 +67,7 @@ def api_of(environ: Mapping[str, str]) -> str | None:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def credentials(account: Path) -> tuple[str, ssl.SSLContext]:
+def read_credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     """Of the service account in that folder: its token, and what to trust the API by.
 
     Raises: OSError, ValueError: there is none, or it cannot be read.
@@ -80,12 +80,12 @@ def credentials(account: Path) -> tuple[str, ssl.SSLContext]:
 
 def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     try:
-        token, tls = credentials(account)
+        token, tls = read_credentials(account)
     except (OSError, ValueError) as wrong:
         why = f"no service account in {account}: {type(wrong).__name__}"
-        raise NotTold(why, f"let the pod have one (automountServiceAccountToken), or {_OR_GIVE}") from None
+        raise NoRack(why, f"let the pod have one (automountServiceAccountToken), or {_OR_GIVE}") from None
     if not token.isprintable() or not token:
-        raise NotTold(f"{account / 'token'} holds no token", f"mount it anew, or {_OR_GIVE}")
+        raise NoRack(f"{account / 'token'} holds no token", f"mount it anew, or {_OR_GIVE}")
     return token, tls
 
 

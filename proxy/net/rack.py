@@ -7,11 +7,11 @@ from typing import Final
 import trio
 
 from proxy.cluster.topology import Topology
-from proxy.config import RackPlace, RoutingConfig
-from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, Miss, NotTold, RackFound, rack_name, zone_of_file
+from proxy.config import RackSource, RoutingConfig
+from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NoRack, RackFound, RackMiss, rack_name, zone_in_file
 from proxy.net.io.logs import Log
 
-__all__ = ["RackWatch", "find_rack", "tell_rack"]
+__all__ = ["RackWatch", "find_rack", "log_rack"]
 
 _LIMIT_S: Final = 4.0
 """For all places together: a start must not wait for long for what may be done without."""
@@ -40,11 +40,11 @@ async def find_rack(
         return RackFound(None, "not looked for: leaders are read (--replica-selector leader)")
     if not routing.rack_from:
         return RackFound(None, "not looked for (--rack-from none)")
-    misses: list[Miss] = []
+    misses: list[RackMiss] = []
     deadline_s = trio.current_time() + limit_s
     for place in routing.rack_from:
         if trio.current_time() >= deadline_s:
-            misses.append(Miss(str(place), "no time was left", _IN_TIME))
+            misses.append(RackMiss(str(place), "no time was left", _IN_TIME))
             continue
         try:
             with trio.fail_at(deadline_s):
@@ -52,52 +52,52 @@ async def find_rack(
                     _asked, place, environ, service_account, abandon_on_cancel=True
                 )
         except trio.TooSlowError:
-            misses.append(Miss(str(place), f"no answer within {limit_s:g} s", _IN_TIME))
-        except NotTold as missed:
-            misses.append(Miss(str(place), missed.why, missed.remedy))
+            misses.append(RackMiss(str(place), f"no answer within {limit_s:g} s", _IN_TIME))
+        except NoRack as missed:
+            misses.append(RackMiss(str(place), missed.why, missed.remedy))
         else:
             return RackFound(rack, how, tuple(misses))
     return RackFound(None, "", tuple(misses))
 
 
-def _asked(place: RackPlace, environ: Mapping[str, str], account: Path | None) -> Told:
+def _asked(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
     """What one place tells, in a thread; raises NotTold."""
     if place.kind == "env":
         return _from_variable(place, environ)
     return _from_file(place) if place.kind == "file" else _from_kubernetes(place, environ, account)
 
 
-def _from_variable(place: RackPlace, environ: Mapping[str, str]) -> Told:
+def _from_variable(place: RackSource, environ: Mapping[str, str]) -> Told:
     text = environ.get(place.name, "")
     if not text.strip():
-        raise NotTold("not set")
+        raise NoRack("not set")
     try:
         return rack_name(text), str(place)
     except ValueError as wrong:
-        raise NotTold(str(wrong), f"set {place.name} to the rack's name") from None
+        raise NoRack(str(wrong), f"set {place.name} to the rack's name") from None
 
 
-def _from_file(place: RackPlace) -> Told:
+def _from_file(place: RackSource) -> Told:
     remedy = "let it have the rack's name, or the pod's labels with its zone"
     try:
         with Path(place.name).open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise NotTold(f"it has more than {_MOST_BYTES} bytes", remedy)
-        return zone_of_file(data.decode()), str(place)
+            raise NoRack(f"it has more than {_MOST_BYTES} bytes", remedy)
+        return zone_in_file(data.decode()), str(place)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotTold("not there") from None
+        raise NoRack("not there") from None
     except OSError as wrong:
-        raise NotTold(f"cannot be read: {wrong.strerror}", "let Sidefetch's user read it") from None
+        raise NoRack(f"cannot be read: {wrong.strerror}", "let Sidefetch's user read it") from None
     except UnicodeDecodeError:
-        raise NotTold("it is no text", remedy) from None
+        raise NoRack("it is no text", remedy) from None
     except ValueError as wrong:
-        raise NotTold(str(wrong), remedy) from None
+        raise NoRack(str(wrong), remedy) from None
 
 
-def _from_kubernetes(place: RackPlace, environ: Mapping[str, str], account: Path | None) -> Told:
+def _from_kubernetes(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
     if not environ.get(KUBERNETES_HOST):
-        raise NotTold("this is no pod of Kubernetes")
+        raise NoRack("this is no pod of Kubernetes")
     from proxy.net import kubernetes  # its libraries take memory and time, and few need them
 
     account = account or kubernetes.SERVICE_ACCOUNT
@@ -105,7 +105,7 @@ def _from_kubernetes(place: RackPlace, environ: Mapping[str, str], account: Path
     return zone, f"{place}: node {node}"
 
 
-def tell_rack(found: RackFound, log: Log) -> None:
+def log_rack(found: RackFound, log: Log) -> None:
     """A line that says the rack and how it was found, or what was tried."""
     faults = "; ".join(f"{miss} ({miss.remedy})" for miss in found.faults) or None
     if found.rack is not None:

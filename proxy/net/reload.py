@@ -11,7 +11,7 @@ from proxy.config import OPTIONS, Config
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
 
-__all__ = ["Live", "Reread", "reread_on"]
+__all__ = ["ReloadableSettings", "Reread", "reload_on"]
 
 Reread = Callable[[], Config]
 """Reads the settings as at the start; raises ConfigError. It may wait, and is called in a thread."""
@@ -21,7 +21,7 @@ _LIVE: Final = ("bypass", "log-level")
 
 
 @attrs.define
-class Live:
+class ReloadableSettings:
     """What all client connections see of it now."""
 
     config: Config
@@ -46,7 +46,7 @@ class Live:
             self.log.warning("restart-needed", options=",".join(waiting))
 
 
-async def reread_on(signals: AsyncIterable[int], reread: Reread, live: Live) -> None:
+async def reload_on(signals: AsyncIterable[int], reread: Reread, live: ReloadableSettings) -> None:
     """Read the settings again at each signal; wrong ones change nothing, and are told."""
     async for _ in signals:
         try:

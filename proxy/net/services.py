@@ -9,7 +9,7 @@ from proxy.fetch.reading import Reading
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.observability.observers import Observers
-from proxy.net.reload import Live
+from proxy.net.reload import ReloadableSettings
 from proxy.net.upstream.access import OPEN, Access
 from proxy.net.upstream.principals import Principals
 from proxy.net.upstream.topology import TopologyService
@@ -34,7 +34,7 @@ class Services:
     budget: Budget
     observers: Observers
     log: Log
-    live: Live
+    live: ReloadableSettings
     counts: Counter[str]
     verify_rate: float
     traffic: Traffic

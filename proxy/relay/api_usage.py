@@ -14,7 +14,7 @@ from proxy.wire.apis import ApiKey
 from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader
 
-__all__ = ["Inventory"]
+__all__ = ["ApiUsage"]
 
 _RELEASES: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -48,7 +48,7 @@ class _Use:
     request_bytes: int = 0
 
 
-class Inventory:
+class ApiUsage:
     """Of one connection, since it was made."""
 
     def __init__(self) -> None:

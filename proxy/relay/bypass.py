@@ -11,7 +11,7 @@ from proxy.fetch.client_sessions import ClientSessions
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, is_full
 from proxy.wire.fetch import FetchRequest, Topic
 
-__all__ = ["WayOut"]
+__all__ = ["BypassState"]
 
 _GONE_AFTER: Final = 3
 """Fetches that pass, one after another, before the client is taken to have left its reader.
@@ -21,7 +21,7 @@ A client whose fetches name now these topics, now those, would else have a new s
 
 
 @attrs.define
-class WayOut:
+class BypassState:
     """Judges each fetch of a connection in turn.
 
     A fetch within a session names only what has changed. If the session is one of ours, its topics are known there;

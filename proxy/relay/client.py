@@ -18,33 +18,33 @@ from proxy.fetch.converting import begin_all
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Reader
 from proxy.fetch.reading import Reading
-from proxy.relay.api_usage import Inventory
-from proxy.relay.bypass import WayOut
+from proxy.relay.api_usage import ApiUsage
+from proxy.relay.bypass import BypassState
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
     CloseLink,
+    CloseSessions,
     Command,
     Delivered,
-    DoWork,
     Draining,
-    ErrandDone,
+    EmitRecord,
     Event,
-    Identified,
-    Learn,
-    Leave,
+    GroupCoordinatorResult,
     LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
     MemoryNeeded,
-    Note,
+    MetadataUpdated,
     OpenLink,
+    PrincipalChanged,
+    RefreshMetadata,
     Reply,
+    RunInThread,
     Send,
+    ThreadFinished,
     Tick,
-    Told,
-    WorkDone,
     Worker,
 )
 from proxy.relay.limits import DEFAULT_LIMITS, RequestLimits
@@ -110,7 +110,7 @@ class ClientRelay:
         self._reads = False
         """Whether the reader has been given a fetch."""
         self._draining = False
-        self._inventory = Inventory() if reading.tells_exchanges else None
+        self._inventory = ApiUsage() if reading.tells_exchanges else None
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
@@ -122,7 +122,7 @@ class ClientRelay:
     def _read_by(self, reading: Reading) -> None:
         self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
         self._reader = self._new_reader()
-        self._way_out = WayOut(self._node_id, reading.sessions)
+        self._way_out = BypassState(self._node_id, reading.sessions)
 
     @property
     def takes_requests(self) -> bool:
@@ -168,10 +168,10 @@ class ClientRelay:
     def _lifted_to(self, key: int, version: int) -> int:
         return self._reader.version or version if key == ApiKey.FETCH else self._pass.lifted_to(key, version)
 
-    def farewell(self, now_s: float) -> tuple[list[Note], list[Farewell]]:
+    def farewell(self, now_s: float) -> tuple[list[EmitRecord], list[Farewell]]:
         """The client has gone: what there is to tell, and how its sessions at brokers are closed."""
         left = self._reader.farewell(now_s)
-        notes = [Note(each.record) for each in left if isinstance(each, fetching.Note)]
+        notes = [EmitRecord(each.record) for each in left if isinstance(each, fetching.Note)]
         return notes, [each for each in left if isinstance(each, Farewell)]
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
@@ -197,12 +197,12 @@ class ClientRelay:
                     self._pass.lost()
                 else:
                     yield from self._fetched(self._reader.lost(link, now_s), now_s)
-            case Told(topology):
+            case MetadataUpdated(topology):
                 self._topology = topology
                 yield from self._fetched(self._reader.told(topology, now_s), now_s)
-            case ErrandDone(frame):
+            case GroupCoordinatorResult(frame):
                 yield from self._passed(self._pass.errand_done(frame, now_s), now_s)
-            case WorkDone(worker, result):
+            case ThreadFinished(worker, result):
                 if worker is Worker.READER:
                     yield from self._fetched(self._reader.converted(now_s), now_s)
                 else:
@@ -283,19 +283,19 @@ class ClientRelay:
             if self._draining:
                 self._reader.drain(now_s)
             yield from notes
-            yield Leave(farewell)
+            yield CloseSessions(farewell)
 
     # -------------------------------------------------------------------------------------------- answers
 
     def _passed(self, commands: Iterable[Command], now_s: float) -> Iterator[Command]:
         for command in commands:
-            if isinstance(command, Identified):
+            if isinstance(command, PrincipalChanged):
                 self._identify(command)
             yield command
         yield from self._ready()
         yield from self._next_fetch(now_s)
 
-    def _identify(self, told: Identified) -> None:
+    def _identify(self, told: PrincipalChanged) -> None:
         """Read for this principal from here on; where nobody can, have everything pass.
 
         Raises: ClientProtocolError: it is read for already, as somebody else.
@@ -332,11 +332,11 @@ class ClientRelay:
                 case fetching.Ask(lane, frame):
                     yield Send(lane, [frame])
                 case fetching.Learn(topics):
-                    yield Learn(topics)
+                    yield RefreshMetadata(topics)
                 case fetching.Convert(jobs):
-                    yield DoWork(Worker.READER, partial(begin_all, jobs, self._reading.cpu_s))
+                    yield RunInThread(Worker.READER, partial(begin_all, jobs, self._reading.cpu_s))
                 case fetching.Note(record):
-                    yield Note(record)
+                    yield EmitRecord(record)
                 case fetching.Answered(pieces, request, record):
                     assert self._fetch is not None
                     slot, self._fetch = self._fetch, None

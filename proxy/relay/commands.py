@@ -17,31 +17,31 @@ from proxy.wire.frames import Pieces
 
 __all__ = [
     "PASS",
+    "AskGroupCoordinator",
     "ClientFrame",
     "CloseLink",
+    "CloseSessions",
     "Command",
     "Delivered",
-    "DoWork",
     "Draining",
-    "Errand",
-    "ErrandDone",
+    "EmitRecord",
     "Event",
-    "Identified",
-    "Learn",
-    "Leave",
+    "GroupCoordinatorResult",
     "Link",
     "LinkAnswering",
     "LinkFrame",
     "LinkLost",
     "LinkOpened",
     "MemoryNeeded",
-    "Note",
+    "MetadataUpdated",
     "OpenLink",
+    "PrincipalChanged",
+    "RefreshMetadata",
     "Reply",
+    "RunInThread",
     "Send",
+    "ThreadFinished",
     "Tick",
-    "Told",
-    "WorkDone",
     "Worker",
 ]
 
@@ -111,7 +111,7 @@ class LinkLost:
 
 
 @attrs.frozen
-class Told:
+class MetadataUpdated:
     """The topology was refreshed, or is fresh enough."""
 
     topology: Topology
@@ -133,16 +133,16 @@ class Draining:
 
 
 @attrs.frozen
-class ErrandDone:
-    """What became of an ``Errand``."""
+class GroupCoordinatorResult:
+    """What became of an ``AskGroupCoordinator``."""
 
     frame: memoryview | None
     """The coordinator's answer, without its size; None if there was no coordinator to be had."""
 
 
 @attrs.frozen
-class WorkDone:
-    """What became of ``DoWork``."""
+class ThreadFinished:
+    """What became of ``RunInThread``."""
 
     worker: Worker
     result: object
@@ -154,12 +154,12 @@ Event = (
     | LinkAnswering
     | LinkFrame
     | LinkLost
-    | Told
+    | MetadataUpdated
     | Tick
     | MemoryNeeded
     | Draining
-    | ErrandDone
-    | WorkDone
+    | GroupCoordinatorResult
+    | ThreadFinished
 )
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -193,7 +193,7 @@ class CloseLink:
 
 
 @attrs.frozen
-class Leave:
+class CloseSessions:
     """Nothing more is read for the client: close all its links but PASS, whatever they still bring.
 
     ``LinkLost`` must not follow.
@@ -227,20 +227,23 @@ class Reply:
 
 
 @attrs.frozen
-class Learn:
-    """What is known of these topics is missing or stale; ``Told`` must follow."""
+class RefreshMetadata:
+    """What is known of these topics is missing or stale; ``MetadataUpdated`` must follow."""
 
     topics: frozenset[Topic]
 
 
 @attrs.frozen
-class Note:
+class EmitRecord:
     record: Record
 
 
 @attrs.frozen
-class Errand:
-    """Ask the coordinator of *group*, wherever that is; ``ErrandDone`` must follow. There is one at a time."""
+class AskGroupCoordinator:
+    """Ask the coordinator of *group*, whichever broker that is; ``GroupCoordinatorResult`` must follow.
+
+    There is at most one at a time.
+    """
 
     group: str
     pieces: Sequence[bytes | memoryview]
@@ -250,15 +253,15 @@ class Errand:
 
 
 @attrs.frozen
-class DoWork:
-    """Call *run* where it keeps nobody waiting; ``WorkDone`` must follow. There is one at a time of each worker."""
+class RunInThread:
+    """Call *run* in a thread; ``ThreadFinished`` must follow. There is at most one at a time for each worker."""
 
     worker: Worker
     run: Callable[[], object]
 
 
 @attrs.frozen
-class Identified:
+class PrincipalChanged:
     """The broker has taken the client for somebody, for the first time or again."""
 
     principal: str
@@ -267,4 +270,16 @@ class Identified:
     """What to say on further connections; None where nothing would be believed there."""
 
 
-Command = OpenLink | Send | CloseLink | Leave | Reply | Delivered | Learn | Note | Errand | DoWork | Identified
+Command = (
+    OpenLink
+    | Send
+    | CloseLink
+    | CloseSessions
+    | Reply
+    | Delivered
+    | RefreshMetadata
+    | EmitRecord
+    | AskGroupCoordinator
+    | RunInThread
+    | PrincipalChanged
+)

@@ -11,17 +11,17 @@ from types import MappingProxyType
 from typing import Final
 
 from proxy.errors import MalformedFrame
-from proxy.relay.commands import Identified
+from proxy.relay.commands import PrincipalChanged
 from proxy.sasl.logins import Login, bearer_token, plain_user
 
-__all__ = ["Identity"]
+__all__ = ["ClientIdentity"]
 
 _REPEATED: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = MappingProxyType(
     {"PLAIN": plain_user, "OAUTHBEARER": bearer_token}
 )
 
 
-class Identity:
+class ClientIdentity:
     """Follows the login of one client connection, and its renewals, in order."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Identity:
         """The client asks for *mechanism*."""
         self._asked.append(mechanism)
 
-    def may_begin(self, *, is_accepted: bool) -> Identified | None:
+    def may_begin(self, *, is_accepted: bool) -> PrincipalChanged | None:
         """The broker's answer to that."""
         mechanism = self._asked.popleft() if self._asked else ""
         if not is_accepted:
@@ -51,12 +51,12 @@ class Identity:
             return None
         return self._alone()
 
-    def says(self, message: bytes) -> Identified | None:
+    def says(self, message: bytes) -> PrincipalChanged | None:
         """The client's next message. One without a handshake is GSSAPI's, of clients of 0.9."""
         self._said.append(message)
         return None if self._mechanism or self._asked else self._alone()
 
-    def is_told(self, message: bytes, *, is_accepted: bool) -> Identified | None:
+    def is_told(self, message: bytes, *, is_accepted: bool) -> PrincipalChanged | None:
         """The broker's answer to it. An error of OAUTHBEARER is an answer that is not empty."""
         said = self._said.popleft() if self._said else b""
         read = _REPEATED.get(self._mechanism)
@@ -68,11 +68,11 @@ class Identity:
             return self._alone()  # the broker has understood it, and we have not
         self.is_known = True
         self._principal = self._principal or f"{self._mechanism}:{name}"
-        return Identified(self._principal, self._mechanism, login)
+        return PrincipalChanged(self._principal, self._mechanism, login)
 
-    def _alone(self) -> Identified | None:
+    def _alone(self) -> PrincipalChanged | None:
         if self.is_single:
             return None
         self._mechanism = self._mechanism or "GSSAPI"
         self.is_known = self.is_single = True
-        return Identified("", self._mechanism, None)
+        return PrincipalChanged("", self._mechanism, None)

@@ -5,21 +5,29 @@ from typing import Final
 
 import attrs
 
-from proxy.convert.versions.upgrade import Lift, Pieces, Steps
+from proxy.convert.versions.upgrade import Pieces, Steps, Upgrade
 from proxy.errors import BrokerProtocolError, MalformedFrame
 from proxy.relay.pipeline import Slot
 from proxy.wire.headers import RequestHeader, read_correlation_id, write_request_header
 
-__all__ = ["Lifting", "Owed", "Passed", "Probe", "Token", "check_order", "malformed"]
+__all__ = [
+    "ApiVersionsProbe",
+    "ForwardedRequest",
+    "Owed",
+    "SaslTokenRequest",
+    "UpgradedRequest",
+    "check_order",
+    "malformed_response",
+]
 
 _SIZE: Final = struct.Struct(">i")
 
 
 @attrs.define(eq=False)
-class Lifting:
+class UpgradedRequest:
     """A request on its way to its answer."""
 
-    lift: Lift
+    lift: Upgrade
     header: RequestHeader
     slot: Slot | None
     steps: Steps
@@ -33,7 +41,7 @@ class Lifting:
 
 
 @attrs.frozen
-class Passed:
+class ForwardedRequest:
     """The broker owes an answer to a request that went as it came."""
 
     header: RequestHeader
@@ -41,7 +49,7 @@ class Passed:
 
 
 @attrs.frozen
-class Token:
+class SaslTokenRequest:
     """The broker owes a token, or may owe one."""
 
     slot: Slot
@@ -49,11 +57,11 @@ class Token:
 
 
 @attrs.frozen
-class Probe:
+class ApiVersionsProbe:
     """The broker owes what it serves."""
 
 
-Owed = Passed | Token | Probe | Lifting
+Owed = ForwardedRequest | SaslTokenRequest | ApiVersionsProbe | UpgradedRequest
 
 
 def check_order(header: RequestHeader, frame: memoryview) -> None:
@@ -62,6 +70,6 @@ def check_order(header: RequestHeader, frame: memoryview) -> None:
         raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
 
 
-def malformed(header: RequestHeader, wrong: MalformedFrame) -> BrokerProtocolError:
+def malformed_response(header: RequestHeader, wrong: MalformedFrame) -> BrokerProtocolError:
     """*wrong*, of the answer to a request with *header*."""
     return BrokerProtocolError(f"a malformed answer to API {header.api_key} v{header.api_version}: {wrong}")

@@ -10,11 +10,28 @@ from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.table import LIFTS, TARGETS, serves
-from proxy.convert.versions.upgrade import Ask, AskCoordinator, Lift, Pieces, Work
+from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute, Pieces, Upgrade
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
-from proxy.relay.commands import PASS, Command, DoWork, Errand, Identified, OpenLink, Send, Worker
-from proxy.relay.identity import Identity
-from proxy.relay.in_flight import Lifting, Owed, Passed, Probe, Token, check_order, malformed
+from proxy.relay.commands import (
+    PASS,
+    AskGroupCoordinator,
+    Command,
+    OpenLink,
+    PrincipalChanged,
+    RunInThread,
+    Send,
+    Worker,
+)
+from proxy.relay.identity import ClientIdentity
+from proxy.relay.in_flight import (
+    ApiVersionsProbe,
+    ForwardedRequest,
+    Owed,
+    SaslTokenRequest,
+    UpgradedRequest,
+    check_order,
+    malformed_response,
+)
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce, sasl
@@ -60,13 +77,13 @@ class PassThrough:
         self._place = place
         self._passes_sasl = passes_sasl
         self._tokens = Tokens()
-        self.identity = Identity()
+        self.identity = ClientIdentity()
         self._is_used = False
         self._served: ApiRanges | None = None
         """By the broker on the link; None if that is not known."""
         self._queue: deque[_Request] = deque()
         """What may not be sent yet."""
-        self._blocked_by: Lifting | None = None
+        self._blocked_by: UpgradedRequest | None = None
         """The upgrade that has more to send before later requests may be sent; only it lifts its own block."""
         self._is_on_errand = False
         """Whether that upgrade waits for a group coordinator."""
@@ -114,7 +131,7 @@ class PassThrough:
         self._queue.append(_Request(header, frame, slot))
         yield from self._flow(now_s)
 
-    def _follow(self, header: RequestHeader, frame: memoryview) -> Identified | None:
+    def _follow(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
         """The client says who it is."""
         body = sasl.read_request(header, frame)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
@@ -138,12 +155,12 @@ class PassThrough:
     def token(self, frame: memoryview) -> Iterator[Command]:
         yield from _told(self.identity.says(bytes(frame)))
         yield from self._send(
-            [_SIZE.pack(len(frame)), frame], Token(self._pipeline.expect(), self._tokens.is_answered)
+            [_SIZE.pack(len(frame)), frame], SaslTokenRequest(self._pipeline.expect(), self._tokens.is_answered)
         )
 
     def _drop_unanswered_token(self) -> None:
         """A client sends nothing behind a token before it has its answer, unless there is none."""
-        if self._owed and isinstance(last := self._owed[-1], Token) and not last.is_sure:
+        if self._owed and isinstance(last := self._owed[-1], SaslTokenRequest) and not last.is_sure:
             self._owed.pop()
             last.slot.pieces = []
 
@@ -165,14 +182,16 @@ class PassThrough:
                 return
 
     def _pass(self, request: _Request) -> Iterator[Command]:
-        owed = Passed(request.header, request.slot) if request.slot is not None else None
+        owed = ForwardedRequest(request.header, request.slot) if request.slot is not None else None
         yield from self._send([_SIZE.pack(len(request.frame)), request.frame], owed)
 
     def _probe(self, client_id: str | None) -> Iterator[Command]:
-        if not any(isinstance(each, Probe) for each in self._owed):
-            yield from self._send([messages.request_frame(_PROBE_ID, client_id, ApiVersionsRequest())], Probe())
+        if not any(isinstance(each, ApiVersionsProbe) for each in self._owed):
+            yield from self._send(
+                [messages.request_frame(_PROBE_ID, client_id, ApiVersionsRequest())], ApiVersionsProbe()
+            )
 
-    def _lifted(self, request: _Request, lift: Lift, served: ApiRanges, now_s: float) -> Iterator[Command]:
+    def _lifted(self, request: _Request, lift: Upgrade, served: ApiRanges, now_s: float) -> Iterator[Command]:
         header = request.header
         if serves(served, lift.key, lift.version):
             yield from self._pass(request)
@@ -182,7 +201,7 @@ class PassThrough:
             raise ClientProtocolError(f"the broker does not serve {what}")
         assert lift.steps is not None
         _, cursor = read_request_header(request.frame)
-        lifting = Lifting(lift, header, request.slot, lift.steps(request.frame[cursor.at :]))
+        lifting = UpgradedRequest(lift, header, request.slot, lift.steps(request.frame[cursor.at :]))
         try:
             yield from self._step(lifting, None, now_s)
         except MalformedFrame as wrong:
@@ -190,7 +209,7 @@ class PassThrough:
 
     # ---------------------------------------------------------------------------------------------- lifting
 
-    def _step(self, lifting: Lifting, came_back: Any, now_s: float) -> Iterator[Command]:
+    def _step(self, lifting: UpgradedRequest, came_back: Any, now_s: float) -> Iterator[Command]:
         """Take steps until one has to be waited for. Later requests wait until the last request was sent."""
         while True:
             try:
@@ -201,7 +220,7 @@ class PassThrough:
             assert self._blocked_by is None or self._blocked_by is lifting, "it goes on behind its last request"
             self._blocked_by = lifting
             match step:
-                case Ask(body, is_answered, is_last):
+                case AskBroker(body, is_answered, is_last):
                     if is_last:
                         self._blocked_by = None
                     yield from self._send(lifting.framed(body), lifting if is_answered else None)
@@ -210,17 +229,17 @@ class PassThrough:
                     came_back = None
                 case AskCoordinator(group, body, afresh):
                     self._is_on_errand = True
-                    yield Errand(group, lifting.framed(body), afresh)
+                    yield AskGroupCoordinator(group, lifting.framed(body), afresh)
                     return
-                case Work(run, size_bytes) if size_bytes <= QUICK_BYTES:
+                case Compute(run, size_bytes) if size_bytes <= QUICK_BYTES:
                     came_back = run()
-                case Work(run):
-                    yield DoWork(Worker.PASS, run)
+                case Compute(run):
+                    yield RunInThread(Worker.PASS, run)
                     return
                 case never:
                     assert_never(never)
 
-    def _finish(self, lifting: Lifting, body: Pieces | None, now_s: float) -> None:
+    def _finish(self, lifting: UpgradedRequest, body: Pieces | None, now_s: float) -> None:
         if self._blocked_by is lifting:
             self._blocked_by = None
         if lifting.slot is None or body is None:
@@ -234,7 +253,7 @@ class PassThrough:
             lifting.slot.pieces = pieces
 
     def worked(self, result: object, now_s: float) -> Iterator[Command]:
-        """What ``DoWork`` asked for is done."""
+        """What ``RunInThread`` asked for is done."""
         lifting = self._blocked_by
         assert lifting is not None
         yield from self._step(lifting, result, now_s)
@@ -250,7 +269,7 @@ class PassThrough:
             answer = None if frame is None else frame[_CORRELATION_BYTES:]
             yield from self._step(lifting, answer, now_s)
         except MalformedFrame as wrong:
-            raise malformed(lifting.header, wrong) from wrong
+            raise malformed_response(lifting.header, wrong) from wrong
         yield from self._flow(now_s)
 
     def tick(self, now_s: float) -> None:
@@ -266,26 +285,26 @@ class PassThrough:
         if not self._owed:
             raise BrokerProtocolError("an answer to nothing")
         match self._owed.popleft():
-            case Token(slot, _):
+            case SaslTokenRequest(slot, _):
                 slot.pieces = [_SIZE.pack(len(frame)), frame]
                 yield from _told(self.identity.is_told(bytes(frame), is_accepted=True))
-            case Passed(header, slot):
+            case ForwardedRequest(header, slot):
                 try:
                     check_order(header, frame)
                     slot.pieces = self._rewritten(header, frame)
                     yield from _told(self._identified(header, frame))
                 except MalformedFrame as wrong:
-                    raise malformed(header, wrong) from wrong
-            case Probe():
+                    raise malformed_response(header, wrong) from wrong
+            case ApiVersionsProbe():
                 self._learn(frame)
-            case Lifting() as lifting:
+            case UpgradedRequest() as lifting:
                 try:
                     check_order(lifting.header, frame)
                     answer = frame[_CORRELATION_BYTES:]
                     lifting.throttle_ms = max(lifting.throttle_ms, lifting.lift.throttle_ms(answer))
                     yield from self._step(lifting, answer, now_s)
                 except MalformedFrame as wrong:
-                    raise malformed(lifting.header, wrong) from wrong
+                    raise malformed_response(lifting.header, wrong) from wrong
             case never:
                 assert_never(never)
         yield from self._flow(now_s)
@@ -299,7 +318,7 @@ class PassThrough:
             raise BrokerProtocolError(f"an answer to ApiVersions with {body.error_code!r}")
         self._served = api_versions.ranges_of(body)
 
-    def _identified(self, header: RequestHeader, frame: memoryview) -> Identified | None:
+    def _identified(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
         if header.api_key == ApiKey.SASL_HANDSHAKE:
             code = sasl.read_answer(header, frame).error_code
             return self.identity.may_begin(is_accepted=code == ErrorCode.none)
@@ -355,6 +374,6 @@ class PassThrough:
             self._waiting += framed
 
 
-def _told(identified: Identified | None) -> Iterator[Command]:
+def _told(identified: PrincipalChanged | None) -> Iterator[Command]:
     if identified is not None:
         yield identified

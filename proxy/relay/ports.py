@@ -8,7 +8,7 @@ from proxy.cluster.topology import BrokerId
 from proxy.config import PortRange
 from proxy.errors import ProxyError
 
-__all__ = ["NoPortLeft", "PortBook"]
+__all__ = ["NoPortLeft", "PortAssignments"]
 
 
 class NoPortLeft(ProxyError):
@@ -16,7 +16,7 @@ class NoPortLeft(ProxyError):
 
 
 @attrs.define
-class PortBook:
+class PortAssignments:
     """Ports by node id: the first port plus the node id where that fits, else the first free one.
 
     A port once given stays its broker's for the life of the process, also when the broker dies: a client with an

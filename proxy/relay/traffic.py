@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.events import RouteKind
 
-__all__ = ["OTHER_TOPICS", "Source", "Traffic"]
+__all__ = ["OTHER_TOPICS", "Traffic", "TrafficSource"]
 
 OTHER_TOPICS: Final = "(other topics)"
 """Stands for all topics beyond those that are counted apart; no topic can have that name."""
@@ -18,7 +18,7 @@ _TOLD_TOPICS: Final = 5
 _CLOSEST: Final = ("preferred", "selected")
 
 
-class Source(NamedTuple):
+class TrafficSource(NamedTuple):
     """What is counted apart."""
 
     topic: str
@@ -35,7 +35,7 @@ class Traffic:
         """*topics*: how many are counted apart, those that are read first."""
         self._most_topics = topics
         self._topics: set[str] = set()
-        self.record_bytes: Counter[Source] = Counter()
+        self.record_bytes: Counter[TrafficSource] = Counter()
         """As they came from the brokers, before conversion."""
         self.fetches: Counter[RouteKind] = Counter()
         """Answered fetches."""
@@ -51,14 +51,14 @@ class Traffic:
                 self._topics.add(topic)
             else:
                 topic = OTHER_TOPICS
-        self.record_bytes[Source(topic, rack, crossed)] += record_bytes
+        self.record_bytes[TrafficSource(topic, rack, crossed)] += record_bytes
 
     def routed(self, kind: RouteKind, partitions: int) -> None:
         """A fetch was answered, which asked for *partitions*."""
         self.fetches[kind] += 1
         self.partitions[kind] += partitions
 
-    def total(self, counted: Callable[[Source], bool] = lambda _: True) -> int:
+    def total(self, counted: Callable[[TrafficSource], bool] = lambda _: True) -> int:
         """Bytes from the sources that *counted* picks."""
         return sum(record_bytes for source, record_bytes in self.record_bytes.items() if counted(source))
 
@@ -101,7 +101,7 @@ class Traffic:
         return sorted(crossed, key=lambda each: -each[1])
 
 
-def _is_from(rack: str | None) -> Callable[[Source], bool]:
+def _is_from(rack: str | None) -> Callable[[TrafficSource], bool]:
     return lambda source: source.rack == rack
 
 

@@ -27,21 +27,21 @@ import attrs
 
 from proxy.errors import ErrorCode
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
-from proxy.session.slots import Slots
+from proxy.session.slots import SessionSlots
 
 __all__ = [
-    "Answer",
-    "Ask",
-    "Context",
-    "Incremental",
+    "FetchContext",
+    "FetchSessionCache",
+    "FullFetchContext",
+    "IncrementalFetchContext",
     "Key",
-    "NewSession",
     "PartitionState",
-    "Refused",
-    "SessionCache",
+    "PlainPartitionState",
+    "SessionErrorContext",
+    "SessionPartition",
     "SessionRequest",
-    "Sessionless",
-    "State",
+    "SessionResponse",
+    "SessionlessFetchContext",
 ]
 
 Key = tuple[str | UUID, int]
@@ -49,7 +49,7 @@ Key = tuple[str | UUID, int]
 
 
 @attrs.frozen
-class Ask:
+class SessionPartition:
     """What a request says of one partition; the session remembers it until told otherwise."""
 
     offset: int
@@ -66,7 +66,7 @@ class SessionRequest:
 
     session_id: SessionId
     epoch: int
-    asks: Mapping[Key, Ask]
+    asks: Mapping[Key, SessionPartition]
     """The partitions named, in the request's order."""
     forget: Collection[Key] = ()
     by_id: bool = False
@@ -91,7 +91,7 @@ class PartitionState(Protocol):
 
 
 @attrs.frozen
-class State:
+class PlainPartitionState:
     """The plain ``PartitionState``."""
 
     high_watermark: int
@@ -105,7 +105,7 @@ class State:
 
 
 @attrs.frozen
-class Answer:
+class SessionResponse:
     """What the response says of the session, and of which partitions, in this order."""
 
     error: ErrorCode
@@ -115,7 +115,7 @@ class Answer:
 
 @attrs.define
 class _Entry:
-    ask: Ask
+    ask: SessionPartition
     high_watermark: int = -1  # what the client was told last; -1 if nothing, or an error
     log_start: int = -1
 
@@ -162,7 +162,7 @@ class _Session:
         return changed or state.has_records
 
 
-class Context(ABC):
+class FetchContext(ABC):
     """One fetch request's view of its session, from its arrival to its answer."""
 
     topic_names: dict[UUID, str]
@@ -174,7 +174,7 @@ class Context(ABC):
         """Other than ``none``: read nothing, and answer with ``answer({}, now_s)``."""
 
     @abstractmethod
-    def partitions(self) -> Iterable[tuple[Key, Ask]]:
+    def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
         """What to read, in the order in which to read it; good until the next ``open``."""
 
     @abstractmethod
@@ -186,15 +186,15 @@ class Context(ABC):
         """Whether the key is one of ``partitions``."""
 
     @abstractmethod
-    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> Answer:
+    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:
         """Shape the answer from what reading each of ``partitions`` brought. To be called once."""
 
     @abstractmethod
-    def throttled(self) -> Answer:
+    def throttled(self) -> SessionResponse:
         """The empty answer to a request that is over its quota; called in place of ``answer``."""
 
 
-class Refused(Context):
+class SessionErrorContext(FetchContext):
     """An error for an answer; no session was changed."""
 
     def __init__(self, error: ErrorCode) -> None:
@@ -205,7 +205,7 @@ class Refused(Context):
     def error(self) -> ErrorCode:
         return self._error
 
-    def partitions(self) -> Iterable[tuple[Key, Ask]]:
+    def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
         return ()
 
     def __len__(self) -> int:
@@ -214,17 +214,17 @@ class Refused(Context):
     def __contains__(self, key: Key) -> bool:
         return False
 
-    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> Answer:  # noqa: ARG002
-        return Answer(self._error, NO_SESSION, ())
+    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
+        return SessionResponse(self._error, NO_SESSION, ())
 
-    def throttled(self) -> Answer:
-        return Answer(self._error, NO_SESSION, ())
+    def throttled(self) -> SessionResponse:
+        return SessionResponse(self._error, NO_SESSION, ())
 
 
-class Sessionless(Context):
+class SessionlessFetchContext(FetchContext):
     """All partitions asked for, all partitions answered, nothing remembered."""
 
-    def __init__(self, asks: Mapping[Key, Ask]) -> None:
+    def __init__(self, asks: Mapping[Key, SessionPartition]) -> None:
         self.topic_names = {}
         self._asks = asks
 
@@ -232,7 +232,7 @@ class Sessionless(Context):
     def error(self) -> ErrorCode:
         return ErrorCode.none
 
-    def partitions(self) -> Iterable[tuple[Key, Ask]]:
+    def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
         return self._asks.items()
 
     def __len__(self) -> int:
@@ -241,30 +241,30 @@ class Sessionless(Context):
     def __contains__(self, key: Key) -> bool:
         return key in self._asks
 
-    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> Answer:  # noqa: ARG002
-        return Answer(ErrorCode.none, NO_SESSION, results.keys())
+    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
+        return SessionResponse(ErrorCode.none, NO_SESSION, results.keys())
 
-    def throttled(self) -> Answer:
-        return Answer(ErrorCode.none, NO_SESSION, ())
+    def throttled(self) -> SessionResponse:
+        return SessionResponse(ErrorCode.none, NO_SESSION, ())
 
 
-class NewSession(Sessionless):
-    """Like ``Sessionless``, and a session is granted with the answer if there is room for it."""
+class FullFetchContext(SessionlessFetchContext):
+    """Like ``SessionlessFetchContext``, and a session is granted with the answer if there is room for it."""
 
-    def __init__(self, asks: Mapping[Key, Ask], by_id: bool, slots: Slots[_Session]) -> None:
+    def __init__(self, asks: Mapping[Key, SessionPartition], by_id: bool, slots: SessionSlots[_Session]) -> None:
         super().__init__(asks)
         self._by_id = by_id
         self._slots = slots
 
-    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> Answer:
+    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:
         entries = {
             key: _Entry(self._asks[key], state.high_watermark, state.log_start) for key, state in results.items()
         }
         session = _Session(entries, self._by_id, epoch=1, topic_names=self.topic_names)
-        return Answer(ErrorCode.none, self._slots.add(session, now_s), results.keys())
+        return SessionResponse(ErrorCode.none, self._slots.add(session, now_s), results.keys())
 
 
-class Incremental(Context):
+class IncrementalFetchContext(FetchContext):
     """A request within a session; only what changed is answered."""
 
     def __init__(self, session_id: SessionId, session: _Session) -> None:
@@ -277,7 +277,7 @@ class Incremental(Context):
     def error(self) -> ErrorCode:
         return ErrorCode.none
 
-    def partitions(self) -> Iterable[tuple[Key, Ask]]:
+    def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
         return ((key, entry.ask) for key, entry in self._session.entries.items())
 
     def __len__(self) -> int:
@@ -286,27 +286,27 @@ class Incremental(Context):
     def __contains__(self, key: Key) -> bool:
         return key in self._session.entries
 
-    def _overtaken(self) -> Answer | None:
+    def _overtaken(self) -> SessionResponse | None:
         if self._session.epoch == self._expected:
             return None
-        return Answer(ErrorCode.invalid_fetch_session_epoch, self.session_id, ())
+        return SessionResponse(ErrorCode.invalid_fetch_session_epoch, self.session_id, ())
 
-    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> Answer:  # noqa: ARG002
+    def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
         # Evicted while it waited: answered all the same, as Kafka does; the next request is told.
         told = self._session.told
-        return self._overtaken() or Answer(
+        return self._overtaken() or SessionResponse(
             ErrorCode.none, self.session_id, [key for key, state in results.items() if told(key, state)]
         )
 
-    def throttled(self) -> Answer:
-        return self._overtaken() or Answer(ErrorCode.none, self.session_id, ())
+    def throttled(self) -> SessionResponse:
+        return self._overtaken() or SessionResponse(ErrorCode.none, self.session_id, ())
 
 
-class SessionCache:
+class FetchSessionCache:
     """All sessions of one broker."""
 
     def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
-        self._slots: Slots[_Session] = Slots(slots, id_factory)
+        self._slots: SessionSlots[_Session] = SessionSlots(slots, id_factory)
 
     def __len__(self) -> int:
         """Sessions held."""
@@ -326,31 +326,31 @@ class SessionCache:
         """Sessions asked for and not granted."""
         return self._slots.refusals
 
-    def open(self, request: SessionRequest, now_s: float) -> Context:
+    def open(self, request: SessionRequest, now_s: float) -> FetchContext:
         """Decide what kind of fetch this is, and bring the session up to date with it."""
         if is_full(request.epoch):
             if request.session_id != NO_SESSION:
                 self._slots.remove(request.session_id)
             if request.epoch == FINAL_EPOCH:
-                return Sessionless(request.asks)
-            return NewSession(request.asks, request.by_id, self._slots)
+                return SessionlessFetchContext(request.asks)
+            return FullFetchContext(request.asks, request.by_id, self._slots)
         return self._continue(request, now_s)
 
-    def _continue(self, request: SessionRequest, now_s: float) -> Context:
+    def _continue(self, request: SessionRequest, now_s: float) -> FetchContext:
         session = self._slots.get(request.session_id)
         if session is None:
-            return Refused(ErrorCode.fetch_session_id_not_found)
+            return SessionErrorContext(ErrorCode.fetch_session_id_not_found)
         if session.epoch != request.epoch:
-            return Refused(ErrorCode.invalid_fetch_session_epoch)
+            return SessionErrorContext(ErrorCode.invalid_fetch_session_epoch)
         if session.by_id != request.by_id:
-            return Refused(ErrorCode.fetch_session_topic_id_error)
+            return SessionErrorContext(ErrorCode.fetch_session_topic_id_error)
         session.apply(request)
         if not session.entries:
             self._slots.remove(request.session_id)
-            return Sessionless({})
+            return SessionlessFetchContext({})
         self._slots.touch(request.session_id, now_s)
         session.epoch = next_epoch(session.epoch)
-        return Incremental(request.session_id, session)
+        return IncrementalFetchContext(request.session_id, session)
 
     def evict(self, session_id: SessionId) -> bool:
         """Forget a session as if another had needed its slot; whether there was one."""

@@ -1,6 +1,6 @@
 """The bounded set of sessions that a broker holds, and who has to make room for whom.
 
-Kafka 3.8 and later split this set into eight shards, each with an eighth of the slots; one ``Slots`` is one
+Kafka 3.8 and later split this set into eight shards, each with an eighth of the slots; one ``SessionSlots`` is one
 shard. Followers' sessions are preferred over consumers'; Sidefetch has no followers, but who plays a broker's cache
 through may have.
 
@@ -15,22 +15,22 @@ import attrs
 
 from proxy.session.epochs import NO_SESSION, SessionId
 
-__all__ = ["EVICTION_S", "MAX_SESSION_ID", "Held", "Slots"]
+__all__ = ["EVICTION_S", "MAX_SESSION_ID", "OccupiedSlot", "SessionSlots"]
 
 EVICTION_S: Final = 120.0
 """Kafka's ``MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, which no setting changes."""
 MAX_SESSION_ID: Final = 2**31 - 1
 
 
-class Sized(Protocol):
+class SizedSession(Protocol):
     def __len__(self) -> int: ...
 
 
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T", bound=SizedSession)
 
 
 @attrs.define
-class Held(Generic[T]):
+class OccupiedSlot(Generic[T]):
     """A session in its slot."""
 
     id: SessionId
@@ -53,7 +53,7 @@ def _ignore(_: object) -> None:
     """Nobody wants to know."""
 
 
-class Slots(Generic[T]):
+class SessionSlots(Generic[T]):
     """Sessions by id, at most *slots* of them.
 
     Args:  slots: how many may be held; 0 means that no session is ever granted.
@@ -67,14 +67,14 @@ class Slots(Generic[T]):
         self,
         slots: int,
         id_factory: Callable[[], int],
-        on_eviction: Callable[[Held[T]], None] = _ignore,
+        on_eviction: Callable[[OccupiedSlot[T]], None] = _ignore,
     ) -> None:
         self.slots = slots
         self.evictions = 0
         self.refusals = 0
         self._id_factory = id_factory
         self._on_eviction = on_eviction
-        self._held: dict[SessionId, Held[T]] = {}  # least recently used first
+        self._held: dict[SessionId, OccupiedSlot[T]] = {}  # least recently used first
         self._evictable: list[tuple[bool, int, int]] = []
         """A heap of what evictable sessions are worth; what is no longer so is left in it until it is found."""
 
@@ -103,7 +103,7 @@ class Slots(Generic[T]):
             self.refusals += 1
             return NO_SESSION
         session_id = self._new_id()
-        self._held[session_id] = Held(session_id, session, now_s, now_s, len(session), is_follower)
+        self._held[session_id] = OccupiedSlot(session_id, session, now_s, now_s, len(session), is_follower)
         return session_id
 
     def touch(self, session_id: SessionId, now_s: float) -> None:
@@ -133,7 +133,7 @@ class Slots(Generic[T]):
         # Kafka compares ids last, the newcomer's being 0: equal sizes leave the old one where it is.
         return least is not None and (is_follower, size) > (least.is_follower, least.size) and self._evict(least)
 
-    def _least(self) -> Held[T] | None:
+    def _least(self) -> OccupiedSlot[T] | None:
         """Who is worth least of those that are evictable."""
         while self._evictable:
             worth = self._evictable[0]
@@ -143,18 +143,18 @@ class Slots(Generic[T]):
             heappop(self._evictable)
         return None
 
-    def _least_for_follower(self) -> Held[T] | None:
+    def _least_for_follower(self) -> OccupiedSlot[T] | None:
         """The same for a follower, for whom consumers make room at any age."""
         held = [held for held in self._held.values() if held.evictable or not held.is_follower]
         return min(held, key=lambda each: each.worth, default=None)
 
-    def _may_make_room(self, held: Held[T]) -> None:
+    def _may_make_room(self, held: OccupiedSlot[T]) -> None:
         heappush(self._evictable, held.worth)
         if len(self._evictable) > 2 * len(self._held) + 64:
             self._evictable = [each.worth for each in self._held.values() if each.evictable]
             heapify(self._evictable)
 
-    def _evict(self, held: Held[T]) -> bool:
+    def _evict(self, held: OccupiedSlot[T]) -> bool:
         del self._held[held.id]
         self.evictions += 1
         self._on_eviction(held)

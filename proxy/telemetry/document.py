@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from proxy.telemetry.instruments import api_name, error_name, is_lifted
 from proxy.telemetry.problems import Problem, ordered
-from proxy.telemetry.snapshot import Facts
-from proxy.telemetry.state import BrokerReads, Client, ClientKey
+from proxy.telemetry.snapshot import MetricsSnapshot
+from proxy.telemetry.state import BrokerReads, ClientKey, ClientSummary
 from proxy.telemetry.sums import Sums
 
 __all__ = ["document"]
@@ -18,7 +18,7 @@ __all__ = ["document"]
 _MOST_TOPICS: Final = 10
 
 
-def document(facts: Facts) -> dict[str, Any]:
+def document(facts: MetricsSnapshot) -> dict[str, Any]:
     """JSON's types only."""
     state, now_us = facts.state, facts.now_us
     return {
@@ -84,7 +84,7 @@ def _sums(sums: Sums) -> dict[str, int]:
     return {name: getattr(sums, name) for name in names}
 
 
-def _client(key: ClientKey, client: Client, now_us: int) -> dict[str, Any]:
+def _client(key: ClientKey, client: ClientSummary, now_us: int) -> dict[str, Any]:
     readers = list(client.readers.values())
     told = [reader for reader in readers if reader.software]
     lifted = {
@@ -114,7 +114,7 @@ def _client(key: ClientKey, client: Client, now_us: int) -> dict[str, Any]:
     }
 
 
-def _sessions(facts: Facts) -> dict[str, Any]:
+def _sessions(facts: MetricsSnapshot) -> dict[str, Any]:
     alive = facts.state.sessions()
     return {
         "client": {
@@ -131,7 +131,7 @@ def _sessions(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _brokers(facts: Facts) -> Iterator[dict[str, Any]]:
+def _brokers(facts: MetricsSnapshot) -> Iterator[dict[str, Any]]:
     alive = facts.state.sessions()
     known: dict[int, BrokerReads] = {
         int(node): BrokerReads(each.rack) for node, each in facts.topology.brokers.items()
@@ -148,7 +148,7 @@ def _brokers(facts: Facts) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lasting(facts: Facts) -> Iterator[Problem]:
+def _lasting(facts: MetricsSnapshot) -> Iterator[Problem]:
     """What is wrong as long as it is so, whenever the log was told."""
     told = {each.event for each in facts.problems}
     if facts.is_reached is False and "no-broker-reachable" not in told:

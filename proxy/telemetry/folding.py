@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from proxy.telemetry.ledger import RECORDS, Column, Row
+from proxy.telemetry.ledger import RECORDS, LedgerColumn, Row
 from proxy.telemetry.rows import bounded_sources
 
-__all__ = ["LONGEST_US", "Folds"]
+__all__ = ["LONGEST_US", "RowFolding"]
 
 LONGEST_US: Final = 60_000_000
 """From the first row of a run to its last."""
@@ -27,7 +27,7 @@ _RunKey = tuple[int, str, str]
 """The connection, the record, and the lane of fetches."""
 
 
-class Folds:
+class RowFolding:
     """The runs of all connections that go on; each row comes out once, alone or in a run, after those before it."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ def _fold(run: Row, row: Row) -> None:
         run["sources"] = bounded_sources(run["sources"])
 
 
-def _merged(column: Column, items: Iterable[Row]) -> list[Row]:
+def _merged(column: LedgerColumn, items: Iterable[Row]) -> list[Row]:
     """Those that are the same but for sums become one, in the order in which they came."""
     same = [each.name for each in column.items if each.fold == "same"]
     sums = [each.name for each in column.items if each.fold == "sum"]

@@ -16,7 +16,7 @@ from kio.schema.index import api_key_map
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import ErrorCode
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.snapshot import Facts
+from proxy.telemetry.snapshot import MetricsSnapshot
 from proxy.telemetry.state import OTHER, by_rack
 
 __all__ = [
@@ -50,7 +50,7 @@ class Instrument:
     """By for bytes, s for seconds, or in braces what is counted; {boolean} is 1 for yes, 0 for no."""
     meaning: str
     attributes: tuple[str, ...]
-    read: Callable[[Facts], Iterable[Point]]
+    read: Callable[[MetricsSnapshot], Iterable[Point]]
 
     @property
     def prometheus(self) -> str:
@@ -65,7 +65,7 @@ class Histogram:
     name: str
     unit: str
     meaning: str
-    read: Callable[[Facts], Durations]
+    read: Callable[[MetricsSnapshot], Durations]
 
     @property
     def prometheus(self) -> str:
@@ -77,12 +77,12 @@ def _prometheus(name: str, unit: str) -> str:
     return name.replace(".", "_") + _SUFFIXES.get(unit, "")
 
 
-def _one(read: Callable[[Facts], float]) -> Callable[[Facts], Iterable[Point]]:
+def _one(read: Callable[[MetricsSnapshot], float]) -> Callable[[MetricsSnapshot], Iterable[Point]]:
     return lambda facts: ((read(facts), {}),)
 
 
-def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[Facts], Iterable[Point]]:
-    """Some of ``Facts.counts``, each by the value of *attribute* that stands for it."""
+def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[MetricsSnapshot], Iterable[Point]]:
+    """Some of ``MetricsSnapshot.counts``, each by the value of *attribute* that stands for it."""
     return lambda facts: [(facts.counts.get(name, 0), {attribute: value}) for name, value in counts.items()]
 
 
@@ -105,40 +105,40 @@ def error_name(code: int) -> str:
         return OTHER
 
 
-def _io(side: str) -> Callable[[Facts], Iterable[Point]]:
-    def read(facts: Facts) -> Iterator[Point]:
+def _io(side: str) -> Callable[[MetricsSnapshot], Iterable[Point]]:
+    def read(facts: MetricsSnapshot) -> Iterator[Point]:
         for direction in ("request", "response"):
             yield getattr(facts.state.total, f"{side}_{direction}_bytes"), {"direction": direction}
 
     return read
 
 
-def _limits(facts: Facts) -> Iterator[Point]:
+def _limits(facts: MetricsSnapshot) -> Iterator[Point]:
     for name, times in sorted(facts.counts.items()):
         if name.startswith("limit_"):
             yield times, {"limit": name.removeprefix("limit_").replace("_", "-")}
 
 
-def _fetches(facts: Facts) -> Iterator[Point]:
+def _fetches(facts: MetricsSnapshot) -> Iterator[Point]:
     for shape, times in facts.state.fetches.items():
         yield times, attrs.asdict(shape)
 
 
-def _routes(facts: Facts) -> Iterator[Point]:
+def _routes(facts: MetricsSnapshot) -> Iterator[Point]:
     for route in ("leader", "preferred", "selected", "rackless"):
         asked = sum(broker.partitions[route] for broker in facts.state.brokers.values())
         yield asked, {"route": route}
 
 
-def _racks(facts: Facts) -> Iterator[Point]:
+def _racks(facts: MetricsSnapshot) -> Iterator[Point]:
     ours = facts.state.rack
     for rack, record_bytes in sorted(by_rack(facts.state.brokers).items(), key=lambda each: each[0] or ""):
         crossed = "unknown" if rack is None or ours is None else str(rack != ours).lower()
         yield record_bytes, {"rack": rack or "", "crossed": crossed}
 
 
-def _events(side: str) -> Callable[[Facts], Iterable[Point]]:
-    def read(facts: Facts) -> Iterator[Point]:
+def _events(side: str) -> Callable[[MetricsSnapshot], Iterable[Point]]:
+    def read(facts: MetricsSnapshot) -> Iterator[Point]:
         for (of, event, reason), times in facts.state.session_events.items():
             if of == side:
                 yield times, {"event": event, "reason": reason}
@@ -146,7 +146,7 @@ def _events(side: str) -> Callable[[Facts], Iterable[Point]]:
     return read
 
 
-def _requests(facts: Facts) -> Iterator[Point]:
+def _requests(facts: MetricsSnapshot) -> Iterator[Point]:
     for (key, version, to), requests in facts.state.requests.items():
         yield (
             requests,
@@ -154,7 +154,7 @@ def _requests(facts: Facts) -> Iterator[Point]:
         )
 
 
-def _software(facts: Facts) -> Iterator[Point]:
+def _software(facts: MetricsSnapshot) -> Iterator[Point]:
     for (software, is_guess), connections in facts.state.software().items():
         yield connections, {"software": software or "unknown", "guess": str(is_guess).lower()}
 

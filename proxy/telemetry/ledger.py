@@ -11,7 +11,7 @@ import attrs
 
 from proxy.events import FetchKind, LaneName, SessionEvent, SessionSide
 
-__all__ = ["COMMON", "RECORDS", "SCHEMA", "Column", "Row", "markdown_tables", "problems"]
+__all__ = ["COMMON", "RECORDS", "SCHEMA", "LedgerColumn", "Row", "markdown_tables", "problems"]
 
 SCHEMA: Final = 1
 """The version of all that follows."""
@@ -26,7 +26,7 @@ first or the last row; of an array: items that are the same in all but sums beco
 
 
 @attrs.frozen
-class Column:
+class LedgerColumn:
     """One column of a row, or of an array's items."""
 
     name: str
@@ -36,28 +36,30 @@ class Column:
     fold: Fold = "same"
     is_optional: bool = False
     """Whether it may be null."""
-    items: "tuple[Column, ...]" = ()
+    items: "tuple[LedgerColumn, ...]" = ()
     """Of an array: what each of its items has."""
 
 
-def _text(name: str, meaning: str, *, optional: bool = False, fold: Fold = "same") -> Column:
-    return Column(name, "string", meaning, fold=fold, is_optional=optional)
+def _text(name: str, meaning: str, *, optional: bool = False, fold: Fold = "same") -> LedgerColumn:
+    return LedgerColumn(name, "string", meaning, fold=fold, is_optional=optional)
 
 
-def _number(name: str, meaning: str, unit: str = "", *, fold: Fold = "same", optional: bool = False) -> Column:
-    return Column(name, "long", meaning, unit, fold, optional)
+def _number(
+    name: str, meaning: str, unit: str = "", *, fold: Fold = "same", optional: bool = False
+) -> LedgerColumn:
+    return LedgerColumn(name, "long", meaning, unit, fold, optional)
 
 
-def _sum(name: str, unit: str, meaning: str, *, optional: bool = False) -> Column:
-    return Column(name, "long", meaning, unit, "sum", optional)
+def _sum(name: str, unit: str, meaning: str, *, optional: bool = False) -> LedgerColumn:
+    return LedgerColumn(name, "long", meaning, unit, "sum", optional)
 
 
-def _bytes(name: str, meaning: str, *, optional: bool = False) -> Column:
+def _bytes(name: str, meaning: str, *, optional: bool = False) -> LedgerColumn:
     return _sum(name, "bytes", meaning, optional=optional)
 
 
-def _array(name: str, meaning: str, *items: Column) -> Column:
-    return Column(name, "array", meaning, fold="merge", items=items)
+def _array(name: str, meaning: str, *items: LedgerColumn) -> LedgerColumn:
+    return LedgerColumn(name, "array", meaning, fold="merge", items=items)
 
 
 def _one_of(values: Any) -> str:
@@ -82,7 +84,7 @@ COMMON: Final = (
         " number. A lost row has the number of the last row that it stands for.",
         fold="last",
     ),
-    Column("weight", "double", "Number of rows that it stands for: 1 / the sampling rate."),
+    LedgerColumn("weight", "double", "Number of rows that it stands for: 1 / the sampling rate."),
 )
 _CONNECTION: Final = _number("connection_id", "The client's connection, within the proxy_id.")
 _CLIENT_ID: Final = _text("client_id", "The client's id.", optional=True)
@@ -235,7 +237,7 @@ _LOST: Final = (
     _number("seq_last", "The last of them."),
 )
 
-RECORDS: Final[Mapping[str, tuple[Column, ...]]] = {
+RECORDS: Final[Mapping[str, tuple[LedgerColumn, ...]]] = {
     name: (*COMMON, *columns)
     for name, columns in {
         "exchange": _EXCHANGE,
@@ -268,7 +270,7 @@ def problems(row: Mapping[str, object]) -> Iterator[str]:
     yield from _wrong_in(columns, row, "")
 
 
-def _wrong_in(columns: tuple[Column, ...], row: Mapping[str, object], where: str) -> Iterator[str]:
+def _wrong_in(columns: tuple[LedgerColumn, ...], row: Mapping[str, object], where: str) -> Iterator[str]:
     yield from (f"{where}{name}: unknown" for name in row.keys() - {column.name for column in columns})
     for column in columns:
         path = where + column.name
@@ -298,7 +300,7 @@ def markdown_tables() -> str:
     return "\n".join(parts)
 
 
-def _table(columns: tuple[Column, ...]) -> str:
+def _table(columns: tuple[LedgerColumn, ...]) -> str:
     rows = ["| column | type | unit | in a run | what it is |", "|---|---|---|---|---|"]
     for column in columns:
         rows.append(_line(column, column.name))
@@ -306,6 +308,6 @@ def _table(columns: tuple[Column, ...]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _line(column: Column, name: str) -> str:
+def _line(column: LedgerColumn, name: str) -> str:
     kind = f"{column.kind}, or null" if column.is_optional else column.kind
     return f"| `{name}` | {kind} | {column.unit} | {column.fold} | {column.meaning} |"

@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 
 import attrs
 
-__all__ = ["ADVICE", "Advice", "Level", "Problem", "Problems"]
+__all__ = ["ADVICE", "Level", "Problem", "Problems", "Remedy"]
 
 Level = Literal["info", "warning", "error"]
 
@@ -23,7 +23,7 @@ _NOT_SHOWN: Final = ("remedy", "trace", "where")
 
 
 @attrs.frozen
-class Advice:
+class Remedy:
     """On an event of the log."""
 
     title: str
@@ -31,96 +31,96 @@ class Advice:
     """What to do, where the event does not tell itself."""
 
 
-ADVICE: Final[Mapping[str, Advice]] = {
-    "bug": Advice("Sidefetch has a bug", "See the traceback in its log, and report it."),
-    "loop-stands": Advice(
+ADVICE: Final[Mapping[str, Remedy]] = {
+    "bug": Remedy("Sidefetch has a bug", "See the traceback in its log, and report it."),
+    "loop-stands": Remedy(
         "The event loop stood still", "Give the process more CPU; the log tells where it stood, to be reported."
     ),
-    "loop-turns-again": Advice("The event loop stood still, and turns again", "Give the process more CPU."),
-    "no-broker-reachable": Advice(
+    "loop-turns-again": Remedy("The event loop stood still, and turns again", "Give the process more CPU."),
+    "no-broker-reachable": Remedy(
         "No broker answers", "See that bootstrap-servers are right, and that the way to the brokers is open."
     ),
-    "broker-unavailable": Advice(
+    "broker-unavailable": Remedy(
         "A broker could not be reached",
         "See whether it is up, and whether its address is reached from here.",
     ),
-    "broker-broke-protocol": Advice(
+    "broker-broke-protocol": Remedy(
         "A broker's answer was not understood",
         "See that it is a Kafka broker; report what was said.",
     ),
-    "response-stalled": Advice(
+    "response-stalled": Remedy(
         "A broker stopped in the middle of a response", "See that broker's load, and the network to it."
     ),
-    "lane-closed": Advice("A broker's answer was not what was asked for", "Report it, with its version."),
-    "client-broke-protocol": Advice(
+    "lane-closed": Remedy("A broker's answer was not what was asked for", "Report it, with its version."),
+    "client-broke-protocol": Remedy(
         "A client does not speak Kafka's protocol", "See what connects there: TLS to a port without, or no client."
     ),
-    "client-not-secured": Advice("TLS with a client failed", "See the reason, and the client's security.protocol."),
-    "client-kept-to-one-connection": Advice(
+    "client-not-secured": Remedy("TLS with a client failed", "See the reason, and the client's security.protocol."),
+    "client-kept-to-one-connection": Remedy(
         "A client cannot be read for",
         "Give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER.",
     ),
-    "ledger-not-written": Advice(
+    "ledger-not-written": Remedy(
         "Rows of the ledger cannot be written",
         "Make room, or bring the folder back; rows wait while there is memory.",
     ),
-    "ledger-not-produced": Advice(
+    "ledger-not-produced": Remedy(
         "Rows of the ledger cannot be produced", "See that the topic is there, and that it may be written to."
     ),
-    "login-refused": Advice("A client's login was refused", "See its user and password, or what tries to guess."),
-    "login-not-renewed": Advice("A login at a broker was not renewed", "See the credentials that it is made with."),
-    "credentials-kept": Advice(
+    "login-refused": Remedy("A client's login was refused", "See its user and password, or what tries to guess."),
+    "login-not-renewed": Remedy("A login at a broker was not renewed", "See the credentials that it is made with."),
+    "credentials-kept": Remedy(
         "New credentials cannot be used; the former ones are", "Put right the files that are named."
     ),
-    "token-kept": Advice("No new token; the former one is used", "See that the token's server answers."),
-    "no-broker-in-rack": Advice(
+    "token-kept": Remedy("No new token; the former one is used", "See that the token's server answers."),
+    "no-broker-in-rack": Remedy(
         "No broker is in our rack, so that all reads cross", "Set rack to a name that brokers have in broker.rack."
     ),
-    "no-rack": Advice("It is not known which rack this is", "Set rack, or put right the places of rack-from."),
-    "few-open-files": Advice("Too few open files are allowed", "Raise ulimit -n, or lower max-connections."),
-    "limit-reached": Advice("A client reached a limit", "Raise it, or see what the client does."),
-    "memory-waits": Advice("Reading waited for memory", "Raise the limit, or have clients ask for less at once."),
-    "no-port-left": Advice("A broker has no port here", "Widen broker-ports."),
-    "port-taken": Advice("A port of broker-ports is taken", "Free it, or move broker-ports."),
-    "looped": Advice(
+    "no-rack": Remedy("It is not known which rack this is", "Set rack, or put right the places of rack-from."),
+    "few-open-files": Remedy("Too few open files are allowed", "Raise ulimit -n, or lower max-connections."),
+    "limit-reached": Remedy("A client reached a limit", "Raise it, or see what the client does."),
+    "memory-waits": Remedy("Reading waited for memory", "Raise the limit, or have clients ask for less at once."),
+    "no-port-left": Remedy("A broker has no port here", "Widen broker-ports."),
+    "port-taken": Remedy("A port of broker-ports is taken", "Free it, or move broker-ports."),
+    "looped": Remedy(
         "Sidefetch's own connections are redirected to itself",
         "Name the user that it runs as in sidefetch redirect install --uid.",
     ),
-    "address-of-several-brokers": Advice(
+    "address-of-several-brokers": Remedy(
         "Several brokers have one address, so that redirected clients cannot be told apart",
         "Give each broker an address and port of its own.",
     ),
-    "passed": Advice(
+    "passed": Remedy(
         "Connections pass by untouched",
         "To have TLS read for, have clients speak plaintext here and set upstream-tls, or set listen-tls-cert.",
     ),
-    "not-passed": Advice(
+    "not-passed": Remedy(
         "A redirected connection could not be passed on", "See whether its destination can be reached from here."
     ),
-    "records-damaged": Advice(
+    "records-damaged": Remedy(
         "Records are damaged at the broker", "See that broker's disk; clients get them as they are."
     ),
-    "log-truncated": Advice(
+    "log-truncated": Remedy(
         "Records that were read are gone from the log",
         "See why the leader changed: unclean elections lose records.",
     ),
-    "fetch-stalled": Advice(
+    "fetch-stalled": Remedy(
         "A client fetch was not answered in time",
         "See whether its broker answers others; if unserved is above 0, report it with this line.",
     ),
-    "verify-difference": Advice(
+    "verify-difference": Remedy(
         "An answer differs from what the broker says", "Set bypass for that topic, and report it."
     ),
-    "telemetry-failed": Advice(
+    "telemetry-failed": Remedy(
         "Telemetry could not be exported",
         "See that the Collector of OTEL_EXPORTER_OTLP_ENDPOINT runs and is reached.",
     ),
-    "spans-left": Advice(
+    "spans-left": Remedy(
         "Spans were not exported before the end", "See that the Collector answers within a second or two."
     ),
-    "settings-refused": Advice("Settings were read again, and are wrong", "Put them right, and send SIGHUP again."),
-    "restart-needed": Advice("Settings have changed that need a restart", "Restart Sidefetch to have them."),
-    "ended": Advice("A second signal ended Sidefetch", "Give it more time to stop."),
+    "settings-refused": Remedy("Settings were read again, and are wrong", "Put them right, and send SIGHUP again."),
+    "restart-needed": Remedy("Settings have changed that need a restart", "Restart Sidefetch to have them."),
+    "ended": Remedy("A second signal ended Sidefetch", "Give it more time to stop."),
 }
 """By event; every warning and error of the log is in here."""
 

@@ -9,7 +9,7 @@ from proxy.cluster.topology import Broker, BrokerId, Topology
 from proxy.events import ClientRecord, ExchangeRecord, FetchRecord, Record, SessionRecord, SourceShare
 from proxy.telemetry.ledger import SCHEMA, Row
 
-__all__ = ["UNNUMBERED", "Loss", "Rows", "Subject", "bounded_sources", "topology_rows"]
+__all__ = ["UNNUMBERED", "Loss", "RowMaker", "RowSubject", "bounded_sources", "topology_rows"]
 
 UNNUMBERED: Final = -1
 """The ``seq`` of a row that has none yet."""
@@ -18,7 +18,7 @@ _OTHERS: Final = -1
 """Stands for all nodes that are not told apart."""
 
 
-class Subject(Protocol):
+class RowSubject(Protocol):
     """Whose connection a record is about."""
 
     @property
@@ -47,7 +47,7 @@ class Loss:
 
 
 @attrs.frozen
-class Rows:
+class RowMaker:
     """Makes the rows of one process."""
 
     proxy_id: str
@@ -56,7 +56,7 @@ class Rows:
     """A time of the process's clock in microseconds since 1970."""
 
     def of(
-        self, subject: Subject, record: Record, now_s: float, *, software: str | None = None, weight: float = 1.0
+        self, subject: RowSubject, record: Record, now_s: float, *, software: str | None = None, weight: float = 1.0
     ) -> Row | None:
         """The row of *record*, told at *now_s*; None where the ledger has none for its kind.
 
@@ -80,10 +80,10 @@ class Rows:
         row["seq"] = loss.last
         return row | {"reason": loss.reason, "count": loss.count, "seq_first": loss.first, "seq_last": loss.last}
 
-    def _common(self, record: str, at_us: int, subject: Subject, weight: float = 1.0) -> Row:
+    def _common(self, record: str, at_us: int, subject: RowSubject, weight: float = 1.0) -> Row:
         return _common(record, at_us, subject.topology.cluster_id, self.proxy_id, weight)
 
-    def _exchange(self, subject: Subject, record: ExchangeRecord, software: str | None, weight: float) -> Row:
+    def _exchange(self, subject: RowSubject, record: ExchangeRecord, software: str | None, weight: float) -> Row:
         waited = dict(record.waited_us)
         converted = record.converted
         direct_response_bytes = record.response_bytes
@@ -129,7 +129,7 @@ class Rows:
             "trace_id": subject.trace_id,
         }
 
-    def _fetch(self, subject: Subject, record: FetchRecord, weight: float) -> Row:
+    def _fetch(self, subject: RowSubject, record: FetchRecord, weight: float) -> Row:
         return self._common("fetch", self.wall_us(record.answered_s), subject, weight) | {
             "fetches": 1,
             "connection_id": subject.number,
@@ -155,7 +155,7 @@ class Rows:
             "error": record.error,
         }
 
-    def _session(self, subject: Subject, record: SessionRecord, now_s: float) -> Row:
+    def _session(self, subject: RowSubject, record: SessionRecord, now_s: float) -> Row:
         return self._common("session", self.wall_us(now_s), subject) | {
             "side": record.side,
             "node": record.node,
@@ -168,7 +168,7 @@ class Rows:
             "last_used_us": self._since_1970(record.used_s),
         }
 
-    def _client(self, subject: Subject, record: ClientRecord, now_s: float) -> Row:
+    def _client(self, subject: RowSubject, record: ClientRecord, now_s: float) -> Row:
         return self._common("client", self.wall_us(now_s), subject) | {
             "connection_id": subject.number,
             "client_id": record.client_id,

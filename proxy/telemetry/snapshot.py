@@ -7,15 +7,15 @@ import attrs
 
 from proxy.cluster.topology import Topology
 from proxy.telemetry.problems import Problem
-from proxy.telemetry.state import State
+from proxy.telemetry.state import ReadingState
 
-__all__ = ["Budgeted", "Facts", "Status"]
+__all__ = ["BudgetSnapshot", "MetricsSnapshot", "Status"]
 
 Status = Literal["starting", "ready", "stopping"]
 
 
 @attrs.frozen
-class Budgeted:
+class BudgetSnapshot:
     """A bound on memory."""
 
     name: str
@@ -27,10 +27,10 @@ class Budgeted:
 
 
 @attrs.frozen
-class Facts:
+class MetricsSnapshot:
     """Of one process. To be used at once: ``state`` goes on."""
 
-    state: State
+    state: ReadingState
     now_us: int
     version: str
     status: Status
@@ -43,7 +43,7 @@ class Facts:
     """As told to the log in the end, by the names that they have there."""
     ledger_lost: int
     """Rows that could not be kept."""
-    budgets: tuple[Budgeted, ...]
+    budgets: tuple[BudgetSnapshot, ...]
     client_sessions: int
     client_session_partitions: int
     client_session_evictions: int

@@ -18,7 +18,7 @@ from proxy.telemetry import attributes as told
 from proxy.telemetry.attributes import Attribute, SpanType, Value
 from proxy.telemetry.producers import Producer, Producers
 
-__all__ = ["About", "Gathered", "Span"]
+__all__ = ["PendingSpans", "Span", "SpanSubject"]
 
 _MOST_BELOW: Final = 128
 """Spans below another one: as many as its default limit of links in OpenTelemetry, and more than a person reads."""
@@ -43,7 +43,7 @@ _Below = FetchRecord | SessionRecord | ConversionRecord
 
 
 @attrs.frozen
-class About:
+class SpanSubject:
     """Whose fetches these are."""
 
     connection: int
@@ -75,7 +75,7 @@ class Span:
 
 
 @attrs.define
-class Gathered:
+class PendingSpans:
     """What was told of a client's connection and is in no span yet: bounded, the oldest goes for one more."""
 
     _told: deque[tuple[float, _Below]] = attrs.field(factory=deque, init=False)
@@ -99,12 +99,12 @@ class Gathered:
         """Forget what *exchange*, of which nobody wants to know, was about."""
         self._take(_handed_out_s(exchange))
 
-    def exchange(self, record: ExchangeRecord, about: About, producers: Producers | None = None) -> Span:
+    def exchange(self, record: ExchangeRecord, about: SpanSubject, producers: Producers | None = None) -> Span:
         """The span of an exchange, with what belongs to it; *producers*: of what was delivered, where searched."""
         below, left_out = self._take(_handed_out_s(record))
         return _exchange(record, below, left_out, about, producers)
 
-    def unclaimed(self, about: About, now_s: float) -> Span:
+    def unclaimed(self, about: SpanSubject, now_s: float) -> Span:
         """The span of what no exchange came for."""
         below, left_out = self._take(float("inf"))
         spans = tuple(_below(at_s, each, about) for at_s, each in below)
@@ -141,7 +141,7 @@ def _exchange(
     record: ExchangeRecord,
     below: Sequence[tuple[float, _Below]],
     left_out: int,
-    about: About,
+    about: SpanSubject,
     producers: Producers | None,
 ) -> Span:
     names = tuple(_error_name(code) for code, _ in record.errors)
@@ -208,7 +208,7 @@ def _reads(below: Sequence[_Below]) -> Attributes:
     return known | {told.WAITED_NODE: max(reads, key=lambda each: each.answered_s).node} if reads else known
 
 
-def _below(at_s: float, record: _Below, about: About, started_s: float | None = None) -> Span:
+def _below(at_s: float, record: _Below, about: SpanSubject, started_s: float | None = None) -> Span:
     match record:
         case FetchRecord():
             return _fetch(record, about, started_s)
@@ -218,7 +218,7 @@ def _below(at_s: float, record: _Below, about: About, started_s: float | None = 
             return Span(told.CONVERT, at_s - record.cpu_us / 1e6, at_s, _known(_converted(record)))
 
 
-def _fetch(record: FetchRecord, about: About, started_s: float | None) -> Span:
+def _fetch(record: FetchRecord, about: SpanSubject, started_s: float | None) -> Span:
     destination = record.topics[0][0] if len(record.topics) == 1 else ""
     error = _error_name(record.error) if record.error else ""
     attributes: Attributes = {
@@ -248,7 +248,7 @@ def _fetch(record: FetchRecord, about: About, started_s: float | None) -> Span:
     return Span(told.FETCH, record.sent_s, record.answered_s, _known(attributes), destination, error)
 
 
-def _reset(record: SessionRecord, at_s: float, about: About) -> Span:
+def _reset(record: SessionRecord, at_s: float, about: SpanSubject) -> Span:
     attributes: Attributes = {
         told.SESSION_SIDE: record.side,
         told.SESSION_EVENT: record.event,
@@ -264,7 +264,7 @@ def _reset(record: SessionRecord, at_s: float, about: About) -> Span:
     return Span(told.RESET, start_s, at_s, _known(attributes), error=record.reason or record.event)
 
 
-def _client(about: About, client_id: str | None = None) -> Attributes:
+def _client(about: SpanSubject, client_id: str | None = None) -> Attributes:
     host, _, port = about.peer.rpartition(":")
     known: Attributes = {
         told.CONNECTION: about.connection,
@@ -274,7 +274,7 @@ def _client(about: About, client_id: str | None = None) -> Attributes:
     return known | {told.CLIENT_PORT: int(port)} if port.isdecimal() else known
 
 
-def _broker(node: int, about: About, *, has_rack: bool = True) -> Attributes:
+def _broker(node: int, about: SpanSubject, *, has_rack: bool = True) -> Attributes:
     broker = about.topology.brokers.get(BrokerId(node))
     if broker is None:
         return {told.NODE: node}
@@ -282,7 +282,7 @@ def _broker(node: int, about: About, *, has_rack: bool = True) -> Attributes:
     return known | {told.RACK: broker.rack or ""} if has_rack else known
 
 
-def _sources(record: ExchangeRecord, about: About) -> Attributes:
+def _sources(record: ExchangeRecord, about: SpanSubject) -> Attributes:
     """By broker, those that brought most first."""
     sizes: dict[int, list[int]] = {}
     for share in record.sources:

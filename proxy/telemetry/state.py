@@ -30,7 +30,16 @@ from proxy.events import (
 from proxy.telemetry.durations import Durations, delay_s
 from proxy.telemetry.sums import Minutes, Rate, Sums
 
-__all__ = ["OTHER", "BrokerReads", "Client", "ClientKey", "Connection", "Reader", "State", "UpstreamSession"]
+__all__ = [
+    "OTHER",
+    "BrokerReads",
+    "ClientKey",
+    "ClientSummary",
+    "ConnectionLabels",
+    "ReaderConnection",
+    "ReadingState",
+    "SessionSummary",
+]
 
 OTHER: Final = "(other)"
 """Stands for all beyond those that are told apart."""
@@ -47,7 +56,7 @@ _MOST_APIS: Final = 500
 _K = TypeVar("_K", bound=Hashable)
 
 
-class Connection(Protocol):
+class ConnectionLabels(Protocol):
     """What a record is about; as ``proxy.net.observability.observers.Who``."""
 
     number: int
@@ -66,7 +75,7 @@ class ClientKey:
 
 
 @attrs.frozen
-class UpstreamSession:
+class SessionSummary:
     """With a broker, and alive."""
 
     node: int
@@ -75,7 +84,7 @@ class UpstreamSession:
 
 
 @attrs.define
-class Reader:
+class ReaderConnection:
     """One connection of a client."""
 
     software: str = ""
@@ -86,16 +95,16 @@ class Reader:
     """Partitions of its last fetch."""
     session_id: int = 0
     """With us; 0 for none."""
-    sessions: dict[str, UpstreamSession] = attrs.field(factory=dict)
+    sessions: dict[str, SessionSummary] = attrs.field(factory=dict)
     """With brokers, by lane."""
     apis: tuple[UsedApi, ...] = ()
 
 
 @attrs.define
-class Client:
+class ClientSummary:
     """A client with one connection or more, which is there."""
 
-    readers: dict[int, Reader] = attrs.field(factory=dict)
+    readers: dict[int, ReaderConnection] = attrs.field(factory=dict)
     """By the connection's number."""
     fetches: int = 0
     """Its own, answered."""
@@ -132,14 +141,14 @@ class FetchShape:
 
 
 @attrs.define
-class State:
+class ReadingState:
     """Of one process. *rack* is ours, None where that is not known."""
 
     rack: str | None
     started_us: int
     total: Sums = attrs.field(factory=Sums, init=False)
     minutes: Minutes = attrs.field(factory=Minutes, init=False)
-    clients: dict[ClientKey, Client] = attrs.field(factory=dict, init=False)
+    clients: dict[ClientKey, ClientSummary] = attrs.field(factory=dict, init=False)
     brokers: dict[int, BrokerReads] = attrs.field(factory=dict, init=False)
     """By node; -1 for those that are not told apart."""
     fetches: Counter[FetchShape] = attrs.field(factory=Counter, init=False)
@@ -164,7 +173,7 @@ class State:
     _keys: dict[int, ClientKey] = attrs.field(factory=dict, init=False)
     """Under which each connection is kept."""
 
-    def observe(self, of: Connection, record: Record, now_us: int) -> None:
+    def observe(self, of: ConnectionLabels, record: Record, now_us: int) -> None:
         """*record* was told of the connection *of*."""
         client, reader = self._reader(of, record)
         match record:
@@ -185,7 +194,7 @@ class State:
             case StalledFetchRecord():
                 self.stalled += 1
 
-    def left(self, of: Connection) -> None:
+    def left(self, of: ConnectionLabels) -> None:
         """The connection has ended."""
         key = self._keys.pop(of.number, None)
         if key is None:
@@ -195,12 +204,12 @@ class State:
         if not client.readers:
             del self.clients[key]
 
-    def is_stranger(self, of: Connection) -> bool:
+    def is_stranger(self, of: ConnectionLabels) -> bool:
         """Whether the connection fetches, and it is not known yet what is at its other end."""
         key = self._keys.get(of.number)
         return key is not None and not self.clients[key].readers[of.number].software
 
-    def sessions(self) -> list[UpstreamSession]:
+    def sessions(self) -> list[SessionSummary]:
         """With brokers, alive."""
         return [
             session
@@ -217,13 +226,13 @@ class State:
                 _count(found, (reader.software, reader.is_guess), 1, _MOST_CLIENTS, (OTHER, True))
         return found
 
-    def _reader(self, of: Connection, record: Record) -> tuple[Client, Reader]:
+    def _reader(self, of: ConnectionLabels, record: Record) -> tuple[ClientSummary, ReaderConnection]:
         client_id = record.client_id if isinstance(record, ExchangeRecord | ClientRecord) else of.client_id
         client_id = client_id and client_id[:_MOST_CHARS]
         known = self._keys.get(of.number)
         if known is not None and (client_id is None or client_id == known.client_id or known.client_id == OTHER):
             return self.clients[known], self.clients[known].readers[of.number]
-        reader = Reader()
+        reader = ReaderConnection()
         if known is not None:
             reader = self.clients[known].readers[of.number]
             self.left(of)
@@ -231,11 +240,18 @@ class State:
         if key not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             key = ClientKey(OTHER, "")
         self._keys[of.number] = key
-        client = self.clients.setdefault(key, Client())
+        client = self.clients.setdefault(key, ClientSummary())
         client.readers[of.number] = reader
         return client, reader
 
-    def _fetch(self, of: Connection, client: Client, reader: Reader, record: FetchRecord, now_us: int) -> None:
+    def _fetch(
+        self,
+        of: ConnectionLabels,
+        client: ClientSummary,
+        reader: ReaderConnection,
+        record: FetchRecord,
+        now_us: int,
+    ) -> None:
         known = of.topology.brokers.get(BrokerId(record.node))
         rack = None if known is None else known.rack
         is_crossing = None if rack is None or self.rack is None else rack != self.rack
@@ -265,7 +281,9 @@ class State:
         if session is not None and session.session_id == record.session_id:
             reader.sessions[record.lane_id] = attrs.evolve(session, partitions=record.size)
 
-    def _exchange(self, client: Client, reader: Reader, record: ExchangeRecord, now_us: int) -> None:
+    def _exchange(
+        self, client: ClientSummary, reader: ReaderConnection, record: ExchangeRecord, now_us: int
+    ) -> None:
         talk_bytes = record.request_bytes + record.response_bytes - record.delivered_bytes
         has_failed = sum(times for _, times in record.errors) >= max(record.answered, 1)
         for sums in (self.total, self.minutes.sums(now_us)):
@@ -288,13 +306,13 @@ class State:
         client.saved_bytes += 0 if has_failed else talk_bytes
         client.fetch_rate.add(1, now_us)
 
-    def _session(self, reader: Reader, record: SessionRecord, now_us: int) -> None:
+    def _session(self, reader: ReaderConnection, record: SessionRecord, now_us: int) -> None:
         counted = (record.side, record.event, record.reason)
         _count(self.session_events, counted, 1, _MOST_REASONS, (record.side, record.event, OTHER))
         if record.side == "client":
             return
         if record.event == "created":
-            session = UpstreamSession(record.node, record.session_id, record.partitions)
+            session = SessionSummary(record.node, record.session_id, record.partitions)
             reader.sessions[record.lane_id] = session
         elif record.event != "refused":
             reader.sessions.pop(record.lane_id, None)
@@ -302,14 +320,14 @@ class State:
             for sums in (self.total, self.minutes.sums(now_us)):
                 sums.resets += 1
 
-    def _client(self, reader: Reader, record: ClientRecord) -> None:
+    def _client(self, reader: ReaderConnection, record: ClientRecord) -> None:
         before = {(api.key, api.version, api.lifted_to): api.requests for api in reader.apis}
         for api in record.apis:
             key = (api.key, api.version, api.lifted_to)
             _count(self.requests, key, api.requests - before.get(key, 0), _MOST_APIS, (-1, -1, -1))
         reader.apis, reader.software, reader.is_guess = record.apis, record.software[:_MOST_CHARS], record.is_guess
 
-    def _conversion(self, client: Client, record: ConversionRecord, now_us: int) -> None:
+    def _conversion(self, client: ClientSummary, record: ConversionRecord, now_us: int) -> None:
         for sums in (self.total, self.minutes.sums(now_us)):
             sums.converted_records += record.records
             sums.converted_in_bytes += record.in_bytes

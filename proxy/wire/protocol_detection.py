@@ -3,7 +3,7 @@
 import struct
 from typing import Final, Literal
 
-__all__ = ["NEEDED_BYTES", "Beginning", "beginning_of"]
+__all__ = ["NEEDED_BYTES", "Beginning", "detect_protocol"]
 
 Beginning = Literal["kafka", "tls", "other"]
 
@@ -19,7 +19,7 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _CLIENT_HELLO: Final = 1
 
 
-def beginning_of(first: bytes) -> Beginning:
+def detect_protocol(first: bytes) -> Beginning:
     """What *first*, ``NEEDED_BYTES`` of a connection, or fewer if it has no more, is the beginning of.
 
     Layout: Kafka: ``size: i32 | api_key: i16 | api_version: i16``; TLS: ``22 | 3 | minor | length: u16 | 1``, a

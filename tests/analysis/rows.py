@@ -7,9 +7,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.schemas import SCHEMAS
-from proxy.telemetry.ledger import RECORDS, SCHEMA, Column, Row
+from proxy.telemetry.ledger import RECORDS, SCHEMA, LedgerColumn, Row
 
 __all__ = ["columns", "ledger_of", "row", "write_lines"]
 
@@ -45,14 +45,14 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
     return path
 
 
-def ledger_of(spark: SparkSession, *rows: Row) -> Ledger:
+def ledger_of(spark: SparkSession, *rows: Row) -> LedgerFrames:
     """As it would be read: *rows* by their record."""
 
     def frame(record: str) -> DataFrame:
         found = [_tuples(RECORDS[record], each) for each in rows if each["record"] == record]
         return spark.createDataFrame(found, SCHEMAS[record])
 
-    return Ledger(**{record: frame(record) for record in RECORDS})
+    return LedgerFrames(**{record: frame(record) for record in RECORDS})
 
 
 def columns(schema: StructType) -> list[tuple[str, str]]:
@@ -60,13 +60,13 @@ def columns(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema]
 
 
-def _neutral(column: Column) -> Any:
+def _neutral(column: LedgerColumn) -> Any:
     if column.kind == "array":
         return []
     return None if column.is_optional else _NEUTRAL[column.kind]
 
 
-def _tuples(columns: tuple[Column, ...], told: Row) -> tuple[Any, ...]:
+def _tuples(columns: tuple[LedgerColumn, ...], told: Row) -> tuple[Any, ...]:
     return tuple(
         [_tuples(column.items, each) for each in told[column.name]]
         if column.kind == "array"

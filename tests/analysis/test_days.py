@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.analysis import ingest, layout
-from proxy.analysis.days import ALL, Days, days_between
+from proxy.analysis.days import ALL, DayRange, parse_days
 from proxy.errors import ConfigError
 from proxy.telemetry.ledger import Row
 from tests.analysis.rows import row, write_lines
@@ -20,16 +20,16 @@ _DAY_US = 86_400_000_000
     ("since", "until", "days"),
     [
         (None, None, ALL),
-        ("2026-11-01", None, Days(date(2026, 11, 1), None)),
-        ("yesterday", "today", Days(date(2026, 11, 21), _TODAY)),
-        ("7d", "0d", Days(date(2026, 11, 15), _TODAY)),
-        (None, "2026-11-01", Days(None, date(2026, 11, 1))),
+        ("2026-11-01", None, DayRange(date(2026, 11, 1), None)),
+        ("yesterday", "today", DayRange(date(2026, 11, 21), _TODAY)),
+        ("7d", "0d", DayRange(date(2026, 11, 15), _TODAY)),
+        (None, "2026-11-01", DayRange(None, date(2026, 11, 1))),
     ],
 )
 def test_days_are_told_by_date_or_by_how_long_ago_they_were(
-    since: str | None, until: str | None, days: Days
+    since: str | None, until: str | None, days: DayRange
 ) -> None:
-    assert days_between(since, until, _TODAY) == days
+    assert parse_days(since, until, _TODAY) == days
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_days_are_told_by_date_or_by_how_long_ago_they_were(
 )
 def test_what_is_no_day_is_refused_with_what_would_be(since: str | None, until: str | None, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        days_between(since, until, _TODAY)
+        parse_days(since, until, _TODAY)
 
 
 def _written(path: Path, rows: Iterable[Row], *others: str) -> None:
     write_lines(path, [*map(json.dumps, rows), *others])
 
 
-def _days_of(spark: SparkSession, path: Path, days: Days) -> list[int]:
+def _days_of(spark: SparkSession, path: Path, days: DayRange) -> list[int]:
     found = ingest.read(spark, str(path), days).ledger.fetch
     return sorted(each["at_us"] // _DAY_US for each in found.select("at_us").collect())
 
@@ -60,11 +60,11 @@ def test_of_lines_and_of_parquet_only_the_days_asked_for_are_read_and_all_bad_ro
     lines = [row("fetch", seq=day, at_us=day * _DAY_US + 5) for day in range(1, 6)]
     _written(tmp_path / "in" / "p-0-1.jsonl", lines, "torn")
     layout.write(ingest.read_wide(spark, str(tmp_path / "in")), str(tmp_path / "out"))
-    days = Days(date(1970, 1, 3), date(1970, 1, 5))
+    days = DayRange(date(1970, 1, 3), date(1970, 1, 5))
 
     for folder in ("in", "out"):
         assert _days_of(spark, tmp_path / folder, days) == [2, 3, 4]
-        assert _days_of(spark, tmp_path / folder, Days(since=date(1970, 1, 5))) == [4, 5]
+        assert _days_of(spark, tmp_path / folder, DayRange(since=date(1970, 1, 5))) == [4, 5]
         assert ingest.read(spark, str(tmp_path / folder), days).bad.count() == 1
     # Folders of other days are not opened.
     for other in (tmp_path / "out").glob("record=fetch/day=1970-01-0[26]/*/*.parquet"):

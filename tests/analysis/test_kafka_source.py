@@ -16,13 +16,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from proxy.analysis import ingest, streaming
-from proxy.analysis.kafka_source import LedgerTopic, limited
+from proxy.analysis.kafka_source import LedgerTopicSource, limited
 from tests.analysis.rows import row
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.processes import Process
 
-_NOW = streaming.Pace(every=None)
+_NOW = streaming.TriggerSettings(every=None)
 _JOB = Path(__file__).resolve().parents[2] / "deploy" / "spark" / "job.py"
 
 
@@ -95,7 +95,7 @@ def test_a_batch_has_what_is_in_the_topic_without_what_was_aborted(spark: SparkS
     aborting.produce(topic.name, b"aborted", partition=1)
     aborting.flush(30)
     aborting.abort_transaction(30)
-    spark.dataSource.register(LedgerTopic)
+    spark.dataSource.register(LedgerTopicSource)
 
     rows = spark.read.format("ledger-topic").options(**topic.options()).load().collect()
 
@@ -167,7 +167,7 @@ def test_rows_that_were_deleted_before_they_were_read_end_a_stream_or_are_told(
     ],
 )
 def test_wrong_options_are_told(spark: SparkSession, topic: Topic, options: dict[str, str], why: str) -> None:
-    spark.dataSource.register(LedgerTopic)
+    spark.dataSource.register(LedgerTopicSource)
 
     with pytest.raises(Exception, match=why):
         spark.read.format("ledger-topic").options(**topic.options(**options)).load().collect()

@@ -10,7 +10,7 @@ from proxy.errors import ConfigError
 from tests.analysis.rows import row, write_lines
 
 _DAY_US = 86_400_000_000
-_NOW = streaming.Pace(every=None)
+_NOW = streaming.TriggerSettings(every=None)
 
 
 def _fetch(seq: int, day: int = 20_000, **told: Any) -> str:

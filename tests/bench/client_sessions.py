@@ -22,9 +22,9 @@ from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import (
     FETCH,
     MAX_VERSION,
-    Ask,
     FetchOptions,
-    Key,
+    FetchPartition,
+    PartitionKey,
     PartitionReply,
     Topic,
     TopicId,
@@ -76,7 +76,9 @@ class _Conversation:
     def __init__(self, partitions: int) -> None:
         self.now_s = 0.0
         self.asks = {
-            Key(TopicId((1 + number // _PARTITIONS_A_TOPIC).to_bytes(16)), number): Ask(100, 1 << 20)
+            PartitionKey(TopicId((1 + number // _PARTITIONS_A_TOPIC).to_bytes(16)), number): FetchPartition(
+                100, 1 << 20
+            )
             for number in range(partitions)
         }
         self.sessions = ClientSessions(1, partial(next, count(1)))
@@ -85,7 +87,7 @@ class _Conversation:
         self._relay = ClientRelay(BrokerId(1), lambda *_: None, 0.0, reading)
         self._correlation_ids = count(1)
 
-    def fetch(self, session_id: int, epoch: int, asks: Mapping[Key, Ask]) -> bytes:
+    def fetch(self, session_id: int, epoch: int, asks: Mapping[PartitionKey, FetchPartition]) -> bytes:
         """The client's frame, without its size."""
         header = RequestHeader(FETCH, _VERSION, next(self._correlation_ids), "client")
         return write_request(header, _OPTIONS, session_id, epoch, asks, ())[_SIZE_BYTES:]
@@ -133,7 +135,7 @@ class _Conversation:
         return self._relay.handle(LinkFrame(sent.link, memoryview(b"".join(body))), self.now_s)
 
 
-def _topology(asks: Mapping[Key, Ask]) -> Topology:
+def _topology(asks: Mapping[PartitionKey, FetchPartition]) -> Topology:
     led: dict[TopicId, dict[int, Leader]] = {}
     for key in asks:
         assert isinstance(key.topic, bytes)

@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Final, TypeVar
 
-from proxy.convert import Conversion, Converted, Counts, Target, to_batches
+from proxy.convert import ConversionCounts, ConversionTarget, Converted, DownConversion, to_batches
 from proxy.wire.records import Codec
 from tests.bench.frame import Expectation, Figure, Table, measure_all
 from tests.convert.kernels import COMPILED, load_interpreted, used
@@ -49,7 +49,8 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
                 name = f"v2 to v{magic}, {size} B, {codec.name.lower()}"
                 count = megabytes if codec == Codec.NONE else 1 if quick else 2
                 measured = case(
-                    name, {way: _down(log, Target(magic), kernel, count) for way, kernel in kernels.items()}
+                    name,
+                    {way: _down(log, ConversionTarget(magic), kernel, count) for way, kernel in kernels.items()},
                 )
                 if (codec, magic) == (Codec.NONE, 1) and COMPILED:
                     found = measured[_SPEED].median("compiled")
@@ -62,7 +63,7 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     fastest = COMPILED or load_interpreted()
     for size in _LEAST:
         log = _log(size, Codec.NONE)
-        chunks = {f"{kib} KiB": Target(1, chunk_bytes=kib * 1024) for kib in (128, 16, 64, 256, 1024)}
+        chunks = {f"{kib} KiB": ConversionTarget(1, chunk_bytes=kib * 1024) for kib in (128, 16, 64, 256, 1024)}
         ways = {name: _down(log, target, fastest, megabytes) for name, target in chunks.items()}
         case(f"chunks, v2 to v1, {size} B", ways)
     return tables
@@ -90,14 +91,16 @@ def _log(size: int, codec: Codec) -> memoryview:
 
 
 def _messages(log: memoryview) -> memoryview:
-    conversion = Conversion(log, 0, Target(1))
+    conversion = DownConversion(log, 0, ConversionTarget(1))
     conversion.begin()
     return memoryview(b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None)))
 
 
-def _down(log: memoryview, target: Target, kernel: ModuleType, times: int) -> Callable[[], Mapping[Figure, float]]:
-    def once() -> Counts:
-        conversion = Conversion(log, 0, target)
+def _down(
+    log: memoryview, target: ConversionTarget, kernel: ModuleType, times: int
+) -> Callable[[], Mapping[Figure, float]]:
+    def once() -> ConversionCounts:
+        conversion = DownConversion(log, 0, target)
         assert isinstance(conversion.begin(), Converted)
         while conversion.next_chunk() is not None:
             pass

@@ -14,7 +14,7 @@ from itertools import cycle, product
 from typing import Final, Self
 
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
-from proxy.wire.fetch import FETCH, Ask, FetchOptions, Key, write_request
+from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, write_request
 from proxy.wire.headers import RequestHeader
 from tests.bench.c_programs import c_program
 from tests.bench.embedded import NODE, Embedded, embedded, topic_name
@@ -131,13 +131,15 @@ class _Client:
     def __init__(
         self, address: str, partitions: int, version: int, per_topic: int = _PER_TOPIC, busy: int = 0
     ) -> None:
-        keys = [Key(topic_name(number // per_topic), number % per_topic) for number in range(partitions)]
+        keys = [PartitionKey(topic_name(number // per_topic), number % per_topic) for number in range(partitions)]
         options = FetchOptions(0, 1, 50 << 20)
         header = RequestHeader(FETCH, version, 0, "bench")
         self._frames = cycle(
             bytearray(write_request(header, options, NO_SESSION, FINAL_EPOCH, asks, ()))
             for offset in range(2 if busy else 1)
-            for asks in [{key: Ask(offset if key.partition < busy else 0, 1 if busy else 1 << 20) for key in keys}]
+            for asks in [
+                {key: FetchPartition(offset if key.partition < busy else 0, 1 if busy else 1 << 20) for key in keys}
+            ]
         )
         self.fetches = 0
         host, _, port = address.rpartition(":")

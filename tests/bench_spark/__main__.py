@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.generate.frames import generate, tiled
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
 from proxy.cli.spark import spark_at
@@ -101,7 +101,7 @@ def _measured(
 
 
 def _measured_whole(spark: SparkSession, folder: Path, millions: Sequence[float], rounds: int) -> list[Table]:
-    base = _as_parquet(generate(spark, Mix(), _SEED, _SIDECARS, _HOURS), folder / "all")
+    base = _as_parquet(generate(spark, FleetMix(), _SEED, _SIDECARS, _HOURS), folder / "all")
     base_rows = sum(getattr(base, record).count() for record in SCHEMAS)
     tables: list[Table] = []
     for size in millions:
@@ -116,20 +116,20 @@ def _measured_whole(spark: SparkSession, folder: Path, millions: Sequence[float]
     return _grown(tables, len(whole.JOBS))
 
 
-def _as_parquet(ledger: Ledger, folder: Path) -> Ledger:
+def _as_parquet(ledger: LedgerFrames, folder: Path) -> LedgerFrames:
     """Written once, since what is generated is made anew for whoever asks."""
 
     def kept(frame: DataFrame, path: str) -> DataFrame:
         frame.write.parquet(path)
         return frame.sparkSession.read.schema(frame.schema).parquet(path)
 
-    return Ledger(**{record: kept(getattr(ledger, record), str(folder / record)) for record in SCHEMAS})
+    return LedgerFrames(**{record: kept(getattr(ledger, record), str(folder / record)) for record in SCHEMAS})
 
 
 def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
     """Exchanges of a few sidecars, generated once."""
     _tell("generating rows")
-    exchange = generate(spark, Mix(), _SEED, _SIDECARS, _HOURS).exchange
+    exchange = generate(spark, FleetMix(), _SEED, _SIDECARS, _HOURS).exchange
     exchange.write.parquet(str(folder / "base"))
     base = spark.read.parquet(str(folder / "base"))
     return base, base.count()
@@ -137,7 +137,7 @@ def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
 
 def _tiles(base: DataFrame, path: Path, copies: int) -> Path:
     """As many copies, over a week, as files that are large enough."""
-    ledger = Ledger(exchange=base, fetch=base, session=base, client=base, topology=base, lost=base)
+    ledger = LedgerFrames(exchange=base, fetch=base, session=base, client=base, topology=base, lost=base)
     tiled(ledger, copies, days=7).exchange.write.parquet(str(path))
     return path
 
@@ -165,7 +165,7 @@ def _grown(tables: list[Table], each: int) -> list[Table]:
 
 def _bytes_a_row() -> dict[str, float]:
     """Of generated rows of all records, none of them a copy: as a sidecar writes them, and as Parquet."""
-    rows = [row for index in range(_SIDECARS) for row in sidecar_rows(Mix(), _SEED, index, _HOURS)]
+    rows = [row for index in range(_SIDECARS) for row in sidecar_rows(FleetMix(), _SEED, index, _HOURS)]
     lines = sum(len(json.dumps(row, separators=(",", ":"))) + 1 for row in rows)
     parquet = 0
     for record, schema in SCHEMAS.items():

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from proxy.analysis import ingest, layout
 from proxy.analysis.answers.zones import Prices
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.build import report_of
 
 __all__ = ["JOBS", "by_spark", "written_lines"]
@@ -19,7 +19,7 @@ JOBS: Final = ("ingest of JSON lines", "report of Parquet")
 """In this order: the second reads what the first has written."""
 
 
-def written_lines(ledger: Ledger, folder: Path) -> Path:
+def written_lines(ledger: LedgerFrames, folder: Path) -> Path:
     """As sidecars write them."""
     for record, frame in attrs.asdict(ledger, recurse=False).items():
         frame.write.option("ignoreNullFields", False).json(str(folder / record))

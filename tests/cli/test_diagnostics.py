@@ -6,10 +6,10 @@ from typing import Literal
 import attrs
 import pytest
 
-from proxy.cli.cluster_info import BrokerSeen, ClusterSeen, Finding
-from proxy.cli.diagnostics import judge, kafka_release, verdict
+from proxy.cli.cluster_info import BrokerInfo, ClusterInfo, Diagnostic
+from proxy.cli.diagnostics import diagnose, kafka_release, verdict
 from proxy.config import Address, Config, DownstreamConfig, PortRange, RoutingConfig, UpstreamConfig
-from proxy.config.rack import Miss, RackFound
+from proxy.config.rack import RackFound, RackMiss
 
 KAFKA = Address("kafka", 9092)
 CONFIG = Config(UpstreamConfig(bootstrap_servers=(KAFKA,)))
@@ -26,14 +26,14 @@ def broker(
     versions: Mapping[int, tuple[int, int]] = V43,
     rack: str | None = "a",
     selector_class: str | None = RACK_AWARE,
-) -> BrokerSeen:
-    return BrokerSeen(node, Address(f"kafka-{node}", 9092), rack, versions, selector_class=selector_class)
+) -> BrokerInfo:
+    return BrokerInfo(node, Address(f"kafka-{node}", 9092), rack, versions, selector_class=selector_class)
 
 
 def found(
-    *brokers: BrokerSeen, config: Config = CONFIG, through: Address = KAFKA, rack: RackFound = IN_A
-) -> list[Finding]:
-    return judge(ClusterSeen("id", through, brokers), config, rack, compiled=True)
+    *brokers: BrokerInfo, config: Config = CONFIG, through: Address = KAFKA, rack: RackFound = IN_A
+) -> list[Diagnostic]:
+    return diagnose(ClusterInfo("id", through, brokers), config, rack, compiled=True)
 
 
 @pytest.mark.parametrize(
@@ -62,28 +62,28 @@ def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
     findings = found(broker(2, rack="b"), broker(1, rack="a"), broker(3, rack="c"))
 
     assert findings == [
-        Finding("ok", "incremental sessions by topic id with nodes 1, 2, 3 (Fetch v13 or newer)"),
-        Finding(
+        Diagnostic("ok", "incremental sessions by topic id with nodes 1, 2, 3 (Fetch v13 or newer)"),
+        Diagnostic(
             "ok", "a moved leader is named, with its address, in the answers of nodes 1, 2, 3 (Fetch v16 or newer)"
         ),
-        Finding(
+        Diagnostic(
             "ok",
             "clients from Kafka 0.8 on are served: what nodes 1, 2, 3 dropped, such as Fetch below v4, is lifted,"
             " and records are converted",
         ),
-        Finding(
+        Diagnostic(
             "ok",
             "of what nodes 1, 2, 3 lead, reads go to replicas in rack a where one is in sync"
             f" (replica.selector.class {RACK_AWARE})",
         ),
-        Finding("note", "this is in rack a (by --rack)"),
-        Finding("note", "the brokers' racks: a, b, c"),
+        Diagnostic("note", "this is in rack a (by --rack)"),
+        Diagnostic("note", "the brokers' racks: a, b, c"),
     ]
     assert verdict(findings)
 
 
 def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
-    findings = judge(ClusterSeen("id", KAFKA, (broker(1),)), CONFIG, IN_A, compiled=False)
+    findings = diagnose(ClusterInfo("id", KAFKA, (broker(1),)), CONFIG, IN_A, compiled=False)
 
     (slow,) = [finding for finding in findings if "C compiler" in finding.text]
     assert slow.level == "note"
@@ -140,7 +140,7 @@ def test_a_broker_that_was_not_reached_is_a_failure() -> None:
 
     findings = found(broker(1), lost)
 
-    assert findings[-1] == Finding("failure", "node 2 at kafka-2:9092 was not reached: connection refused")
+    assert findings[-1] == Diagnostic("failure", "node 2 at kafka-2:9092 was not reached: connection refused")
     assert not verdict(findings)
 
 
@@ -177,7 +177,7 @@ def test_a_broker_that_has_no_port_of_its_id_is_a_failure_where_ports_are_shared
     assert failure.startswith("broker-ports: broker 7 finds no port in 9093-9094: with share-ports it is 9100")
 
 
-def texts(findings: list[Finding], *levels: str) -> list[str]:
+def texts(findings: list[Diagnostic], *levels: str) -> list[str]:
     return [finding.text for finding in findings if finding.level in levels]
 
 
@@ -205,7 +205,7 @@ def test_a_rack_that_no_broker_has_is_warned_of_loudly(
 
 
 def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None:
-    lost = RackFound(None, "", (Miss("env:ZONE", "not set"), Miss("file:/z", "it is empty", "fill it")))
+    lost = RackFound(None, "", (RackMiss("env:ZONE", "not set"), RackMiss("file:/z", "it is empty", "fill it")))
 
     findings = found(broker(1), rack=lost)
 
@@ -217,7 +217,7 @@ def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None
 
 
 def test_a_place_that_failed_is_no_warning_where_another_told_the_rack() -> None:
-    findings = found(broker(1), rack=RackFound("a", "env:Z", (Miss("file:/z", "it is empty", "fill it"),)))
+    findings = found(broker(1), rack=RackFound("a", "env:Z", (RackMiss("file:/z", "it is empty", "fill it"),)))
 
     assert texts(findings, "warning") == []
     assert "the rack is not told by file:/z: it is empty. Remedy: fill it" in texts(findings, "note")

@@ -12,11 +12,11 @@ import pytest
 import proxy.cli
 from proxy.cli import main
 from proxy.cli.check import report, settings_report
-from proxy.cli.cluster_info import BrokerSeen, ClusterSeen
-from proxy.cli.diagnostics import judge
+from proxy.cli.cluster_info import BrokerInfo, ClusterInfo
+from proxy.cli.diagnostics import diagnose
 from proxy.cli.extras import needs_demo_extra
 from proxy.cli.options import settings_of
-from proxy.cli.settings import load
+from proxy.cli.settings import load_settings
 from proxy.config import OPTIONS, Address
 from proxy.config.rack import RackFound
 from proxy.errors import ConfigError
@@ -206,7 +206,7 @@ def test_a_missing_kube_extra_says_what_to_install(package: str, argv: list[str]
 
 
 def test_check_shows_each_setting_with_its_value_and_source() -> None:
-    settings = load(flags={"bootstrap-servers": "a:1,b:2"}, environ={"SIDEFETCH_GRACE": "1m"})
+    settings = load_settings(flags={"bootstrap-servers": "a:1,b:2"}, environ={"SIDEFETCH_GRACE": "1m"})
 
     lines = settings_report(settings).splitlines()
 
@@ -219,14 +219,14 @@ def test_check_shows_each_setting_with_its_value_and_source() -> None:
 
 
 def test_check_reports_brokers_findings_and_a_verdict() -> None:
-    settings = load(flags={"bootstrap-servers": "a:1"}, environ={})
+    settings = load_settings(flags={"bootstrap-servers": "a:1"}, environ={})
     brokers = (
-        BrokerSeen(2, Address("b2", 9092), None, problem="connection refused"),
-        BrokerSeen(1, Address("b1", 9092), "a", {1: (4, 18)}),
+        BrokerInfo(2, Address("b2", 9092), None, problem="connection refused"),
+        BrokerInfo(1, Address("b1", 9092), "a", {1: (4, 18)}),
     )
-    seen = ClusterSeen("id", Address("a", 1), brokers)
+    seen = ClusterInfo("id", Address("a", 1), brokers)
 
-    lines = report(seen, judge(seen, settings.config, RackFound(None, ""))).splitlines()
+    lines = report(seen, diagnose(seen, settings.config, RackFound(None, ""))).splitlines()
 
     assert lines[:4] == [
         "Cluster id, by way of a:1",

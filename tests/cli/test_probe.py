@@ -21,8 +21,8 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32, i32Timedelta
 from trio.testing import MockClock
 
-from proxy.cli.cluster_info import BrokerSeen, ClusterSeen
-from proxy.cli.probe import look
+from proxy.cli.cluster_info import BrokerInfo, ClusterInfo
+from proxy.cli.probe import probe_cluster
 from proxy.config import Address, UpstreamConfig
 from proxy.errors import BrokerUnavailable
 
@@ -111,20 +111,20 @@ def upstream(*servers: str) -> UpstreamConfig:
 async def test_the_first_server_that_answers_names_the_brokers_and_each_is_asked() -> None:
     cluster = Cluster(frozenset({"boot2:1", "b1:9092"}))
 
-    seen = await look(upstream("boot1:1", "boot2:1", "boot3:1"), cluster.dial)
+    seen = await probe_cluster(upstream("boot1:1", "boot2:1", "boot3:1"), cluster.dial)
 
-    assert seen == ClusterSeen(
+    assert seen == ClusterInfo(
         "cluster",
         Address("boot2", 1),
         (
-            BrokerSeen(1, Address("b1", 9092), "a", VERSIONS),
-            BrokerSeen(2, Address("b2", 9092), None, problem="connection refused"),
+            BrokerInfo(1, Address("b1", 9092), "a", VERSIONS),
+            BrokerInfo(2, Address("b2", 9092), None, problem="connection refused"),
         ),
     )
 
 
 async def test_where_no_server_answers_each_says_why() -> None:
-    assert await look(upstream("x:1", "y:2"), Cluster(frozenset()).dial) == [
+    assert await probe_cluster(upstream("x:1", "y:2"), Cluster(frozenset()).dial) == [
         "x:1: connection refused",
         "y:2: connection refused",
     ]
@@ -133,7 +133,7 @@ async def test_where_no_server_answers_each_says_why() -> None:
 async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
-    assert await look(upstream("x:1"), Cluster(frozenset({"x:1"}), is_mute=True).dial) == [
+    assert await probe_cluster(upstream("x:1"), Cluster(frozenset({"x:1"}), is_mute=True).dial) == [
         "x:1: connected, but no answer within 6 s"
     ]
 
@@ -155,7 +155,7 @@ async def test_each_broker_is_asked_for_what_chooses_replicas(
 ) -> None:
     cluster = Cluster(frozenset({"b1:9092", "b2:9092"}), configs=configs)
 
-    seen = await look(upstream("b1:9092"), cluster.dial)
+    seen = await probe_cluster(upstream("b1:9092"), cluster.dial)
 
-    assert isinstance(seen, ClusterSeen)
+    assert isinstance(seen, ClusterInfo)
     assert [(each.selector_class, each.problem) for each in seen.brokers] == [(selector_class, "")] * 2

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.cli.check import greeting_report
-from proxy.cli.cluster_info import BrokerSeen
+from proxy.cli.cluster_info import BrokerInfo
 from proxy.cli.security import findings
 from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig, UpstreamSecurity
 
@@ -65,8 +65,8 @@ def test_what_is_not_safe_is_warned_of(up: UpstreamSecurity, down: DownstreamSec
 
 
 def test_where_only_clients_may_look_the_servers_are_told() -> None:
-    reached = BrokerSeen(-1, Address("a", 1), None, versions={1: (4, 17), 18: (0, 4)})
-    away = BrokerSeen(-1, Address("b", 1), None, problem="refused")
+    reached = BrokerInfo(-1, Address("a", 1), None, versions={1: (4, 17), 18: (0, 4)})
+    away = BrokerInfo(-1, Address("b", 1), None, problem="refused")
 
     assert "a:1  reached, looks like Kafka 4.0" in greeting_report([reached, away], [])
     assert greeting_report([reached, away], []).endswith("can reach this cluster, for clients that it takes.")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.settings import Layer, load
+from proxy.cli.settings import Layer, load_settings
 from proxy.config import OPTIONS, Address, Config, LogConfig, PortRange, UpstreamConfig
 from proxy.errors import ConfigError
 
@@ -26,12 +26,12 @@ level = "debug"
 
 def problems(**given: object) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as raised:
-        load(**{"flags": {}, "environ": KAFKA, **given})  # type: ignore[arg-type]  # the test's own shorthand
+        load_settings(**{"flags": {}, "environ": KAFKA, **given})  # type: ignore[arg-type]  # the test's own shorthand
     return raised.value.args
 
 
 def test_without_more_than_the_brokers_the_defaults_hold() -> None:
-    settings = load(flags={}, environ=KAFKA)
+    settings = load_settings(flags={}, environ=KAFKA)
 
     assert settings.config == Config(UpstreamConfig(bootstrap_servers=(Address("kafka", 9092),)))
     assert settings.layers["bootstrap-servers"] == Layer("environment", "SIDEFETCH_BOOTSTRAP_SERVERS")
@@ -40,7 +40,7 @@ def test_without_more_than_the_brokers_the_defaults_hold() -> None:
 
 
 def test_a_file_says_it_all() -> None:
-    config = load(flags={}, environ={}, toml=FILE).config
+    config = load_settings(flags={}, environ={}, toml=FILE).config
 
     assert config.upstream.bootstrap_servers == (Address("a", 1), Address("b", 2))
     assert config.upstream.connect_timeout_s == 0.5
@@ -53,7 +53,7 @@ def test_a_file_says_it_all() -> None:
 def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
     environ = {"SIDEFETCH_GRACE": "6", "SIDEFETCH_LOG_LEVEL": "warning"}
 
-    settings = load(flags={"grace": "7"}, environ=environ, toml=FILE, toml_name="s.toml")
+    settings = load_settings(flags={"grace": "7"}, environ=environ, toml=FILE, toml_name="s.toml")
 
     assert settings.config.grace_s == 7
     assert settings.config.log.level == "warning"
@@ -108,11 +108,13 @@ def test_a_file_that_is_not_toml_is_told() -> None:
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    assert load(flags={}, environ={**KAFKA, "SIDEFETCH_ADVERTISE": ""}).layers["advertise"] == Layer("default")
+    assert load_settings(flags={}, environ={**KAFKA, "SIDEFETCH_ADVERTISE": ""}).layers["advertise"] == Layer(
+        "default"
+    )
 
 
 def test_the_variable_that_names_the_file_is_known() -> None:
-    load(flags={}, environ={**KAFKA, "SIDEFETCH_CONFIG": "s.toml"})
+    load_settings(flags={}, environ={**KAFKA, "SIDEFETCH_CONFIG": "s.toml"})
 
 
 def test_what_kubernetes_says_of_a_service_called_sidefetch_is_let_be() -> None:
@@ -126,5 +128,5 @@ def test_what_kubernetes_says_of_a_service_called_sidefetch_is_let_be() -> None:
         "SIDEFETCH_METRICS_SERVICE_HOST": "10.0.0.2",
     }
 
-    load(flags={}, environ=KAFKA | service)
+    load_settings(flags={}, environ=KAFKA | service)
     assert len(problems(environ={**KAFKA, "SIDEFETCH_LISTEN_PORT": "9092"})) == 1

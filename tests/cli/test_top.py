@@ -8,10 +8,10 @@ import trio
 from rich.console import Console
 
 from proxy.cli import main
-from proxy.cli.screen import screen, shown_bytes
+from proxy.cli.screen import draw_screen, short_bytes
 from proxy.demo.cluster import embedded_cluster
 from proxy.telemetry.document import document
-from proxy.telemetry.state import State
+from proxy.telemetry.state import ReadingState
 from tests.net.administered import administered, port_of, state_of
 from tests.net.consumers import fetched
 from tests.ports import free_port_range
@@ -21,7 +21,7 @@ from tests.telemetry.records import NOW_US, Link, busy, exchange, facts_of, fetc
 def drawn(told: Any, failed: str = "", width: int = 110) -> str:
     console = Console(width=width, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(screen(told, failed))
+        console.print(draw_screen(told, failed))
     return captured.get()
 
 
@@ -36,14 +36,14 @@ def test_it_shows_what_the_api_tells() -> None:
 
 
 def test_before_anything_was_done_there_is_nothing_to_divide_by() -> None:
-    text = drawn(document(facts_of(State(None, NOW_US))), "refused")
+    text = drawn(document(facts_of(ReadingState(None, NOW_US))), "refused")
 
     assert "no answer: refused" in text
     assert "rack not known" in text
 
 
 def test_names_of_clients_steer_no_terminal() -> None:
-    state = State("a", NOW_US)
+    state = ReadingState("a", NOW_US)
     name = "\x1b[2J\x1b]0;owned\x07[bold]x"
     link = Link(client_id=name)
     state.observe(link, exchange(client_id=name), NOW_US)
@@ -66,7 +66,7 @@ def test_it_fits_a_narrow_terminal() -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (123456, "123 kB"), (-1_500_000, "-1.5 MB"), (999_999, "1 MB")],
 )
 def test_bytes_are_shown_with_three_digits(count: int, shown: str) -> None:
-    assert shown_bytes(count) == shown
+    assert short_bytes(count) == shown
 
 
 async def test_it_asks_a_running_sidefetch(

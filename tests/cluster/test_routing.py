@@ -2,7 +2,7 @@
 
 from proxy.cluster.routing import Routes, Selector, Source
 from proxy.cluster.topology import BrokerId
-from proxy.wire.fetch import Key
+from proxy.wire.fetch import PartitionKey
 from tests.relay.playbook import topology
 
 FOLLOWER = BrokerId(2)
@@ -10,7 +10,7 @@ FOLLOWER = BrokerId(2)
 
 def test_all_partitions_return_to_a_follower_once_its_last_back_off_is_over() -> None:
     known = topology(3)
-    lost, kept_away = Key("t", 0), Key("t", 1)
+    lost, kept_away = PartitionKey("t", 0), PartitionKey("t", 1)
     routes = Routes(BrokerId(1), Selector.RACK_AWARE, 300)
     routes.lost(FOLLOWER, [lost], 0.0)
     assert routes.source(kept_away, "b", known, 0.5) == routes.home

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from proxy.cluster.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
-from proxy.wire.fetch import Key, Topic, TopicId
+from proxy.wire.fetch import PartitionKey, Topic, TopicId
 from tests.wire.entities import item_type, made
 
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -132,14 +132,14 @@ def test_a_partition_has_one_key_for_all_which_stays_when_its_leader_changes(by_
     keys = [info.key(0, by_id=by_id) for info in infos]
 
     assert infos[0] != infos[2]
-    assert keys[0] == Key(topic, 0)
+    assert keys[0] == PartitionKey(topic, 0)
     assert all(key is keys[0] for key in keys)
 
 
 def test_keys_of_partitions_that_there_are_not_are_not_kept() -> None:
     info = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)}))).topics["orders"]
 
-    assert info.key(7, by_id=True) == info.key(7, by_id=True) == Key(ID_ONE, 7)
+    assert info.key(7, by_id=True) == info.key(7, by_id=True) == PartitionKey(ID_ONE, 7)
     assert info.key(7, by_id=True) is not info.key(7, by_id=True)
 
 

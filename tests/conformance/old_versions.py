@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
 from tests.convert.versions.old import admin, commit, encoded, group, legacy_set, offset, produce
@@ -27,7 +27,7 @@ TOPIC_RESOURCE, ANY, READ, ALLOW = 2, 1, 3, 3
 class Speaker:
     """One connection of a client that asks for no versions."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._correlation_id = 100
 

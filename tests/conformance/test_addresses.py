@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from tests.conformance.raw import value_batch
 from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
@@ -78,7 +78,7 @@ async def to_broker(sidefetch: Sidefetch, node_id: int) -> str:
     return f"{host}:{int(port) + 1 + node_id}"
 
 
-async def topic_id(client: Connection, topic: str) -> Any:
+async def topic_id(client: KafkaConnection, topic: str) -> Any:
     described = await client.call("metadata", 12, {"topics": [{"name": topic}]})
     return described.topics[0].topic_id
 

@@ -14,7 +14,7 @@ import pytest
 import trio
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from tests.conformance.raw import value_batch
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
@@ -38,7 +38,7 @@ NOWHERE: Final = UUID(int=0xBEEF)
 class Side:
     """One of the two ways to the same topic."""
 
-    raw: Connection
+    raw: KafkaConnection
     version: int
 
     async def fetch(self, asks: list[dict[str, Any]], topic: dict[str, Any], **options: Any) -> Any:

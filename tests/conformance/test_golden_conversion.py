@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import attrs
 import pytest
 
-from proxy.convert import Conversion, Converted, Nothing, Target, to_batches
+from proxy.convert import ConversionTarget, Converted, DownConversion, NothingForClient, to_batches
 from proxy.errors import BadRecords
 from proxy.wire.records import Codec, entries
 from tests.convert.logs import Record, batch, entry_sizes, message, messages_of, records_of, wrapper
@@ -125,11 +125,13 @@ def same(broker: Broker, offset: int, *, zstd: Codec | None = None) -> int:
     compared = 0
     for version, magic in VERSIONS.items():
         error, kafkas = broker.fetch(version, offset)
-        conversion = Conversion(memoryview(source), offset, Target(magic, zstd=zstd, lz4_magic0=Codec.LZ4))
+        conversion = DownConversion(
+            memoryview(source), offset, ConversionTarget(magic, zstd=zstd, lz4_magic0=Codec.LZ4)
+        )
         outcome = conversion.begin()
         ours = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))
         held = without_repetition(kafkas[: sum(entry_sizes(kafkas))])
-        if isinstance(outcome, Nothing):
+        if isinstance(outcome, NothingForClient):
             assert (error, held) == (0, b""), "Kafka has only the beginning of a message that never ends"
             continue
         assert error == 0

@@ -13,7 +13,7 @@ import attrs
 import pytest
 from confluent_kafka import Producer
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record, known_records
@@ -99,7 +99,7 @@ def _producer(kafka: KafkaCluster, codec: str) -> Producer:
 
 
 @contextlib.asynccontextmanager
-async def led_by_1(bootstrap: str) -> AsyncIterator[Connection]:
+async def led_by_1(bootstrap: str) -> AsyncIterator[KafkaConnection]:
     """A connection to broker 1, or to what stands for it."""
     async with connect(bootstrap) as raw:
         brokers = (await raw.call("metadata", 12, {})).brokers
@@ -108,7 +108,7 @@ async def led_by_1(bootstrap: str) -> AsyncIterator[Connection]:
         yield raw
 
 
-async def read(raw: Connection, version: int, topic: str, partition: int, **more: Any) -> Read:
+async def read(raw: KafkaConnection, version: int, topic: str, partition: int, **more: Any) -> Read:
     """From the beginning to the end: on from the last message, one offset at a time where there is none."""
     records: list[OldRecord] = []
     offset = 0

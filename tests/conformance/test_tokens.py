@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does exp
 
 from proxy.cluster.topology import BrokerId
 from proxy.config import LogConfig
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.errors import BrokerUnavailable
 from proxy.fetch.reading import Reading
 from proxy.net.downstream.client import ClientConnection
@@ -31,7 +31,7 @@ from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket
 from proxy.net.observability.observers import Observers
-from proxy.net.reload import Live
+from proxy.net.reload import ReloadableSettings
 from proxy.net.services import Services
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.traffic import Traffic
@@ -69,7 +69,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 
 @asynccontextmanager
-async def through(kafka: KafkaCluster) -> AsyncIterator[Connection]:
+async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
     """A client's connection by way of Sidefetch to the listener of broker 1 that asks for credentials."""
     config = configured(kafka.bootstrap)
     log = Log(LogConfig().format, "debug", StringIO())
@@ -78,7 +78,16 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[Connection]:
     topology.saw(1, broker.host, broker.behind_tap_port)
     budget = Budget(config.upstream.memory_bytes, log)
     services = Services(
-        topology, 5, Reading(0, 1 << 20, 5), budget, Observers(), log, Live(config, log), Counter(), 0, Traffic()
+        topology,
+        5,
+        Reading(0, 1 << 20, 5),
+        budget,
+        Observers(),
+        log,
+        ReloadableSettings(config, log),
+        Counter(),
+        0,
+        Traffic(),
     )
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -100,18 +109,18 @@ def _place(node_id: int, host: str, port: int) -> tuple[str, int]:  # noqa: ARG0
     return "127.0.0.1", 9000 + node_id
 
 
-async def token(client: Connection, said: bytes) -> bytes | None:
+async def token(client: KafkaConnection, said: bytes) -> bytes | None:
     await client.send_frame(with_size(said))
     return await client.receive_frame()
 
 
-async def is_served(client: Connection) -> None:
+async def is_served(client: KafkaConnection) -> None:
     """Whether the client is who it says: only then are other requests answered."""
     told = await client.call("metadata", 1, {"topics": []})
     assert {(each.node_id, each.port) for each in told.brokers} == {(n, 9000 + n) for n in (1, 2, 3)}
 
 
-async def handshake(client: Connection, mechanism: str) -> int:
+async def handshake(client: KafkaConnection, mechanism: str) -> int:
     await client.send_frame(_handshake(mechanism))
     answer = await client.receive_frame()
     assert answer is not None

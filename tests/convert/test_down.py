@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.convert import (
-    Conversion,
+    CodecRefused,
+    ConversionTarget,
     Converted,
-    Damaged,
-    Incomplete,
-    Nothing,
-    Refused,
-    Target,
-    needs,
+    DamagedEntry,
+    DownConversion,
+    IncompleteEntry,
+    NothingForClient,
+    needs_conversion,
 )
 from proxy.wire.records import Codec
 from tests.convert.logs import (
@@ -33,11 +33,11 @@ from tests.convert.logs import (
 from tests.convert.strategies import Log, Part, logs
 from tests.strategies import examples
 
-V0, V1, V2 = Target(0), Target(1), Target(2)
+V0, V1, V2 = ConversionTarget(0), ConversionTarget(1), ConversionTarget(2)
 NEWEST = 2**63 - 1
 
 targets = st.builds(
-    Target,
+    ConversionTarget,
     magic=st.sampled_from([0, 1]),
     zstd=st.sampled_from([Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.NONE]),
     lz4_magic0=st.sampled_from([Codec.GZIP, Codec.LZ4]),
@@ -46,7 +46,7 @@ targets = st.builds(
 )
 
 
-def convert(conversion: Conversion) -> bytes:
+def convert(conversion: DownConversion) -> bytes:
     """All chunks; that they keep what was committed to is asserted."""
     chunks = []
     while (chunk := conversion.next_chunk()) is not None:
@@ -58,24 +58,24 @@ def convert(conversion: Conversion) -> bytes:
 
 
 def converted(
-    log: bytes | memoryview, offset: int, target: Target, aborted: Iterable[tuple[int, int]] = ()
-) -> tuple[Conversion, bytes]:
+    log: bytes | memoryview, offset: int, target: ConversionTarget, aborted: Iterable[tuple[int, int]] = ()
+) -> tuple[DownConversion, bytes]:
     """The conversion and what it brought; its outcome must be messages."""
-    conversion = Conversion(memoryview(log), offset, target, tuple(aborted))
+    conversion = DownConversion(memoryview(log), offset, target, tuple(aborted))
     outcome = conversion.begin()
     assert outcome == Converted(len(conversion))
     return conversion, convert(conversion)
 
 
-def outcome(log: bytes, offset: int, target: Target) -> object:
-    conversion = Conversion(memoryview(log), offset, target)
+def outcome(log: bytes, offset: int, target: ConversionTarget) -> object:
+    conversion = DownConversion(memoryview(log), offset, target)
     found = conversion.begin()
     if not isinstance(found, Converted):
         assert (len(conversion), conversion.next_chunk()) == (0, None)
     return found
 
 
-def seen(part: Part, target: Target) -> list[Message]:
+def seen(part: Part, target: ConversionTarget) -> list[Message]:
     """What a client of *target* is to see of an entry."""
     if target.committed and part.is_aborted:
         return []
@@ -93,14 +93,16 @@ def seen(part: Part, target: Target) -> list[Message]:
 
 @examples(300)
 @given(logs(), targets, st.data())
-def test_a_client_sees_all_that_its_format_can_hold(log: Log, target: Target, data: st.DataObject) -> None:
+def test_a_client_sees_all_that_its_format_can_hold(
+    log: Log, target: ConversionTarget, data: st.DataObject
+) -> None:
     offset = data.draw(st.integers(log.parts[0].last_offset, log.last_offset))
     wanted = [each for part in log.parts for each in seen(part, target) if each.offset >= offset]
-    conversion = Conversion(log.data, offset, target, log.aborted)
+    conversion = DownConversion(log.data, offset, target, log.aborted)
     found = conversion.begin()
 
     if not wanted:
-        assert found == Nothing(log.last_offset + 1)
+        assert found == NothingForClient(log.last_offset + 1)
         return
     assert isinstance(found, Converted)
     message_set = convert(conversion)
@@ -116,11 +118,11 @@ def test_a_client_sees_all_that_its_format_can_hold(log: Log, target: Target, da
 
 @examples(100)
 @given(logs(), targets)
-def test_the_size_of_chunks_changes_no_message(log: Log, target: Target) -> None:
+def test_the_size_of_chunks_changes_no_message(log: Log, target: ConversionTarget) -> None:
     offset = log.parts[0].last_offset
     sets = []
     for chunk_bytes in (1, 200, 1 << 20):
-        conversion = Conversion(log.data, offset, attrs.evolve(target, chunk_bytes=chunk_bytes), log.aborted)
+        conversion = DownConversion(log.data, offset, attrs.evolve(target, chunk_bytes=chunk_bytes), log.aborted)
         if isinstance(conversion.begin(), Converted):
             sets.append(messages_of(convert(conversion)))
 
@@ -130,9 +132,11 @@ def test_the_size_of_chunks_changes_no_message(log: Log, target: Target) -> None
 
 @examples(100)
 @given(logs(), targets, st.data())
-def test_what_is_let_go_of_is_converted_again_to_the_same(log: Log, target: Target, data: st.DataObject) -> None:
+def test_what_is_let_go_of_is_converted_again_to_the_same(
+    log: Log, target: ConversionTarget, data: st.DataObject
+) -> None:
     offset = data.draw(st.integers(log.parts[0].last_offset, log.last_offset))
-    kept, let_go = (Conversion(log.data, offset, target, log.aborted) for _ in range(2))
+    kept, let_go = (DownConversion(log.data, offset, target, log.aborted) for _ in range(2))
     if not isinstance(kept.begin(), Converted):
         return
 
@@ -147,7 +151,7 @@ def test_what_is_let_go_of_is_converted_again_to_the_same(log: Log, target: Targ
 def test_what_is_let_go_of_begins_again_with_its_first_message_where_what_is_before_has_none() -> None:
     compacted = batch([Record(0, 0, None, None)], last_offset=3)
     log = memoryview(compacted + batch([Record(4, 0, b"k", b"v")], codec=Codec.GZIP))
-    conversion = Conversion(log, 3, attrs.evolve(V0, chunk_bytes=len(log)))
+    conversion = DownConversion(log, 3, attrs.evolve(V0, chunk_bytes=len(log)))
     assert isinstance(conversion.begin(), Converted)
 
     conversion.let_go()
@@ -157,10 +161,10 @@ def test_what_is_let_go_of_begins_again_with_its_first_message_where_what_is_bef
 
 @examples(100)
 @given(logs(old=False), st.sampled_from([V0, V1]))
-def test_nothing_is_wasted_where_nothing_is_compressed(log: Log, target: Target) -> None:
+def test_nothing_is_wasted_where_nothing_is_compressed(log: Log, target: ConversionTarget) -> None:
     if any(part.codec for part in log.parts) or not any(part.records for part in log.parts):
         return
-    conversion = Conversion(log.data, 0, target)
+    conversion = DownConversion(log.data, 0, target)
     conversion.begin()
     convert(conversion)
 
@@ -172,7 +176,7 @@ def test_nothing_is_wasted_where_nothing_is_compressed(log: Log, target: Target)
 def test_what_needs_no_conversion_can_leave_as_it_is(log: Log, data: st.DataObject) -> None:
     target = data.draw(st.sampled_from([V0, V1, V2]))
     offset = data.draw(st.integers(log.parts[0].last_offset, log.last_offset))
-    if needs(log.data, offset, target):
+    if needs_conversion(log.data, offset, target):
         return
     if target.magic == 2:
         assert not any(part.magic == 2 and part.codec == Codec.ZSTD for part in log.parts)
@@ -219,7 +223,7 @@ def simple(first: int, last: int, **options: object) -> bytes:
 
 @pytest.mark.parametrize("target", [V0, V1])
 @pytest.mark.parametrize("codec", list(Codec))
-def test_headers_vanish_and_all_else_stays(target: Target, codec: Codec) -> None:
+def test_headers_vanish_and_all_else_stays(target: ConversionTarget, codec: Codec) -> None:
     log = batch(
         [
             Record(3, 17, b"key", b"value", ((b"h", b"x"), (b"i", None))),
@@ -270,33 +274,33 @@ def test_readers_of_batches_get_gzip_for_zstd_and_all_else_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("target", [V0, V1])
-def test_a_range_of_nothing_but_a_marker_is_no_set_at_all(target: Target) -> None:
-    assert outcome(marker(7, 1, commits=True), 7, target) == Nothing(8)
+def test_a_range_of_nothing_but_a_marker_is_no_set_at_all(target: ConversionTarget) -> None:
+    assert outcome(marker(7, 1, commits=True), 7, target) == NothingForClient(8)
 
 
 def test_markers_and_emptied_batches_are_skipped_up_to_the_last_ones_end() -> None:
     emptied = batch([], base_offset=8, last_offset=19, records_bytes=b"")
 
-    assert outcome(marker(7, 1, commits=True) + emptied, 7, V1) == Nothing(20)
+    assert outcome(marker(7, 1, commits=True) + emptied, 7, V1) == NothingForClient(20)
 
 
 def test_a_compressed_batch_with_nothing_left_at_the_offset_is_skipped() -> None:
     log = batch([Record(3), Record(4)], codec=Codec.GZIP, last_offset=9)
 
-    assert outcome(log, 5, V1) == Nothing(10)
+    assert outcome(log, 5, V1) == NothingForClient(10)
     assert [each.offset for each in messages_of(converted(log, 4, V1)[1])] == [3, 4]
 
 
 @pytest.mark.parametrize("target", [V0, V1])
-def test_one_batch_that_is_cut_off_is_no_batch(target: Target) -> None:
+def test_one_batch_that_is_cut_off_is_no_batch(target: ConversionTarget) -> None:
     whole = simple(0, 4)
 
     for size in (0, 1, 11, 12, 16, 17, 18, 60, 61, len(whole) - 1):
-        assert outcome(whole[:size], 0, target) == Incomplete()
+        assert outcome(whole[:size], 0, target) == IncompleteEntry()
 
 
 def test_only_older_entries_are_no_progress() -> None:
-    assert outcome(simple(0, 4), 5, V1) == Incomplete()
+    assert outcome(simple(0, 4), 5, V1) == IncompleteEntry()
 
 
 def test_a_tail_that_is_cut_off_counts_for_nothing() -> None:
@@ -332,7 +336,7 @@ def test_no_message_of_magic_1_goes_to_those_who_read_magic_0() -> None:
 
 def test_copied_entries_are_views_of_the_source() -> None:
     log = memoryview(message(Record(0), 1) + message(Record(1), 1) + simple(2, 2))
-    conversion = Conversion(log, 0, V1)
+    conversion = DownConversion(log, 0, V1)
     conversion.begin()
 
     chunk = conversion.next_chunk()
@@ -364,7 +368,7 @@ def test_times_below_minus_one_are_none(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("target", [V0, V1])
-def test_uncompressed_sets_start_at_the_offset_and_compressed_ones_at_their_batch(target: Target) -> None:
+def test_uncompressed_sets_start_at_the_offset_and_compressed_ones_at_their_batch(target: ConversionTarget) -> None:
     plain = simple(0, 9) + simple(10, 24)
 
     at_3 = messages_of(converted(plain, 3, target)[1])
@@ -379,16 +383,16 @@ def test_uncompressed_sets_start_at_the_offset_and_compressed_ones_at_their_batc
 def test_zstd_is_refused_where_it_comes_first_and_told() -> None:
     refusing = attrs.evolve(V1, zstd=None)
 
-    assert outcome(simple(5, 7, codec=Codec.ZSTD), 5, refusing) == Refused(5)
-    assert outcome(marker(4, 1, commits=True) + simple(5, 7, codec=Codec.ZSTD), 4, refusing) == Refused(5)
-    assert outcome(simple(5, 7, codec=Codec.ZSTD), 5, attrs.evolve(V2, zstd=None)) == Refused(5)
+    assert outcome(simple(5, 7, codec=Codec.ZSTD), 5, refusing) == CodecRefused(5)
+    assert outcome(marker(4, 1, commits=True) + simple(5, 7, codec=Codec.ZSTD), 4, refusing) == CodecRefused(5)
+    assert outcome(simple(5, 7, codec=Codec.ZSTD), 5, attrs.evolve(V2, zstd=None)) == CodecRefused(5)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_zstd_that_is_refused_later_ends_the_set_before_it(magic: int, codec: Codec) -> None:
     log = simple(0, 4, codec=codec) + simple(5, 7, codec=Codec.ZSTD) + simple(8, 9)
-    target = Target(magic, zstd=None)
+    target = ConversionTarget(magic, zstd=None)
 
     conversion, data = converted(log, 0, target)
 
@@ -414,7 +418,7 @@ def test_a_damaged_batch_never_becomes_a_message(codec: Codec, at: int) -> None:
 
     found = outcome(bytes(damaged), 5, V1)
 
-    assert isinstance(found, Damaged)
+    assert isinstance(found, DamagedEntry)
     assert found.offset == 5
     assert "checksum" in found.why
 
@@ -429,14 +433,14 @@ def test_damage_further_on_ends_the_set_and_is_told_when_asked_for(codec: Codec,
     _, data = converted(log, 0, attrs.evolve(V1, chunk_bytes=chunk_bytes))
 
     assert [each.offset for each in messages_of(data)] == [0, 1, 2, 3, 4]
-    assert isinstance(outcome(log[len(simple(0, 4, codec=codec)) :], 5, V1), Damaged)
+    assert isinstance(outcome(log[len(simple(0, 4, codec=codec)) :], 5, V1), DamagedEntry)
 
 
 @pytest.mark.parametrize("size", [0, 13, -1, -(2**31)])
 def test_a_size_that_cannot_be_is_damage(size: int) -> None:
     damaged = simple(5, 9)[:8] + size.to_bytes(4, signed=True) + simple(5, 9)[12:]
 
-    assert isinstance(outcome(damaged, 5, V1), Damaged)
+    assert isinstance(outcome(damaged, 5, V1), DamagedEntry)
     _, data = converted(simple(0, 4) + damaged, 0, V1)
     assert [each.offset for each in messages_of(data)] == [0, 1, 2, 3, 4]
 
@@ -446,7 +450,7 @@ def test_a_batch_that_decompresses_to_too_much_is_damaged() -> None:
 
     found = outcome(log, 0, attrs.evolve(V1, decompressed_bytes=5000))
 
-    assert isinstance(found, Damaged)
+    assert isinstance(found, DamagedEntry)
     assert "5000 bytes" in found.why
 
 
@@ -456,7 +460,7 @@ def test_a_batch_of_records_that_become_messages_of_many_times_their_size_is_dam
 
     found = outcome(log, 0, attrs.evolve(V1, decompressed_bytes=3000))
 
-    assert isinstance(found, Damaged)
+    assert isinstance(found, DamagedEntry)
     assert "300 messages may come to" in found.why
     assert isinstance(outcome(log, 0, attrs.evolve(V1, decompressed_bytes=6000)), Converted)
 
@@ -486,7 +490,7 @@ def test_aborted_records_are_left_out_for_those_who_ask_for_committed_ones() -> 
 
 def test_aborted_records_stay_left_out_where_all_is_converted_again() -> None:
     log = simple(0, 1, producer_id=1) + marker(2, 1, commits=False) + simple(3, 4, codec=Codec.GZIP)
-    conversion = Conversion(memoryview(log), 0, attrs.evolve(V1, committed=True), [(1, 0)])
+    conversion = DownConversion(memoryview(log), 0, attrs.evolve(V1, committed=True), [(1, 0)])
     conversion.begin()
 
     conversion.let_go()
@@ -496,9 +500,9 @@ def test_aborted_records_stay_left_out_where_all_is_converted_again() -> None:
 
 def test_a_range_of_aborted_records_is_skipped() -> None:
     log = simple(0, 4, producer_id=1) + marker(5, 1, commits=False)
-    conversion = Conversion(memoryview(log), 2, attrs.evolve(V0, committed=True), [(1, 0)])
+    conversion = DownConversion(memoryview(log), 2, attrs.evolve(V0, committed=True), [(1, 0)])
 
-    assert conversion.begin() == Nothing(6)
+    assert conversion.begin() == NothingForClient(6)
 
 
 # --- sizes -------------------------------------------------------------------------------------------------------
@@ -548,7 +552,7 @@ def test_markers_behind_the_last_messages_are_not_unread() -> None:
 
 def test_no_chunk_is_much_larger_than_asked_for() -> None:
     log = b"".join(simple(10 * k, 10 * k + 9) for k in range(100))
-    conversion = Conversion(memoryview(log), 0, attrs.evolve(V1, chunk_bytes=1000))
+    conversion = DownConversion(memoryview(log), 0, attrs.evolve(V1, chunk_bytes=1000))
     conversion.begin()
 
     sizes = []

@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from proxy.convert import Conversion, Converted, Target, to_batches
+from proxy.convert import ConversionTarget, Converted, DownConversion, to_batches
 from proxy.wire.records import Codec
 
 Seen = list[tuple[int, int | None, bytes | None, bytes | None]]
@@ -93,12 +93,12 @@ def aiokafkas_batch(wanted: Seen, codec: Codec, base_offset: int) -> bytes:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("lz4_magic0", [Codec.GZIP, Codec.LZ4])
 def test_clients_read_what_is_made_of_batches(library: str, codec: Codec, magic: int, lz4_magic0: Codec) -> None:
-    target = Target(magic, lz4_magic0=lz4_magic0)
+    target = ConversionTarget(magic, lz4_magic0=lz4_magic0)
     if not can_read(library, Codec(target.codec(codec) or 0), magic):
         return
     wanted = some(100, 1)
     log = aiokafkas_batch(wanted, codec, 0) + aiokafkas_batch(wanted, codec, 100)
-    conversion = Conversion(memoryview(log), 0, target)
+    conversion = DownConversion(memoryview(log), 0, target)
     assert isinstance(conversion.begin(), Converted)
 
     down = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))
@@ -113,7 +113,7 @@ def test_clients_read_what_is_made_of_batches(library: str, codec: Codec, magic:
 def test_clients_read_batches_that_lost_zstd(library: str, codec: Codec) -> None:
     wanted = some(100, 1)
     log = aiokafkas_batch(wanted, Codec.ZSTD, 7)
-    conversion = Conversion(memoryview(log), 7, Target(2, zstd=codec))
+    conversion = DownConversion(memoryview(log), 7, ConversionTarget(2, zstd=codec))
     assert isinstance(conversion.begin(), Converted)
 
     down = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))

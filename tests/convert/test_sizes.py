@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from proxy.convert import Conversion, Converted, Target
+from proxy.convert import ConversionTarget, Converted, DownConversion
 from proxy.convert.aborted import Aborted
 from proxy.convert.sizes import Behind, Growth, size_behind
 from proxy.wire.records import Codec, entries
@@ -36,7 +36,7 @@ def orders(batches: int, *, codec: Codec, each: int = 100) -> bytes:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_guesses_waste_little(codec: Codec, magic: int) -> None:
     log = orders(40, codec=codec)
-    conversion = Conversion(memoryview(log), 0, Target(magic, chunk_bytes=16 * 1024))
+    conversion = DownConversion(memoryview(log), 0, ConversionTarget(magic, chunk_bytes=16 * 1024))
     assert isinstance(conversion.begin(), Converted)
 
     data = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))
@@ -47,7 +47,7 @@ def test_guesses_waste_little(codec: Codec, magic: int) -> None:
 
 def test_all_is_known_where_a_chunk_has_it_all() -> None:
     log = orders(5, codec=Codec.GZIP)
-    conversion = Conversion(memoryview(log), 0, Target(1))
+    conversion = DownConversion(memoryview(log), 0, ConversionTarget(1))
     conversion.begin()
 
     data = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))
@@ -57,7 +57,7 @@ def test_all_is_known_where_a_chunk_has_it_all() -> None:
     assert conversion.counts.messages == 500
 
 
-def behind(log: bytes, target: Target, aborted: tuple[tuple[int, int], ...] = ()) -> Behind:
+def behind(log: bytes, target: ConversionTarget, aborted: tuple[tuple[int, int], ...] = ()) -> Behind:
     view = memoryview(log)
     first = next(entries(view))
     return size_behind(first, view, 0, target, Aborted(aborted), Growth(first, None, target))
@@ -70,15 +70,15 @@ def plain(offset: int, **options: int) -> bytes:
 def test_batches_that_are_not_compressed_are_known_exactly() -> None:
     log = plain(0) + plain(1) + plain(2) + plain(3)[:-1]
 
-    assert behind(log, Target(1)) == (2 * 44, 3 * len(plain(0)), True)
-    assert behind(log, Target(0)) == (2 * 36, 3 * len(plain(0)), True)
+    assert behind(log, ConversionTarget(1)) == (2 * 44, 3 * len(plain(0)), True)
+    assert behind(log, ConversionTarget(0)) == (2 * 36, 3 * len(plain(0)), True)
 
 
 def test_what_becomes_nothing_counts_for_nothing() -> None:
     emptied = batch([], base_offset=5, last_offset=9, records_bytes=b"")
     log = plain(0) + plain(1, producer_id=3) + marker(2, 3, commits=False) + emptied + plain(10)
 
-    size, _, is_exact = behind(log, Target(1, committed=True), ((3, 1),))
+    size, _, is_exact = behind(log, ConversionTarget(1, committed=True), ((3, 1),))
 
     assert (size, is_exact) == (44, True)
 
@@ -89,12 +89,12 @@ def test_nothing_is_counted_behind_what_ends_a_set() -> None:
     refused = plain(2, codec=Codec.ZSTD)
 
     for end in (bytes(bad), refused):
-        size, until, is_exact = behind(plain(0) + plain(1) + end + plain(3), Target(1, zstd=None))
+        size, until, is_exact = behind(plain(0) + plain(1) + end + plain(3), ConversionTarget(1, zstd=None))
         assert (size, until, is_exact) == (44, 2 * len(plain(0)), True)
 
 
 def test_a_compressed_batch_makes_it_a_guess() -> None:
-    _, _, is_exact = behind(plain(0) + plain(1, codec=Codec.GZIP), Target(1))
+    _, _, is_exact = behind(plain(0) + plain(1, codec=Codec.GZIP), ConversionTarget(1))
 
     assert not is_exact
 
@@ -105,7 +105,7 @@ def test_a_guess_grows_with_records_shrinks_in_proportion_and_is_kept_where_noth
     inside, records = len(large) - 27, 50  # a wrapper's header is so much smaller than a batch's
 
     def guess(size: int | None) -> int:
-        return Growth(first, size, Target(1)).size_of(entry)
+        return Growth(first, size, ConversionTarget(1)).size_of(entry)
 
     def raised(size: float) -> int:
         return int(size) + int(size) // 32

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.convert import Conversion, Converted, Target, to_batches
+from proxy.convert import ConversionTarget, Converted, DownConversion, to_batches
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec, Entry, entries
 from tests.convert.logs import Record, batch, message, messages_of, records_of, wrapper
@@ -57,7 +57,7 @@ def test_down_and_up_again_keeps_all_that_the_old_format_can_hold(
     sent: tuple[Record, ...], codec: Codec, magic: int
 ) -> None:
     log = batch(sent, codec=codec)
-    conversion = Conversion(memoryview(log), 0, Target(magic, lz4_magic0=Codec.LZ4))
+    conversion = DownConversion(memoryview(log), 0, ConversionTarget(magic, lz4_magic0=Codec.LZ4))
     assert isinstance(conversion.begin(), Converted)
     down = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))
 
@@ -236,7 +236,7 @@ def test_a_set_is_not_split_where_its_batch_is_just_as_large_as_it_may_be() -> N
 def test_what_comes_up_goes_down_again_the_same() -> None:
     data = b"".join(message(Record(k, k, b"k", b"v" * k), 1) for k in range(50))
     (written,) = up(data)
-    conversion = Conversion(memoryview(written), 0, Target(1))
+    conversion = DownConversion(memoryview(written), 0, ConversionTarget(1))
     conversion.begin()
 
     down = b"".join(bytes(chunk) for chunk in iter(conversion.next_chunk, None))

@@ -8,8 +8,8 @@ import trio
 
 from proxy.demo.batches import encode_batch
 from proxy.demo.broker import API_VERSIONS, KEYS
-from proxy.demo.client import Connection, connect
-from proxy.demo.cluster import EmbeddedCluster, Record, embedded_cluster
+from proxy.demo.client import KafkaConnection, connect
+from proxy.demo.cluster import DemoRecord, EmbeddedCluster, embedded_cluster
 from proxy.errors import ErrorCode
 
 
@@ -55,7 +55,7 @@ async def test_records_are_read_in_every_version(cluster: EmbeddedCluster, versi
 @pytest.mark.parametrize("version", range(API_VERSIONS["produce"][0], API_VERSIONS["produce"][1] + 1))
 async def test_records_are_written_in_every_version(cluster: EmbeddedCluster, version: int) -> None:
     topic = cluster.create_topic("t", assignment=[[1]])
-    data = {"partition_data": [{"index": 0, "records": encode_batch([Record(b"a")])}]}
+    data = {"partition_data": [{"index": 0, "records": encode_batch([DemoRecord(b"a")])}]}
     request = {"acks": -1, "topic_data": [{"name": "t", "topic_id": topic.id, **data}]}
 
     answers = [await ask(cluster, 1, "produce", version, request) for _ in range(2)]
@@ -84,8 +84,8 @@ async def test_metadata_tells_brokers_and_leaders_in_every_version(cluster: Embe
 @pytest.mark.parametrize("version", range(API_VERSIONS["list_offsets"][0], API_VERSIONS["list_offsets"][1] + 1))
 async def test_offsets_are_listed_in_every_version(cluster: EmbeddedCluster, version: int) -> None:
     cluster.create_topic("t", assignment=[[1]])
-    cluster.append("t", 0, [Record(b"a", timestamp_ms=100), Record(b"b", timestamp_ms=200)])
-    cluster.append("t", 0, [Record(b"c", timestamp_ms=150)])
+    cluster.append("t", 0, [DemoRecord(b"a", timestamp_ms=100), DemoRecord(b"b", timestamp_ms=200)])
+    cluster.append("t", 0, [DemoRecord(b"c", timestamp_ms=150)])
     cluster.trim("t", 0, 1)
 
     offsets = []
@@ -291,7 +291,7 @@ async def test_nonsense_closes_the_connection_and_no_other(cluster: EmbeddedClus
 
 async def test_without_acks_there_is_no_answer(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1]])
-    data = {"partition_data": [{"index": 0, "records": encode_batch([Record(b"a")])}]}
+    data = {"partition_data": [{"index": 0, "records": encode_batch([DemoRecord(b"a")])}]}
     async with connect(address(cluster, 1)) as connection:
         await _produce_blindly(connection, {"name": "t", **data})
         assert (await connection.call("metadata", 12, {"topics": []})).cluster_id
@@ -301,7 +301,7 @@ async def test_without_acks_there_is_no_answer(cluster: EmbeddedCluster) -> None
         assert await connection.receive_frame() is None
 
 
-async def _produce_blindly(connection: Connection, topic: dict[str, Any]) -> None:
+async def _produce_blindly(connection: KafkaConnection, topic: dict[str, Any]) -> None:
     await connection.send("produce", 9, {"acks": 0, "topic_data": [topic]})
     connection._expected.pop()
 
@@ -310,9 +310,9 @@ async def _produce_blindly(connection: Connection, topic: dict[str, Any]) -> Non
     ("records", "acks", "error"),
     [
         (b"", -1, ErrorCode.invalid_record),
-        (encode_batch([Record(b"a")]) * 2, -1, ErrorCode.invalid_record),
-        (encode_batch([Record(b"a")])[:-1] + b"?", -1, ErrorCode.corrupt_message),
-        (encode_batch([Record(b"a")]), 2, ErrorCode.invalid_required_acks),
+        (encode_batch([DemoRecord(b"a")]) * 2, -1, ErrorCode.invalid_record),
+        (encode_batch([DemoRecord(b"a")])[:-1] + b"?", -1, ErrorCode.corrupt_message),
+        (encode_batch([DemoRecord(b"a")]), 2, ErrorCode.invalid_required_acks),
     ],
     ids=["nothing", "two batches", "wrong checksum", "acks"],
 )

@@ -3,7 +3,7 @@
 import io
 import re
 
-from proxy.demo.costs import Cost, Row, Table, by_rack, size, verdict
+from proxy.demo.costs import CostRow, CostTable, FetchCost, by_rack, size, verdict
 
 
 class Terminal(io.StringIO):
@@ -11,14 +11,14 @@ class Terminal(io.StringIO):
         return True
 
 
-def row(seconds: float, to_brokers: int = 100, way: str = "directly") -> Row:
-    return Row(way, seconds, Cost(fetches=2, named=2000, to_brokers=to_brokers, from_brokers=0), records=5)
+def row(seconds: float, to_brokers: int = 100, way: str = "directly") -> CostRow:
+    return CostRow(way, seconds, FetchCost(fetches=2, named=2000, to_brokers=to_brokers, from_brokers=0), records=5)
 
 
 def test_costs_since_then() -> None:
-    assert Cost(5, 50, 500, 5000) - Cost(1, 2, 3, 4) == Cost(4, 48, 497, 4996)
-    assert Cost(1, 2, 3, 4).both_ways == 7
-    later, earlier = Cost(from_racks={"a": 5, "b": 7}), Cost(from_racks={"b": 3})
+    assert FetchCost(5, 50, 500, 5000) - FetchCost(1, 2, 3, 4) == FetchCost(4, 48, 497, 4996)
+    assert FetchCost(1, 2, 3, 4).both_ways == 7
+    later, earlier = FetchCost(from_racks={"a": 5, "b": 7}), FetchCost(from_racks={"b": 3})
     assert (later - earlier).from_racks == {"a": 5, "b": 4}
 
 
@@ -37,7 +37,7 @@ def test_sizes_have_three_digits_or_so() -> None:
 
 def test_a_pipe_gets_a_line_every_few_seconds_and_the_last() -> None:
     out = io.StringIO()
-    table = Table(out)
+    table = CostTable(out)
 
     for seconds in (0, 1, 2, 3, 4):
         table.show(row(seconds))
@@ -54,7 +54,7 @@ def test_a_pipe_gets_a_line_every_few_seconds_and_the_last() -> None:
 
 def test_a_terminal_gets_one_line_redrawn_for_each_way() -> None:
     out = Terminal()
-    table = Table(out)
+    table = CostTable(out)
 
     table.show(row(0))
     table.show(row(1), last=True)
@@ -73,10 +73,10 @@ def test_the_verdict_says_which_way_it_went() -> None:
 
 
 def test_the_racks_that_records_came_from_are_shown_with_the_share_of_the_readers_own() -> None:
-    direct = Row("directly", 5, Cost(from_racks={"a": 10, "b": 10, "c": 1000}), 1)
-    through = Row("through Sidefetch", 5, Cost(from_racks={"a": 0, "b": 2000, "c": 0}), 1)
-    nearly = Row("nearly", 5, Cost(from_racks={"a": 1, "b": 1999, "c": 0}), 1)
-    nothing = Row("nothing", 5, Cost(), 0)
+    direct = CostRow("directly", 5, FetchCost(from_racks={"a": 10, "b": 10, "c": 1000}), 1)
+    through = CostRow("through Sidefetch", 5, FetchCost(from_racks={"a": 0, "b": 2000, "c": 0}), 1)
+    nearly = CostRow("nearly", 5, FetchCost(from_racks={"a": 1, "b": 1999, "c": 0}), 1)
+    nothing = CostRow("nothing", 5, FetchCost(), 0)
 
     lines = by_rack([direct, through, nearly, nothing], "b").splitlines()
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.requests import coordinator_of
 from proxy.errors import ErrorCode
@@ -26,7 +26,7 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 class Member:
     """One consumer, on a connection of its own."""
 
-    connection: Connection
+    connection: KafkaConnection
     version: int = 5
     id: str = ""
     generation: int = -1

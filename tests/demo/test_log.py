@@ -1,16 +1,16 @@
 """The records of one partition."""
 
-from proxy.demo.batches import Record, encode_batch, records_of, split
+from proxy.demo.batches import DemoRecord, encode_batch, records_of, split_batches
 from proxy.demo.log import PartitionLog
 
 
 def append(log: PartitionLog, *values: bytes, at_ms: int = 0, epoch: int = 0) -> int:
-    (batch,) = split(encode_batch([Record(value, timestamp_ms=at_ms) for value in values]))
+    (batch,) = split_batches(encode_batch([DemoRecord(value, timestamp_ms=at_ms) for value in values]))
     return log.append(batch, epoch)
 
 
 def values(data: bytes) -> list[bytes | None]:
-    return [record.value for record in records_of(split(data))]
+    return [record.value for record in records_of(split_batches(data))]
 
 
 def test_offsets_follow_each_other() -> None:
@@ -42,8 +42,8 @@ def test_the_first_batch_is_whole_or_not_at_all_and_the_last_may_be_cut() -> Non
 
 def test_a_batch_sent_twice_is_stored_once() -> None:
     log = PartitionLog()
-    (batch,) = split(encode_batch([Record(b"a")], producer_id=7, base_sequence=0))
-    (next_batch,) = split(encode_batch([Record(b"b")], producer_id=7, base_sequence=1))
+    (batch,) = split_batches(encode_batch([DemoRecord(b"a")], producer_id=7, base_sequence=0))
+    (next_batch,) = split_batches(encode_batch([DemoRecord(b"b")], producer_id=7, base_sequence=1))
 
     offsets = [log.append(each, 0) for each in (batch, next_batch, batch, next_batch)]
 

@@ -9,7 +9,7 @@ import trio
 
 from proxy.demo.client import connect
 from proxy.demo.cluster import embedded_cluster
-from proxy.demo.processes import DemoFailed, free_ports, reader, serves, sidefetch, started
+from proxy.demo.processes import DemoFailed, free_ports, reader, run_program, serves, sidefetch
 
 _STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -19,7 +19,7 @@ _STUBBORN = (
 async def test_a_program_that_does_not_want_to_end_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _STUBBORN]
     with trio.fail_after(5):
-        async with started(command, log=tmp_path / "log", stdout=subprocess.PIPE, kill=True) as process:
+        async with run_program(command, log=tmp_path / "log", stdout=subprocess.PIPE, kill=True) as process:
             assert process.stdout is not None
             assert (await process.stdout.receive_some()).startswith(b"1")
 
@@ -27,7 +27,7 @@ async def test_a_program_that_does_not_want_to_end_is_killed(tmp_path: Path) -> 
 
 
 async def test_what_a_program_says_is_kept_in_its_log(tmp_path: Path) -> None:
-    async with started([sys.executable, "-c", "raise SystemExit('why')"], log=tmp_path / "log") as process:
+    async with run_program([sys.executable, "-c", "raise SystemExit('why')"], log=tmp_path / "log") as process:
         await process.wait()
 
     assert (tmp_path / "log").read_text() == "why\n"

@@ -2,7 +2,7 @@
 
 from proxy.demo.client import connect
 from proxy.demo.cluster import embedded_cluster
-from proxy.demo.costs import Cost
+from proxy.demo.costs import FetchCost
 from proxy.demo.processes import free_ports
 from proxy.demo.tap import tap
 
@@ -21,7 +21,7 @@ async def test_the_tap_and_the_broker_agree_on_what_fetches_cost() -> None:
         counted = cluster.counters
 
     assert len(answers[0].responses[0].partitions) == 3
-    assert seen.cost == Cost(
+    assert seen.cost == FetchCost(
         counted.fetches, counted.partitions_named, counted.fetch_request_bytes, counted.fetch_response_bytes
     )
     assert (seen.fetches, seen.named) == (2, 6)
@@ -33,4 +33,4 @@ async def test_a_broker_that_is_away_shows_as_a_closed_connection() -> None:
     tapped = free_ports(2)
     async with tap({tapped: tapped + 1}) as seen, connect(f"127.0.0.1:{tapped}") as connection:
         assert await connection.receive_frame() is None
-    assert seen.cost == Cost()
+    assert seen.cost == FetchCost()

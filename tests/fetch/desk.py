@@ -12,11 +12,11 @@ from proxy.fetch.sheet import Sheet
 from proxy.fetch.wanted import Asker, Wanted
 from proxy.wire.fetch import (
     FETCH,
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
-    Key,
+    PartitionKey,
     PartitionReply,
     Topic,
     read_request,
@@ -39,8 +39,8 @@ def fetch_of(
     version: int,
     session_id: int,
     epoch: int,
-    asks: Mapping[Key, Ask],
-    forgotten: Iterable[Key] = (),
+    asks: Mapping[PartitionKey, FetchPartition],
+    forgotten: Iterable[PartitionKey] = (),
     options: FetchOptions = _OPTIONS,
 ) -> FetchRequest:
     """As it is read from the bytes that a client sends."""
@@ -59,7 +59,7 @@ class Connection:
     def answer(
         self,
         context: Context,
-        offsets: Mapping[Key, tuple[int, int, int]],
+        offsets: Mapping[PartitionKey, tuple[int, int, int]],
         news: Sequence[tuple[Topic, PartitionReply]],
     ) -> FetchResponse:
         """*offsets* as brokers tell them now; of the others they tell none."""
@@ -76,7 +76,7 @@ class Connection:
             self.sheet.reshape(layout, request.sections, reshaped)
         for (topic, _), rows in self.sheet._rows.items():
             for partition, index in self.sheet._places(rows, self.sheet._partitions):
-                known = offsets.get(Key(topic, partition))
+                known = offsets.get(PartitionKey(topic, partition))
                 if known is not None and self.sheet._offsets(rows, index) != known:
                     self.sheet.learn(topic, PartitionReply(partition, 0, *known))
         exchange = Exchange(request, 0.0, context=context)
@@ -98,7 +98,7 @@ class Desk:
     node_id: int = 1
     sessions: ClientSessions = attrs.field(init=False)
     connection: Connection = attrs.field(factory=Connection)
-    offsets: dict[Key, tuple[int, int, int]] = attrs.field(factory=dict)
+    offsets: dict[PartitionKey, tuple[int, int, int]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         ids = count(100)
@@ -108,8 +108,8 @@ class Desk:
         self,
         session_id: int,
         epoch: int,
-        asks: Mapping[Key, Ask] | None = None,
-        forgotten: Iterable[Key] = (),
+        asks: Mapping[PartitionKey, FetchPartition] | None = None,
+        forgotten: Iterable[PartitionKey] = (),
         now_s: float = 1.0,
     ) -> Context:
         request = fetch_of(self.version, session_id, epoch, asks or {}, forgotten)
@@ -130,16 +130,16 @@ class Desk:
         self.connection = Connection()
 
 
-def wanted_of(context: Context) -> dict[Key, Ask]:
+def wanted_of(context: Context) -> dict[PartitionKey, FetchPartition]:
     """What is read for a fetch, in order."""
     return asked_by(context.request)
 
 
-def asked_by(request: FetchRequest) -> dict[Key, Ask]:
+def asked_by(request: FetchRequest) -> dict[PartitionKey, FetchPartition]:
     """What a fetch names, in order."""
     layout = request_layout(request.version)
     return {
-        Key(section.topic, fields[0]): layout.ask(fields)
+        PartitionKey(section.topic, fields[0]): layout.ask(fields)
         for section in request.sections
         for fields in layout.entry.iter_unpack(section.entries)
     }

@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 
 from proxy.wire.fetch import (
     FETCH,
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchRequest,
     RequestLayout,
-    Section,
     Topic,
     TopicId,
+    TopicSection,
     request_layout,
 )
 from proxy.wire.headers import RequestHeader
 
 __all__ = ["ORDERS", "PAYMENTS", "request", "sections", "topic_id"]
 
-Asked = Sequence[tuple[Topic, Mapping[int, Ask]]]
+Asked = Sequence[tuple[Topic, Mapping[int, FetchPartition]]]
 ORDERS, PAYMENTS = "orders", "payments"
 
 
@@ -25,9 +25,9 @@ def topic_id(number: int) -> TopicId:
     return TopicId(number.to_bytes(16))
 
 
-def sections(layout: RequestLayout, asked: Asked) -> tuple[Section, ...]:
+def sections(layout: RequestLayout, asked: Asked) -> tuple[TopicSection, ...]:
     return tuple(
-        Section(topic, b"".join(layout.pack(partition, ask) for partition, ask in partitions.items()))
+        TopicSection(topic, b"".join(layout.pack(partition, ask) for partition, ask in partitions.items()))
         for topic, partitions in asked
     )
 

@@ -9,36 +9,36 @@ from proxy.fetch.client_sessions import Incremental, NewSession, Refused, Sessio
 from proxy.fetch.exchange import Exchange
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from proxy.session.slots import EVICTION_S
-from proxy.wire.fetch import Ask, FetchOptions, FetchResponse, Key, PartitionReply
+from proxy.wire.fetch import FetchOptions, FetchPartition, FetchResponse, PartitionKey, PartitionReply
 from tests.fetch.desk import Desk, fetch_of, read, wanted_of
 from tests.fetch.requests import topic_id
 
-A0, A1, B0 = Key("a", 0), Key("a", 1), Key("b", 0)
+A0, A1, B0 = PartitionKey("a", 0), PartitionKey("a", 1), PartitionKey("b", 0)
 VERSIONS_WITH_NAMES = pytest.mark.parametrize("version", [7, 8, 9, 10, 11, 12])
 EVERY_VERSION = pytest.mark.parametrize("version", range(7, 19))
 FULL = pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
 
 
-def asks(*keys: Key, offset: int = 10) -> dict[Key, Ask]:
-    return {key: Ask(offset, max_bytes=1000) for key in keys}
+def asks(*keys: PartitionKey, offset: int = 10) -> dict[PartitionKey, FetchPartition]:
+    return {key: FetchPartition(offset, max_bytes=1000) for key in keys}
 
 
-def keys_of(version: int) -> tuple[Key, Key, Key]:
+def keys_of(version: int) -> tuple[PartitionKey, PartitionKey, PartitionKey]:
     first, second = (topic_id(1), topic_id(2)) if version >= 13 else ("a", "b")
-    return Key(first, 0), Key(first, 1), Key(second, 0)
+    return PartitionKey(first, 0), PartitionKey(first, 1), PartitionKey(second, 0)
 
 
-def create(desk: Desk, *keys: Key) -> int:
+def create(desk: Desk, *keys: PartitionKey) -> int:
     return desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(*keys), now_s=0.0)).session_id
 
 
-def told(response: FetchResponse) -> list[Key]:
+def told(response: FetchResponse) -> list[PartitionKey]:
     assert response.error == ErrorCode.none
-    return [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
+    return [PartitionKey(topic, each.partition) for topic, replies in response.topics for each in replies]
 
 
-def outcome(response: FetchResponse) -> tuple[int, int, list[Key]]:
-    keys = [Key(topic, each.partition) for topic, replies in response.topics for each in replies]
+def outcome(response: FetchResponse) -> tuple[int, int, list[PartitionKey]]:
+    keys = [PartitionKey(topic, each.partition) for topic, replies in response.topics for each in replies]
     return response.error, response.session_id, keys
 
 
@@ -210,7 +210,7 @@ def test_partitions_added_to_a_topic_come_behind_those_it_has() -> None:
 
     context = desk.open(session_id, 1, asks(A0, A1, offset=12))
 
-    assert list(wanted_of(context).items()) == [(A1, Ask(12, 1000)), (A0, Ask(12, 1000))]
+    assert list(wanted_of(context).items()) == [(A1, FetchPartition(12, 1000)), (A0, FetchPartition(12, 1000))]
     assert told(desk.answer(context)) == [A0]
 
 
@@ -242,18 +242,23 @@ def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told(version
     desk = Desk(version)
     a0, a1, _ = keys_of(version)
     session_id = create(desk, a0, a1)
-    changed = Ask(20, 5, 3 if version >= 9 else -1, 2 if version >= 12 else -1)
+    changed = FetchPartition(20, 5, 3 if version >= 9 else -1, 2 if version >= 12 else -1)
 
     context = desk.open(session_id, 1, {a0: changed})
 
-    assert list(wanted_of(context).items()) == [(a0, changed), (a1, Ask(10, 1000))]
+    assert list(wanted_of(context).items()) == [(a0, changed), (a1, FetchPartition(10, 1000))]
     assert told(desk.answer(context)) == []
     assert wanted_of(desk.open(session_id, 2))[a0] == changed
 
 
 def test_a_partition_that_a_full_fetch_names_twice_is_told_twice_and_held_once() -> None:
     desk = Desk()
-    twice = fetch_of(12, NO_SESSION, INITIAL_EPOCH, {A0: Ask(1, 1), B0: Ask(1, 1), A1: Ask(1, 1)})
+    twice = fetch_of(
+        12,
+        NO_SESSION,
+        INITIAL_EPOCH,
+        {A0: FetchPartition(1, 1), B0: FetchPartition(1, 1), A1: FetchPartition(1, 1)},
+    )
     twice = attrs.evolve(twice, sections=(*twice.sections, twice.sections[0]))
 
     response = desk.answer(desk.sessions.open(twice, 1, 0.0))
@@ -277,7 +282,7 @@ def test_a_session_by_name_refuses_ids_and_stays() -> None:
 
 def test_a_session_by_id_refuses_names_and_stays() -> None:
     desk = Desk(13)
-    session_id = create(desk, Key(topic_id(1), 0))
+    session_id = create(desk, PartitionKey(topic_id(1), 0))
 
     desk.version = 12
     assert outcome(desk.answer(desk.open(session_id, 1))) == (ErrorCode.fetch_session_topic_id_error, 0, [])
@@ -295,7 +300,7 @@ def test_the_epoch_is_checked_before_ids_against_names() -> None:
 
 def test_a_recreated_topic_is_another_partition_of_the_session() -> None:
     desk = Desk(13)
-    old, new = Key(topic_id(1), 0), Key(topic_id(2), 0)
+    old, new = PartitionKey(topic_id(1), 0), PartitionKey(topic_id(2), 0)
     session_id = create(desk, old)
 
     context = desk.open(session_id, 1, asks(new), forgotten=(old,))

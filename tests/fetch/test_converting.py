@@ -6,11 +6,11 @@ import tracemalloc
 import pytest
 
 from proxy.convert import kernel
-from proxy.convert.down import Conversion
-from proxy.convert.types import Converted, Target
+from proxy.convert.down import DownConversion
+from proxy.convert.types import ConversionTarget, Converted
 from proxy.fetch.converting import Job, are_small, begin_all
 from proxy.fetch.exchange import erroneous
-from proxy.wire.fetch import Key
+from proxy.wire.fetch import PartitionKey
 from proxy.wire.records import Codec
 from tests.convert.logs import Record, batch
 
@@ -21,14 +21,14 @@ HELD_BYTES = 128 * 1024
 """More than twice these records."""
 
 
-def job(log: bytes, target: Target) -> Job:
+def job(log: bytes, target: ConversionTarget) -> Job:
     reply = erroneous(0, 0)._replace(records=memoryview(log))
-    made = Job.of(Key("t", 0), reply, 0, target)
+    made = Job.of(PartitionKey("t", 0), reply, 0, target)
     assert made is not None
     return made
 
 
-def sent(conversion: Conversion) -> bytes:
+def sent(conversion: DownConversion) -> bytes:
     chunks = []
     while (chunk := conversion.next_chunk()) is not None:
         chunks.append(bytes(chunk))
@@ -38,8 +38,8 @@ def sent(conversion: Conversion) -> bytes:
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
 def test_what_waits_to_be_sent_is_bounded_however_many_bombs_there_are(magic: int, codec: Codec) -> None:
-    target = Target(magic, zstd=codec)
-    alone = Conversion(memoryview(BOMB), 0, target)
+    target = ConversionTarget(magic, zstd=codec)
+    alone = DownConversion(memoryview(BOMB), 0, target)
     alone.begin()
     expected = sent(alone)
     jobs = tuple(job(BOMB, target) for _ in range(PARTITIONS))
@@ -59,7 +59,7 @@ def test_what_waits_to_be_sent_is_bounded_however_many_bombs_there_are(magic: in
 
 def test_what_grows_as_batches_do_is_converted_once() -> None:
     log = batch([Record(k, k, None, b"%d, and more of the same" % k) for k in range(100)], codec=Codec.ZSTD)
-    jobs = tuple(job(log, Target(1)) for _ in range(3))
+    jobs = tuple(job(log, ConversionTarget(1)) for _ in range(3))
 
     begin_all(jobs, float)
 
@@ -69,8 +69,8 @@ def test_what_grows_as_batches_do_is_converted_once() -> None:
 @pytest.mark.parametrize("at_once", [True, False], ids=["to know the size", "while it is sent"])
 def test_a_chunk_ends_when_a_batch_of_it_has_gone_off(at_once: bool) -> None:
     bombs = b"".join(batch([Record(k, 0, None, bytes(MIB))], codec=Codec.ZSTD) for k in range(50))
-    target = Target(1, zstd=Codec.NONE, chunk_bytes=len(bombs) if at_once else len(bombs) - 1)
-    conversion = Conversion(memoryview(bombs), 0, target)
+    target = ConversionTarget(1, zstd=Codec.NONE, chunk_bytes=len(bombs) if at_once else len(bombs) - 1)
+    conversion = DownConversion(memoryview(bombs), 0, target)
 
     conversion.begin()
 
@@ -81,8 +81,8 @@ def test_a_chunk_ends_when_a_batch_of_it_has_gone_off(at_once: bool) -> None:
 
 def test_bombs_are_begun_in_a_thread_however_few_bytes_they_are() -> None:
     assert len(BOMB) < 1024
-    assert not are_small((job(BOMB, Target(1)),))
-    assert are_small((job(batch([Record(0, 0, None, b"x")]), Target(1)),))
+    assert not are_small((job(BOMB, ConversionTarget(1)),))
+    assert are_small((job(batch([Record(0, 0, None, b"x")]), ConversionTarget(1)),))
 
 
 @pytest.mark.parametrize(("count", "codec", "is_small"), [(8, 0, True), (9, 0, False), (1, Codec.GZIP, False)])
@@ -92,4 +92,4 @@ def test_a_few_are_begun_at_once_that_need_nothing_decompressed(
     monkeypatch.setattr(kernel, "is_compiled", True)  # what is interpreted always takes its time
     log = batch([Record(0, 0, None, random.Random(1).randbytes(20_000))], codec=codec)
 
-    assert are_small((job(log, Target(1)),) * count) is is_small
+    assert are_small((job(log, ConversionTarget(1)),) * count) is is_small

@@ -12,9 +12,9 @@ from proxy.fetch.exchange import Exchange, check_request, erroneous
 from proxy.fetch.sheet import Sheet
 from proxy.wire import messages
 from proxy.wire.fetch import (
-    Ask,
     Endpoint,
     FetchOptions,
+    FetchPartition,
     FetchResponse,
     PartitionReply,
     Topic,
@@ -37,7 +37,11 @@ def names(version: int) -> tuple[Topic, Topic]:
 
 def exchange(version: int, *, isolation: int = 0) -> Exchange:
     orders, payments = names(version)
-    asked = [(orders, {3: Ask(0, 1), 0: Ask(0, 1)}), (payments, {1: Ask(0, 1)}), (orders, {2: Ask(0, 1)})]
+    asked = [
+        (orders, {3: FetchPartition(0, 1), 0: FetchPartition(0, 1)}),
+        (payments, {1: FetchPartition(0, 1)}),
+        (orders, {2: FetchPartition(0, 1)}),
+    ]
     return Exchange(request(version, asked, FetchOptions(500, 1, isolation=isolation)), started_s=10.0)
 
 
@@ -185,7 +189,11 @@ def test_an_epoch_that_cannot_be_is_refused() -> None:
 @EVERY_VERSION
 def test_whether_the_client_told_an_epoch_is_known_of_each_partition(version: int) -> None:
     orders, payments = names(version)
-    asked = [(orders, {0: Ask(0, 1)}), (payments, {1: Ask(0, 1, epoch=4)}), (orders, {1: Ask(0, 1, epoch=4)})]
+    asked = [
+        (orders, {0: FetchPartition(0, 1)}),
+        (payments, {1: FetchPartition(0, 1, epoch=4)}),
+        (orders, {1: FetchPartition(0, 1, epoch=4)}),
+    ]
     made = Exchange(request(version, asked), started_s=0.0)
 
     told = [made.has_epoch(orders, 0), made.has_epoch(orders, 1), made.has_epoch(payments, 1)]

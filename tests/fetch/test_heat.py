@@ -3,9 +3,9 @@
 import pytest
 
 from proxy.fetch.heat import Heat, Parks
-from proxy.wire.fetch import Key
+from proxy.wire.fetch import PartitionKey
 
-KEY = Key("t", 0)
+KEY = PartitionKey("t", 0)
 
 
 def heat_after(*exchanges: int, now: int) -> Heat:

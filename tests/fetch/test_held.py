@@ -3,7 +3,7 @@
 from proxy.cluster.routing import Source
 from proxy.cluster.topology import BrokerId
 from proxy.fetch.held import Held
-from proxy.wire.fetch import Ask, Key, PartitionReply
+from proxy.wire.fetch import FetchPartition, PartitionKey, PartitionReply
 from tests.old_clients import batch
 
 LARGE, SMALL = batch(0, b"x" * 1000), batch(0, b"x")
@@ -12,7 +12,7 @@ LARGE, SMALL = batch(0, b"x" * 1000), batch(0, b"x")
 def ready(*sizes: int, max_bytes: int, is_cut: bool = False) -> tuple[list[int], bool]:
     """Return the partitions that fit, and whether all do; *sizes* are their limits; two batches are large."""
     held = Held()
-    asks = {Key("t", n): Ask(0, size) for n, size in enumerate(sizes)}
+    asks = {PartitionKey("t", n): FetchPartition(0, size) for n, size in enumerate(sizes)}
     for n, (key, ask) in enumerate(asks.items()):
         held.keep(key, ask, PartitionReply(n, 0, 1, records=LARGE if n < 2 else SMALL), Source(BrokerId(1)), 0.0)
     found = held.ready(asks, lambda _, ask: ask.max_bytes, max_bytes, is_cut=is_cut)

@@ -3,9 +3,9 @@
 from proxy.cluster.routing import Source
 from proxy.cluster.topology import BrokerId
 from proxy.fetch.lanes import Lanes
-from proxy.wire.fetch import Ask, Key
+from proxy.wire.fetch import FetchPartition, PartitionKey
 
-ASKS = {Key("orders", partition): Ask(0, 1 << 20) for partition in range(2)}
+ASKS = {PartitionKey("orders", partition): FetchPartition(0, 1 << 20) for partition in range(2)}
 
 
 def test_partition_that_the_client_fetch_has_an_error_of_is_on_no_lane_until_the_next_fetch() -> None:
@@ -13,7 +13,7 @@ def test_partition_that_the_client_fetch_has_an_error_of_is_on_no_lane_until_the
     source = Source(BrokerId(1))
     lanes = Lanes(source, 0.5, lambda _: "leader")
 
-    def find_homes(*answered: Key) -> None:
+    def find_homes(*answered: PartitionKey) -> None:
         found = lanes.find_homes(ASKS, lambda _: source, 0.0, together=True, is_answered=answered.__contains__)
         assert list(found) == []
 

@@ -15,8 +15,8 @@ from proxy.fetch.client_session import ClientSession
 from proxy.fetch.client_sessions import ClientSessions, Context, Incremental
 from proxy.fetch.exchange import Exchange
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
-from proxy.session.upstream import Plan, SessionReply
-from proxy.wire.fetch import Ask, FetchRequest, FetchResponse, Key, PartitionReply, Topic
+from proxy.session.upstream import FetchPlan, SessionResponseFields
+from proxy.wire.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionKey, PartitionReply, Topic
 from tests.fetch.desk import Connection, asked_by, fetch_of, read, wanted_of
 from tests.fetch.requests import topic_id
 from tests.session.accidents import SLOTS, Accidents
@@ -34,7 +34,7 @@ class Seen:
     """A request, and what it meant when it arrived."""
 
     context: Context
-    asks: dict[Key, Ask]
+    asks: dict[PartitionKey, FetchPartition]
     """By name."""
 
 
@@ -44,7 +44,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         self.sessions = ClientSessions(SLOTS, lambda: next(ids))
         super().__init__(self.sessions._slots)
         self.connection = Connection()
-        self.told: dict[Key, tuple[int, int, int]] = {}
+        self.told: dict[PartitionKey, tuple[int, int, int]] = {}
         """(error, high watermark, log start)"""
         self.version = BY_NAME[0]
 
@@ -71,7 +71,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
     def name_otherwise(self) -> None:
         self.version = BY_ID[0] if self.version in BY_NAME else BY_NAME[-1]
 
-    def request(self, plan: Plan) -> FetchRequest:
+    def request(self, plan: FetchPlan) -> FetchRequest:
         asks = {self.sent(key): ask for key, ask in plan.asks.items()}
         return fetch_of(self.version, plan.session_id, plan.epoch, asks, map(self.sent, plan.forgotten))
 
@@ -87,7 +87,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
             request = seen.context.request
             return read(request.version, Exchange(request, 0.0, context=seen.context).empty())
         by_id = seen.context.request.by_id
-        offsets: dict[Key, tuple[int, int, int]] = {}
+        offsets: dict[PartitionKey, tuple[int, int, int]] = {}
         news: list[tuple[Topic, PartitionReply]] = []
         for key, ask in seen.asks.items():
             log, sent = self.logs[key], _sent(key, by_id=by_id)
@@ -107,9 +107,9 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         exchange = Exchange(request, 0.0, context=seen.context, throttle_ms=100)
         return read(request.version, exchange.empty())
 
-    def reply(self, answer: FetchResponse) -> SessionReply:
+    def reply(self, answer: FetchResponse) -> SessionResponseFields:
         session_id = SessionId(answer.session_id)
-        return SessionReply(answer.error, session_id, answer.throttle_ms, list(replies_in(answer)))
+        return SessionResponseFields(answer.error, session_id, answer.throttle_ms, list(replies_in(answer)))
 
     def check(self, seen: Seen, answer: FetchResponse) -> None:
         assert seen.asks == self.wanted
@@ -125,31 +125,31 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
                 self.ours.put(key, ask._replace(offset=log.end))
 
     def serve_another(self, size: int) -> SessionId:
-        asks = {Key("other", number): Ask(0, 1) for number in range(size)}
+        asks = {PartitionKey("other", number): FetchPartition(0, 1) for number in range(size)}
         context = self.sessions.open(fetch_of(12, NO_SESSION, INITIAL_EPOCH, asks), NODE, self.now_s)
         return SessionId(Connection().answer(context, {}, ()).session_id)
 
     def evicted(self, session_id: SessionId) -> bool:
         return self.sessions.close(session_id, NODE)
 
-    def held(self, session: ClientSession) -> dict[Key, Ask]:
+    def held(self, session: ClientSession) -> dict[PartitionKey, FetchPartition]:
         whole = attrs.evolve(fetch_of(session._layout.version, 0, 0, {}), sections=session.sections)
         return {named(key): ask for key, ask in asked_by(whole).items()}
 
-    def sent(self, key: Key) -> Key:
+    def sent(self, key: PartitionKey) -> PartitionKey:
         return _sent(key, by_id=self.version in BY_ID)
 
 
-def _sent(key: Key, *, by_id: bool) -> Key:
-    return Key(IDS[str(key.topic)], key.partition) if by_id else key
+def _sent(key: PartitionKey, *, by_id: bool) -> PartitionKey:
+    return PartitionKey(IDS[str(key.topic)], key.partition) if by_id else key
 
 
-def named(key: Key) -> Key:
-    return Key(key.topic if isinstance(key.topic, str) else NAMES[key.topic], key.partition)
+def named(key: PartitionKey) -> PartitionKey:
+    return PartitionKey(key.topic if isinstance(key.topic, str) else NAMES[key.topic], key.partition)
 
 
-def replies_in(answer: FetchResponse) -> dict[Key, PartitionReply]:
-    return {named(Key(topic, each.partition)): each for topic, parts in answer.topics for each in parts}
+def replies_in(answer: FetchResponse) -> dict[PartitionKey, PartitionReply]:
+    return {named(PartitionKey(topic, each.partition)): each for topic, parts in answer.topics for each in parts}
 
 
 TestWireAgreement = WireAgreement.TestCase

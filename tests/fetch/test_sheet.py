@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.fetch.sheet import News, Sheet
 from proxy.wire import messages
-from proxy.wire.fetch import Ask, PartitionReply, Topic, read_response, request_layout, response_layout
+from proxy.wire.fetch import FetchPartition, PartitionReply, Topic, read_response, request_layout, response_layout
 from tests.fetch.requests import ORDERS, PAYMENTS, sections, topic_id
 from tests.pieces import joined
 from tests.strategies import examples
@@ -27,7 +27,7 @@ def sheet(version: int, shape: Shape, *, committed: bool = False) -> Sheet:
 
 def reshape(made: Sheet, version: int, shape: Shape, reshaped: Sequence[int]) -> None:
     layout = request_layout(version)
-    asked = [(topic, dict.fromkeys(partitions, Ask(0, 100))) for topic, partitions in shape]
+    asked = [(topic, dict.fromkeys(partitions, FetchPartition(0, 100))) for topic, partitions in shape]
     made.reshape(layout, sections(layout, asked), reshaped)
 
 

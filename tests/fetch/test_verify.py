@@ -13,11 +13,11 @@ from proxy.fetch.exchange import Exchange
 from proxy.fetch.sheet import Sheet
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
 from proxy.wire.fetch import (
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
-    Key,
+    PartitionKey,
     PartitionReply,
     Topic,
     TopicId,
@@ -35,7 +35,9 @@ ID = TopicId(bytes(15) + b"\7")
 
 def requested(version: int, offsets: Mapping[int, int]) -> FetchRequest:
     topic: Topic = ID if version >= 13 else "t"
-    asks = {Key(topic, partition): Ask(offset, 1 << 20) for partition, offset in offsets.items()}
+    asks = {
+        PartitionKey(topic, partition): FetchPartition(offset, 1 << 20) for partition, offset in offsets.items()
+    }
     frame = write_request(RequestHeader(1, version, 5, "c"), FetchOptions(500, 1), 0, -1, asks, ())
     return read(frame)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.wanted import Asker, Change, Wanted, differing_entries, numbered
-from proxy.wire.fetch import Ask, Key, Section, Topic, request_layout
+from proxy.wire.fetch import FetchPartition, PartitionKey, Topic, TopicSection, request_layout
 from tests.fetch.requests import ORDERS, PAYMENTS, Asked, sections, topic_id
 from tests.strategies import examples
 
@@ -31,8 +31,8 @@ def cluster(*infos: TopicInfo) -> Topology:
     return Topology(topics=by_name | {info.topic_id: info for info in infos if info.topic_id is not None})
 
 
-def at(*partitions: int, offset: int = 0) -> dict[int, Ask]:
-    return {partition: Ask(offset, 100) for partition in partitions}
+def at(*partitions: int, offset: int = 0) -> dict[int, FetchPartition]:
+    return {partition: FetchPartition(offset, 100) for partition in partitions}
 
 
 def update(wanted: Wanted, asked: Asked, topology: Topology, asker: Asker = BY_ID, version: int = 12) -> Change:
@@ -51,7 +51,10 @@ def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_kno
 
     change = update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, ME)), asker)
 
-    assert wanted.asks == {Key(name, 0): Ask(0, 100, epoch=5), Key(name, 1): Ask(0, 100, epoch=5)}
+    assert wanted.asks == {
+        PartitionKey(name, 0): FetchPartition(0, 100, epoch=5),
+        PartitionKey(name, 1): FetchPartition(0, 100, epoch=5),
+    }
     assert set(change.touched) == set(wanted.asks)
     assert change.reshaped == {0}
     assert wanted.named == {name: ORDERS}
@@ -61,9 +64,9 @@ def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_kno
 def test_the_clients_own_epoch_stays() -> None:
     wanted = Wanted()
 
-    update(wanted, [(ORDERS, {0: Ask(0, 100, epoch=3)})], cluster(known(ORDERS, 1, ME)))
+    update(wanted, [(ORDERS, {0: FetchPartition(0, 100, epoch=3)})], cluster(known(ORDERS, 1, ME)))
 
-    assert wanted.asks == {Key(ID, 0): Ask(0, 100, epoch=3)}
+    assert wanted.asks == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=3)}
 
 
 def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
@@ -71,7 +74,7 @@ def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)))
 
-    assert set(wanted.asks) == {Key(ID, 0)}
+    assert set(wanted.asks) == {PartitionKey(ID, 0)}
     assert wanted.misfits == {(ORDERS, 1): ErrorCode.not_leader_or_follower}
     assert wanted.unknown == {ORDERS}
 
@@ -81,7 +84,10 @@ def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)), FOLLOWER)
 
-    assert wanted.asks == {Key(ID, 0): Ask(0, 100, epoch=5), Key(ID, 1): Ask(0, 100, epoch=-1)}
+    assert wanted.asks == {
+        PartitionKey(ID, 0): FetchPartition(0, 100, epoch=5),
+        PartitionKey(ID, 1): FetchPartition(0, 100, epoch=-1),
+    }
 
 
 def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for() -> None:
@@ -89,7 +95,7 @@ def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for
 
     update(wanted, [(ORDERS, at(7))], cluster(known(ORDERS, 1, ME)))
 
-    assert wanted.asks == {Key(ID, 7): Ask(0, 100)}
+    assert wanted.asks == {PartitionKey(ID, 7): FetchPartition(0, 100)}
 
 
 @pytest.mark.parametrize(
@@ -126,10 +132,10 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
     wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME, ME))
     update(wanted, [(ORDERS, at(0, 1, 2))], topology)
 
-    change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: Ask(9, 100)})], topology)
+    change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: FetchPartition(9, 100)})], topology)
 
-    assert change == Change((Key(ID, 1),), (), frozenset(), frozenset())
-    assert wanted.asks[Key(ID, 1)] == Ask(9, 100, epoch=5)
+    assert change == Change((PartitionKey(ID, 1),), (), frozenset(), frozenset())
+    assert wanted.asks[PartitionKey(ID, 1)] == FetchPartition(9, 100, epoch=5)
 
 
 def test_what_moved_back_is_touched_too() -> None:
@@ -139,8 +145,8 @@ def test_what_moved_back_is_touched_too() -> None:
 
     change = update(wanted, [(ORDERS, at(0, offset=0))], topology)
 
-    assert change.touched == (Key(ID, 0),)
-    assert wanted.asks == {Key(ID, 0): Ask(0, 100, epoch=5)}
+    assert change.touched == (PartitionKey(ID, 0),)
+    assert wanted.asks == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=5)}
 
 
 def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
@@ -149,8 +155,8 @@ def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
 
     change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
 
-    assert set(wanted.asks) == {Key(topic_id(2), 0)}
-    assert set(change.touched) == {Key(ID, 0), Key(topic_id(2), 0)}
+    assert set(wanted.asks) == {PartitionKey(topic_id(2), 0)}
+    assert set(change.touched) == {PartitionKey(ID, 0), PartitionKey(topic_id(2), 0)}
 
 
 def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
@@ -171,7 +177,12 @@ def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> N
 
     change = update(wanted, asked, topology)
 
-    assert set(wanted.asks) == {Key(ID, 0), Key(ID, 1), Key(ID, 2), Key(topic_id(2), 0)}
+    assert set(wanted.asks) == {
+        PartitionKey(ID, 0),
+        PartitionKey(ID, 1),
+        PartitionKey(ID, 2),
+        PartitionKey(topic_id(2), 0),
+    }
     assert change.reshaped == {0, 2}
 
 
@@ -181,7 +192,7 @@ def test_a_partition_named_in_two_sections_is_still_asked_for_when_one_goes() ->
 
     update(wanted, [(ORDERS, at(0))], topology)
 
-    assert set(wanted.asks) == {Key(ID, 0)}
+    assert set(wanted.asks) == {PartitionKey(ID, 0)}
 
 
 def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
@@ -218,14 +229,16 @@ _INFOS = [
 _topologies = st.tuples(st.sampled_from(_INFOS), st.sampled_from([None, known(PAYMENTS, 2, 1, 2, 1)])).map(
     lambda infos: cluster(*(info for info in infos if info is not None))
 )
-_asks = st.builds(Ask, st.integers(0, 2), st.sampled_from([100, 200]), st.sampled_from([-1, 4]), st.just(-1))
+_asks = st.builds(
+    FetchPartition, st.integers(0, 2), st.sampled_from([100, 200]), st.sampled_from([-1, 4]), st.just(-1)
+)
 
 
 @st.composite
-def _requests(draw: st.DrawFn) -> list[tuple[str, dict[int, Ask]]]:
+def _requests(draw: st.DrawFn) -> list[tuple[str, dict[int, FetchPartition]]]:
     """Each partition once, its topic as often as it comes up: the way librdkafka lists them."""
     listed = draw(st.lists(st.tuples(st.sampled_from([ORDERS, PAYMENTS]), st.integers(0, 3)), unique=True))
-    found: list[tuple[str, dict[int, Ask]]] = []
+    found: list[tuple[str, dict[int, FetchPartition]]] = []
     for topic, partition in listed:
         if not found or found[-1][0] != topic:
             found.append((topic, {}))
@@ -247,10 +260,10 @@ _moves = st.one_of(_requests(), st.sampled_from(["again", "rotated", "moved", "c
     st.sampled_from([4, 9, 12]),
 )
 def test_after_any_requests_the_table_is_what_one_from_scratch_is(
-    rounds: Sequence[tuple[list[tuple[str, dict[int, Ask]]] | str, Topology | None, Asker]], version: int
+    rounds: Sequence[tuple[list[tuple[str, dict[int, FetchPartition]]] | str, Topology | None, Asker]], version: int
 ) -> None:
     wanted, topology = Wanted(), cluster(known(ORDERS, 1, 1, 1, 1), known(PAYMENTS, 2, 1, 2, 1))
-    asked: list[tuple[str, dict[int, Ask]]] = []
+    asked: list[tuple[str, dict[int, FetchPartition]]] = []
     for move, refreshed, asker in rounds:
         topology = refreshed or topology
         match move:
@@ -282,7 +295,7 @@ def test_after_any_requests_the_table_is_what_one_from_scratch_is(
 
 
 def test_sections_are_told_apart_by_how_often_their_topic_came_before() -> None:
-    listed = [Section(topic, b"") for topic in ("a", "b", "a", "a", "b")]
+    listed = [TopicSection(topic, b"") for topic in ("a", "b", "a", "a", "b")]
 
     assert numbered(listed) == [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1)]
 

@@ -10,35 +10,35 @@ from kio.schema.errors import ErrorCode
 from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId
 from proxy.convert.versions.table import LIFTS
-from proxy.convert.versions.upgrade import Ask, AskCoordinator, Work
+from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,
+    AskGroupCoordinator,
     ClientFrame,
     CloseLink,
+    CloseSessions,
     Delivered,
-    DoWork,
     Draining,
-    Errand,
-    ErrandDone,
     Event,
-    Learn,
-    Leave,
+    GroupCoordinatorResult,
     Link,
     LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
     MemoryNeeded,
+    MetadataUpdated,
     OpenLink,
+    RefreshMetadata,
     Reply,
+    RunInThread,
     Send,
+    ThreadFinished,
     Tick,
-    Told,
-    WorkDone,
 )
 from proxy.wire import fetch
 from proxy.wire.apis import ApiKey, VersionRange
@@ -123,7 +123,7 @@ class _World:
                     self._follow(Tick())
             case 4:
                 self._known = topology(leaders={code // 8 % 3: 1 + code // 24 % 3}, epoch=5 + code // 64)
-                self._follow(Told(self._known))
+                self._follow(MetadataUpdated(self._known))
             case 5 if self._links:
                 link = list(self._links)[code // 8 % len(self._links)]
                 del self._links[link]
@@ -133,7 +133,7 @@ class _World:
                 self._follow(odd[code // 8 % len(odd)])
             case 7 if self._errand is not None:
                 head, self._errand = self._errand, None
-                self._follow(ErrandDone(memoryview(head + content) if code // 8 % 4 else None))
+                self._follow(GroupCoordinatorResult(memoryview(head + content) if code // 8 % 4 else None))
             case _:
                 pass
 
@@ -158,13 +158,13 @@ class _World:
                         pending.append(LinkOpened(link, ranges))
                     case CloseLink(link, _, _):
                         self._links.pop(link, None)
-                    case Leave(_):
+                    case CloseSessions(_):
                         self._links = {link: owed for link, owed in self._links.items() if link is PASS}
-                    case Learn(_):
-                        pending.append(Told(self._known))
-                    case DoWork(worker, run):
-                        pending.append(WorkDone(worker, run()))
-                    case Errand(_, pieces, _):
+                    case RefreshMetadata(_):
+                        pending.append(MetadataUpdated(self._known))
+                    case RunInThread(worker, run):
+                        pending.append(ThreadFinished(worker, run()))
+                    case AskGroupCoordinator(_, pieces, _):
                         self._errand = b"".join(pieces)[8:12]
                     case Delivered():
                         pass
@@ -254,9 +254,9 @@ def _feed_lifts(data: bytes) -> object:
             return f"{lift.api} {lift.version} {kinds[:9]} {told is not None}"
         kinds += type(step).__name__[-1]
         match step:
-            case Work(run, _):
+            case Compute(run, _):
                 came_back = run()
-            case Ask(body, is_answered, _):
+            case AskBroker(body, is_answered, _):
                 assert sum(map(len, body)) <= 4 * len(data) + 64
                 came_back = memoryview(answers.popleft()) if is_answered and answers else None
                 if is_answered and came_back is None:

@@ -10,8 +10,8 @@ from crc32c import crc32c
 
 from proxy.cluster.topology import Topology
 from proxy.convert import codecs, kernel
-from proxy.convert.down import Conversion, needs
-from proxy.convert.types import Converted, Target
+from proxy.convert.down import DownConversion, needs_conversion
+from proxy.convert.types import ConversionTarget, Converted
 from proxy.convert.up import to_batches
 from proxy.errors import BadRecords, MalformedFrame, ProxyError
 from proxy.wire import addresses, api_versions, fetch, messages, produce
@@ -279,7 +279,7 @@ _ABORTED: Final = ((), ((7, 0),), ((7, 5), (7, 8), (3, -1)), ((2**62, 2**63 - 1)
 
 def _feed_down(data: bytes) -> object:
     how, offset = _u8(data, 0), _u8(data, 1)
-    target = Target(
+    target = ConversionTarget(
         how % 3,
         None if how & 64 else Codec.GZIP,
         Codec.LZ4 if how & 32 else Codec.GZIP,
@@ -289,8 +289,8 @@ def _feed_down(data: bytes) -> object:
     )
     log = memoryview(_repaired(data[2:]) if offset % 8 else data[2:])
     at = (0, 5, 6, 8, 9, 2**31, 2**62, 1)[offset // 8 % 8]
-    needed = needs(log, at, target)
-    conversion = Conversion(log, at, target, _ABORTED[offset // 64])
+    needed = needs_conversion(log, at, target)
+    conversion = DownConversion(log, at, target, _ABORTED[offset // 64])
     outcome = conversion.begin()
     size = 0
     while (chunk := conversion.next_chunk()) is not None:

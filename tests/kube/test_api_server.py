@@ -17,7 +17,7 @@ from cryptography import x509
 
 from proxy.config import Address
 from proxy.kube.annotations import Defaults
-from proxy.kube.inject import injected
+from proxy.kube.inject import inject
 from proxy.kube.webhook import SelfSigned, WebhookConfig, serve
 from proxy.net.io.logs import Log
 from tests.certificates import Authority
@@ -174,7 +174,7 @@ def test_pods_come_back_injected(
 
     made, _ = api.create_pod(before, injecting)
 
-    expected = injected(before, DEFAULTS).pod
+    expected = inject(before, DEFAULTS).pod
     assert includes(made["spec"], expected["spec"])
     assert includes(made["metadata"]["annotations"], expected["metadata"]["annotations"])
     assert api.ask("GET", f"/api/v1/namespaces/{injecting}/pods/{before['metadata']['name']}") == made
@@ -258,7 +258,7 @@ def restricted(name: str) -> dict[str, Any]:
 
 def test_pod_security_takes_our_sidecar_for_restricted_and_no_broken_one(api: ApiServer) -> None:
     api.create_namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
-    good: Any = injected(restricted("good"), DEFAULTS).pod
+    good: Any = inject(restricted("good"), DEFAULTS).pod
 
     def is_enforced() -> bool:
         try:

@@ -9,7 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from proxy.cli.settings import load
+from proxy.cli.settings import load_settings
 from proxy.config import OPTIONS
 from proxy.kube.annotations import ANNOTATIONS, Defaults
 from proxy.kube.sizes import limit_bytes, request_memory_bytes
@@ -158,7 +158,7 @@ def test_sidefetch_takes_the_settings_that_it_is_given(file: Path) -> None:
         else:
             told = {name: text for name, text in document["data"].items() if name.startswith("SIDEFETCH_")}
             assert set(told) <= {option.env for option in OPTIONS}
-            load(flags={}, environ=told, toml="", toml_name="")
+            load_settings(flags={}, environ=told, toml="", toml_name="")
 
 
 @kubernetes

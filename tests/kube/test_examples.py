@@ -11,7 +11,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.kube.annotations import Defaults
-from proxy.kube.inject import injected
+from proxy.kube.inject import inject
 from tests.kube.charts import CHART, documents_of, loaded, rendered
 from tests.pages import section
 
@@ -74,7 +74,7 @@ def test_these_commands_put_into_the_pod_what_they_say() -> None:
         },
     }
 
-    done = injected(pod, Defaults.parse(config["data"]["defaults.json"], "defaults.json"))
+    done = inject(pod, Defaults.parse(config["data"]["defaults.json"], "defaults.json"))
 
     (sidecar,) = done.pod["spec"]["initContainers"]
     (container,) = done.pod["spec"]["containers"]

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.cli.settings import load
+from proxy.cli.settings import load_settings
 from proxy.config import OPTIONS, Option
-from proxy.kube.annotations import STATUS, Defaults, asked_by
-from proxy.kube.errors import Refused
-from proxy.kube.inject import injected, removed
+from proxy.kube.annotations import STATUS, Defaults, injection_request
+from proxy.kube.errors import InjectionRefused
+from proxy.kube.inject import inject, remove_injection
 from proxy.kube.redirect import LISTEN_PORT
 from proxy.kube.sizes import limit_bytes
 from tests.kube.pods import DEFAULTS, pod
@@ -36,7 +36,7 @@ WITH_ALL: dict[str, str] = {
 
 def done(before: dict[str, Any], defaults: Defaults = DEFAULTS) -> Any:
     untouched = deepcopy(before)
-    after = injected(before, defaults).pod
+    after = inject(before, defaults).pod
     assert before == untouched
     return after
 
@@ -101,7 +101,7 @@ def test_the_address_is_the_first_that_the_sidecar_listens_on(listen: str, addre
 
 def test_a_pod_that_does_not_ask_is_left_as_it_is() -> None:
     for before in (pod(inject="false"), {**pod(), "metadata": {"name": "orders"}}, {"spec": pod()["spec"]}):
-        answer = injected(before, DEFAULTS)
+        answer = inject(before, DEFAULTS)
 
         assert answer.pod is before
         assert (answer.has_sidecar, answer.warnings) == (False, ())
@@ -111,7 +111,7 @@ def test_a_pod_that_forgets_to_ask_is_told() -> None:
     before = pod()
     del before["metadata"]["annotations"]["sidefetch.io/inject"]
 
-    answer = injected(before, DEFAULTS)
+    answer = inject(before, DEFAULTS)
 
     assert answer.pod is before
     assert answer.warnings == ('sidefetch.io/inject is not there, so nothing is injected; give it as "true"',)
@@ -124,7 +124,7 @@ def test_it_is_idempotent_and_can_be_taken_out_again(annotations: dict[str, str]
     after = done(before)
 
     assert done(after) is after
-    assert removed(after) == before
+    assert remove_injection(after) == before
 
 
 def test_what_has_changed_about_what_is_asked_for_is_injected_anew() -> None:
@@ -161,7 +161,7 @@ def test_a_variable_that_was_changed_since_is_not_put_back() -> None:
     after = deepcopy(done(pod()))
     after["spec"]["containers"][0]["env"][1]["value"] = "kafka-9:9092"
 
-    assert environ(removed(after)["spec"]["containers"][0])["BROKERS"] == "kafka-9:9092"
+    assert environ(remove_injection(after)["spec"]["containers"][0])["BROKERS"] == "kafka-9:9092"
 
 
 def test_with_transparent_the_redirection_is_made_before_the_sidecar_runs() -> None:
@@ -301,7 +301,7 @@ def test_whatever_else_a_pod_holds_stays_and_comes_back(
 
     after = done(before)
 
-    assert removed(after) == before
+    assert remove_injection(after) == before
     kept = {key: value for key, value in after["spec"].items() if key.startswith("x")}
     assert kept == {key: value for key, value in before["spec"].items() if key.startswith("x")}
 
@@ -314,7 +314,10 @@ def test_the_sidecar_is_told_what_was_asked_for(annotations: dict[str, str]) -> 
 
     told = {name: value for name, value in environ(sidecar).items() if value is not None}
 
-    assert load(flags={}, environ=told).config == asked_by(before["metadata"]["annotations"], DEFAULTS).config
+    assert (
+        load_settings(flags={}, environ=told).config
+        == injection_request(before["metadata"]["annotations"], DEFAULTS).config
+    )
 
 
 @pytest.mark.parametrize("option", [each for each in OPTIONS if each.default_text], ids=lambda each: each.name)
@@ -369,6 +372,6 @@ def test_whatever_stands_anywhere_in_a_pod_is_taken_or_refused(junk: Any, native
             node = node[key]
         node[last] = junk
 
-        with suppress(Refused):
-            after = injected(before, DEFAULTS).pod
-            assert meaning(removed(after)) == meaning(before)
+        with suppress(InjectionRefused):
+            after = inject(before, DEFAULTS).pod
+            assert meaning(remove_injection(after)) == meaning(before)

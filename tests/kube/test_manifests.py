@@ -11,8 +11,8 @@ from ruamel.yaml import YAML
 from proxy.cli import main
 from proxy.errors import ConfigError
 from proxy.kube.annotations import Defaults
-from proxy.kube.inject import injected
-from proxy.kube.manifests import injected_text
+from proxy.kube.inject import inject
+from proxy.kube.manifests import inject_text
 from tests.kube.pods import DEFAULTS
 
 DEPLOYMENT = """\
@@ -62,13 +62,13 @@ def read(text: str) -> Any:
 
 
 def done(text: str, defaults: Defaults = DEFAULTS) -> str:
-    return injected_text(text, "f", defaults).text
+    return inject_text(text, "f", defaults).text
 
 
 def test_it_means_what_the_webhook_would_make_of_the_pod() -> None:
     (before,), (after,) = read(DEPLOYMENT), read(done(DEPLOYMENT))
 
-    expected = injected(before["spec"]["template"], DEFAULTS).pod
+    expected = inject(before["spec"]["template"], DEFAULTS).pod
     assert after == {**before, "spec": {**before["spec"], "template": expected}}
 
 
@@ -221,7 +221,7 @@ def test_all_refusals_of_all_documents_are_told_with_their_lines() -> None:
 def test_annotations_of_the_workload_itself_are_told() -> None:
     text = DEPLOYMENT.replace("  name: orders", "  annotations: {sidefetch.io/inject: 'true'}\n  name: orders")
 
-    (told,) = injected_text(text, "f", DEFAULTS).warnings
+    (told,) = inject_text(text, "f", DEFAULTS).warnings
 
     assert told == (
         "f:1: Deployment/orders: metadata.annotations: sidefetch.io/inject says nothing here; put it into"

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kube.inject import injected
+from proxy.kube.inject import inject
 from proxy.kube.patch import Operation, apply, difference
 from tests.kube.pods import DEFAULTS, pod
 
@@ -51,7 +51,7 @@ def test_keys_are_escaped_as_pointers_want_it() -> None:
 def test_a_pod_is_changed_where_something_is_added_and_nowhere_else() -> None:
     before = pod(secret="kafka")
 
-    operations = [each.as_json() for each in difference(before, injected(before, DEFAULTS).pod)]
+    operations = [each.as_json() for each in difference(before, inject(before, DEFAULTS).pod)]
 
     assert sorted((each["op"], each["path"]) for each in operations) == [
         ("add", "/metadata/annotations/sidefetch.io~1status"),

@@ -16,7 +16,7 @@ import trio
 from cryptography import x509
 
 from proxy.kube.api import Api, ApiFailed
-from proxy.kube.certificates import Pair, new_pair
+from proxy.kube.certificates import CertificatePair, new_certificate
 from proxy.kube.patch import Operation, apply
 from proxy.kube.rotation import Rotation, names_in
 from proxy.net.io.logs import Log
@@ -113,7 +113,7 @@ def rotation(api: Memory, clock: Clock) -> Rotation:
     return Rotation(api, "pair", "hook", LIFE, clock, Log("text", "debug", io.StringIO()))
 
 
-def trusted(pair: Pair, authorities: bytes, name: str) -> bool:
+def trusted(pair: CertificatePair, authorities: bytes, name: str) -> bool:
     """Whether a client that believes *authorities* takes *pair* for *name*: by a handshake in memory."""
     client = ssl.create_default_context(cadata=authorities.decode())
     ends = [ssl.MemoryBIO() for _ in range(2)]
@@ -132,7 +132,7 @@ def trusted(pair: Pair, authorities: bytes, name: str) -> bool:
 @pytest.mark.parametrize("name", ["sidefetch.sidefetch.svc", "127.0.0.1"])
 def test_a_pair_is_taken_for_its_names_and_no_other_by_those_who_believe_its_authority(name: str) -> None:
     today = datetime.now(UTC).replace(microsecond=0)
-    pair, other = (new_pair([name], today, LIFE) for _ in range(2))
+    pair, other = (new_certificate([name], today, LIFE) for _ in range(2))
 
     assert trusted(pair, pair.authorities, name)
     assert not trusted(pair, pair.authorities, "elsewhere.svc")
@@ -140,7 +140,7 @@ def test_a_pair_is_taken_for_its_names_and_no_other_by_those_who_believe_its_aut
 
 
 def test_the_authoritys_key_is_nowhere_and_the_pairs_is_not_shown() -> None:
-    pair = new_pair(NAMES, NOW, LIFE)
+    pair = new_certificate(NAMES, NOW, LIFE)
 
     (authority,) = x509.load_pem_x509_certificates(pair.authorities)
     assert pair.key.count(b"BEGIN") == 1
@@ -150,18 +150,18 @@ def test_the_authoritys_key_is_nowhere_and_the_pairs_is_not_shown() -> None:
 
 
 def test_it_comes_out_of_a_secret_as_it_went_in_and_what_is_torn_is_none() -> None:
-    pair, other = new_pair(NAMES, NOW, LIFE), new_pair(NAMES, NOW, LIFE)
+    pair, other = new_certificate(NAMES, NOW, LIFE), new_certificate(NAMES, NOW, LIFE)
     data = pair.as_data()
 
-    assert Pair.read(data) == pair
-    assert Pair.read({}) is None
-    assert Pair.read({**data, "tls.key": other.as_data()["tls.key"]}) is None
-    assert Pair.read({**data, "ca.crt": "?"}) is None
-    assert Pair.read({**data, "tls.crt": None}) is None
+    assert CertificatePair.read(data) == pair
+    assert CertificatePair.read({}) is None
+    assert CertificatePair.read({**data, "tls.key": other.as_data()["tls.key"]}) is None
+    assert CertificatePair.read({**data, "ca.crt": "?"}) is None
+    assert CertificatePair.read({**data, "tls.crt": None}) is None
 
 
 def test_it_is_renewed_after_two_thirds_of_its_time_or_for_other_names() -> None:
-    pair = new_pair(NAMES, NOW, LIFE)
+    pair = new_certificate(NAMES, NOW, LIFE)
 
     assert not pair.is_due(NOW + LIFE * 0.66, NAMES)
     assert pair.is_due(NOW + LIFE * 0.67, NAMES)
@@ -169,9 +169,9 @@ def test_it_is_renewed_after_two_thirds_of_its_time_or_for_other_names() -> None
 
 
 def test_authorities_stay_until_they_end() -> None:
-    first = new_pair(NAMES, NOW, LIFE)
-    second = new_pair(NAMES, NOW + LIFE * 0.7, LIFE, first)
-    third = new_pair(NAMES, NOW + LIFE * 1.4, LIFE, second)
+    first = new_certificate(NAMES, NOW, LIFE)
+    second = new_certificate(NAMES, NOW + LIFE * 0.7, LIFE, first)
+    third = new_certificate(NAMES, NOW + LIFE * 1.4, LIFE, second)
 
     counts = [len(x509.load_pem_x509_certificates(each.authorities)) for each in (first, second, third)]
     assert counts == [1, 2, 2]
@@ -185,7 +185,7 @@ async def test_it_is_written_down_then_told_of_then_shown(api: Memory, clock: Cl
 
     assert api.asked == ["GET hook", "GET pair", "PATCH pair", "PATCH hook"]
     assert ours.pair is not None
-    assert Pair.read(api.things[f"{SECRET}/pair"]["data"]) == ours.pair
+    assert CertificatePair.read(api.things[f"{SECRET}/pair"]["data"]) == ours.pair
     assert api.believed == ours.pair.authorities
     assert (
         x509.load_pem_x509_certificate(ours.pair.cert)
@@ -280,7 +280,7 @@ async def test_of_two_that_begin_at_once_one_takes_what_the_other_has_made(api: 
 async def test_whoever_was_overtaken_overwrites_nothing(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
     stale = await api.get(f"{SECRET}/pair")
-    others = new_pair(NAMES, NOW, LIFE)
+    others = new_certificate(NAMES, NOW, LIFE)
     await api.merge(f"{SECRET}/pair", {"metadata": stale["metadata"], "data": others.as_data()})
     current = await api.get(f"{SECRET}/pair")
 

@@ -8,15 +8,15 @@ import pytest
 
 from proxy.errors import ConfigError
 from proxy.kube.annotations import ANNOTATIONS, Defaults
-from proxy.kube.errors import Refused
-from proxy.kube.inject import injected
+from proxy.kube.errors import InjectionRefused
+from proxy.kube.inject import inject
 from tests.kube.pods import DEFAULTS, pod
 
 
 def reasons(before: dict[str, Any], defaults: Defaults = DEFAULTS) -> list[str]:
     untouched = deepcopy(before)
-    with pytest.raises(Refused) as refused:
-        injected(before, defaults)
+    with pytest.raises(InjectionRefused) as refused:
+        inject(before, defaults)
     assert before == untouched
     return list(refused.value.reasons)
 
@@ -85,15 +85,15 @@ def test_ports_that_do_not_meet_are_none_of_our_business() -> None:
     ports = [{"containerPort": 8080}, {"containerPort": 9092, "protocol": "UDP"}, {"containerPort": 9193}]
     probe = {"httpGet": {"path": "/", "port": "http"}}
 
-    assert injected(pod(app={"ports": ports, "startupProbe": probe}), DEFAULTS).has_sidecar
+    assert inject(pod(app={"ports": ports, "startupProbe": probe}), DEFAULTS).has_sidecar
     elsewhere = {"option_listen": "127.0.0.1:19092", "option_broker_ports": "19093-19192"}
-    assert injected(pod(app={"ports": [{"containerPort": 9092}]}, **elsewhere), DEFAULTS).has_sidecar
+    assert inject(pod(app={"ports": [{"containerPort": 9092}]}, **elsewhere), DEFAULTS).has_sidecar
 
 
 def test_transparent_mode_has_a_port_of_its_own() -> None:
     ports = {"ports": [{"containerPort": 15092}]}
 
-    assert injected(pod(app=ports), DEFAULTS).has_sidecar
+    assert inject(pod(app=ports), DEFAULTS).has_sidecar
     assert "port 15092" in reason(pod(app=ports, mode="transparent"))
 
 
@@ -112,12 +112,12 @@ def test_transparent_mode_needs_another_user_than_the_sidecars(spec: dict[str, A
         each.startswith("container app: runs as user 65532, as the sidecar does") for each in reasons(before)
     )
     before["metadata"]["annotations"]["sidefetch.io/mode"] = "address"
-    assert injected(before, DEFAULTS).has_sidecar
+    assert inject(before, DEFAULTS).has_sidecar
 
 
 def test_a_user_that_cannot_be_known_is_told() -> None:
-    unknown = injected(pod(mode="transparent"), DEFAULTS)
-    known = injected(pod(mode="transparent", spec={"securityContext": {"runAsUser": 1000}}), DEFAULTS)
+    unknown = inject(pod(mode="transparent"), DEFAULTS)
+    known = inject(pod(mode="transparent", spec={"securityContext": {"runAsUser": 1000}}), DEFAULTS)
 
     assert len(unknown.warnings) == 3
     assert all("does not say by runAsUser" in each for each in unknown.warnings)
@@ -200,7 +200,7 @@ def test_a_variable_that_is_there_twice_is_refused() -> None:
 
 
 def test_what_ends_needs_a_native_sidecar() -> None:
-    assert injected(pod(spec={"restartPolicy": "Never"}), DEFAULTS).has_sidecar
+    assert inject(pod(spec={"restartPolicy": "Never"}), DEFAULTS).has_sidecar
     told = reason(pod(spec={"restartPolicy": "Never"}, native="false"))
     assert told.startswith("spec.restartPolicy: Never: the pod would never end")
 
@@ -209,7 +209,7 @@ def test_who_is_pointed_nowhere_is_told() -> None:
     before = pod(option_listen="127.0.0.1:19092")
     del before["metadata"]["annotations"]["sidefetch.io/env"]
 
-    (told,) = injected(before, DEFAULTS).warnings
+    (told,) = inject(before, DEFAULTS).warnings
 
     assert "have the application use 127.0.0.1:19092" in told
 
@@ -217,10 +217,10 @@ def test_who_is_pointed_nowhere_is_told() -> None:
 def test_a_pod_that_ends_before_the_sidecar_does_is_told() -> None:
     short = {"terminationGracePeriodSeconds": 5}
 
-    (told,) = injected(pod(spec=short, native="false"), DEFAULTS).warnings
+    (told,) = inject(pod(spec=short, native="false"), DEFAULTS).warnings
 
     assert told.startswith("the pod is ended 5 s after SIGTERM, and the sidecar serves on for 10 s")
-    assert injected(pod(spec=short), DEFAULTS).warnings == ()
+    assert inject(pod(spec=short), DEFAULTS).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ def test_a_pod_that_ends_before_the_sidecar_does_is_told() -> None:
 )
 def test_what_is_no_pod_is_refused_where_it_asks_for_a_sidecar(before: dict[str, Any], expected: str) -> None:
     assert reason({**before, "metadata": pod()["metadata"]}).startswith(expected)
-    assert injected(before, DEFAULTS).pod is before
+    assert inject(before, DEFAULTS).pod is before
 
 
 @pytest.mark.parametrize("metadata", [[], None, {"annotations": []}, {"annotations": ["a"]}])
 def test_annotations_that_are_none_ask_for_nothing(metadata: Any) -> None:
-    assert not injected({"metadata": metadata, "spec": pod()["spec"]}, DEFAULTS).has_sidecar
+    assert not inject({"metadata": metadata, "spec": pod()["spec"]}, DEFAULTS).has_sidecar
 
 
 def test_an_annotation_that_is_no_text_is_refused() -> None:

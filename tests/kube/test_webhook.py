@@ -17,7 +17,7 @@ from proxy.cli import main
 from proxy.config import Address
 from proxy.kube import https
 from proxy.kube.api import Api
-from proxy.kube.inject import injected
+from proxy.kube.inject import inject
 from proxy.kube.webhook import SelfSigned, Webhook, WebhookConfig, serve
 from proxy.net.io.logs import Log
 from tests.certificates import Authority
@@ -76,7 +76,7 @@ async def test_pods_that_ask_are_patched_over_a_connection_that_stays(folder: Fo
             response = await asked.about(before)
 
             assert response["allowed"]
-            assert patched(before, response) == injected(before, DEFAULTS).pod
+            assert patched(before, response) == inject(before, DEFAULTS).pod
 
         assert served.webhook.counts["injected"] == 3
 
@@ -88,7 +88,7 @@ async def test_pods_that_do_not_ask_and_other_things_are_left_alone(folder: Fold
             await asked.about(pod(), operation="UPDATE"),
             await asked.about(pod(), subResource="ephemeralcontainers"),
             await asked.about(pod(), kind={"group": "apps", "version": "v1", "kind": "Deployment"}),
-            await asked.about(injected(pod(), DEFAULTS).pod, object=injected(pod(), DEFAULTS).pod),
+            await asked.about(inject(pod(), DEFAULTS).pod, object=inject(pod(), DEFAULTS).pod),
         ):
             assert response["allowed"]
             assert "patch" not in response
@@ -119,7 +119,7 @@ async def test_a_dry_run_is_answered_alike_and_not_counted(folder: Folder) -> No
     async with serving(folder) as served, served.asking() as asked:
         response = await asked.about(pod(), dryRun=True)
 
-        assert patched(pod(), response) == injected(pod(), DEFAULTS).pod
+        assert patched(pod(), response) == inject(pod(), DEFAULTS).pod
         assert served.webhook.counts["injected"] == 0
 
 
@@ -154,7 +154,7 @@ async def test_pods_of_any_shape_do_no_harm(folder: Folder, broken: Any) -> None
 async def test_a_bug_is_an_error_for_the_failure_policy_and_is_told(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.kube.review.injected", lambda *_: 1 / 0)
+    monkeypatch.setattr("proxy.kube.review.inject", lambda *_: 1 / 0)
     async with serving(folder) as served, served.asking() as asked:
         status, _ = await asked("/inject", json.dumps(review(pod())).encode())
 
@@ -305,7 +305,7 @@ async def test_the_command_serves_until_sigterm(folder: Folder, tmp_path: Path) 
     async with started("webhook", *arguments, "--grace", "0s") as command:
         await command.until("listening address=")
         async with asking(port, folder[1].path.read_text()) as asked:
-            assert patched(pod(), await asked.about(pod())) == injected(pod(), DEFAULTS).pod
+            assert patched(pod(), await asked.about(pod())) == inject(pod(), DEFAULTS).pod
         command.signal(signal.SIGTERM)
         assert await command.end() == 0
 

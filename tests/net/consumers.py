@@ -5,7 +5,7 @@ from typing import Any
 import trio
 
 from proxy.demo.broker import KEYS
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.messages import encode_request, read_response
 from tests.net.proxied import Proxied, ask
 
@@ -13,7 +13,7 @@ __all__ = ["consume", "fetched"]
 
 
 async def fetched(
-    connection: Connection, client_id: str, offsets: dict[int, int], version: int, **options: Any
+    connection: KafkaConnection, client_id: str, offsets: dict[int, int], version: int, **options: Any
 ) -> Any:
     """What a fetch as *client_id* brings."""
     frame = encode_request(KEYS["fetch"], version, 1, client_id, ask(offsets, **options))

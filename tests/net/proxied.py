@@ -9,12 +9,12 @@ import attrs
 import trio
 
 from proxy.config import Address, Config, DownstreamConfig, LogConfig, PortRange, UpstreamConfig
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.events import FetchRecord, Record
 from proxy.net.app import Proxy
 from proxy.net.io.logs import Log
-from proxy.net.observability.observers import Who
+from proxy.net.observability.observers import ConnectionInfo
 from tests.ports import free_port_range
 
 __all__ = ["Proxied", "ask", "configured", "proxied", "running"]
@@ -61,7 +61,7 @@ class Proxied:
         return [each for each in self.fetches if each.size and each.response_bytes]
 
     @asynccontextmanager
-    async def client(self, node_id: int | None = None) -> AsyncIterator[Connection]:
+    async def client(self, node_id: int | None = None) -> AsyncIterator[KafkaConnection]:
         """A connection to the bootstrap listener, or to that of a broker."""
         address = self.bootstrap if node_id is None else f"127.0.0.1:{self.port_of(node_id)}"
         async with connect(address) as connection:
@@ -86,10 +86,10 @@ class _Kept:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    def observe(self, _: Who, record: Record, /) -> None:
+    def observe(self, _: ConnectionInfo, record: Record, /) -> None:
         self.records.append(record)
 
-    def left(self, who: Who, /) -> None:
+    def left(self, who: ConnectionInfo, /) -> None:
         """What it did is kept."""
 
 

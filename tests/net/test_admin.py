@@ -9,8 +9,8 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.demo.cluster import embedded_cluster
-from proxy.net.io.http import Request
-from proxy.net.observability.admin import Admin
+from proxy.net.io.http import HttpRequest
+from proxy.net.observability.admin import AdminServer
 from proxy.net.observability.probes import PROBES
 from proxy.telemetry.instruments import INSTRUMENTS
 from tests.net.administered import administered, answer_to, body_of, said, state_of
@@ -114,9 +114,9 @@ async def test_other_hosts_are_told_how_it_goes_and_by_whom_it_is_read_only_wher
         async with embedded_cluster(brokers=1) as cluster, administered(cluster, open=is_open) as it:
             telemetry = it.proxy.watching.telemetry
             assert telemetry is not None
-            asked = Admin(it.config.admin, it.proxy._state, telemetry.facts, it.proxy._log)
+            asked = AdminServer(it.config.admin, it.proxy._state, telemetry.facts, it.proxy._log)
             answers = [
-                await asked._answer(Request("GET", path, "localhost", "", "10.0.0.9"))
+                await asked._answer(HttpRequest("GET", path, "localhost", "", "10.0.0.9"))
                 for path in (*PROBES, "/metrics", "/api/v1/state", "/")
             ]
         return [each.status for each in answers]

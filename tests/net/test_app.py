@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from proxy.config import Address, Config, PortRange
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.errors import ConfigError, ErrorCode
@@ -26,7 +26,9 @@ from tests.net.proxied import Proxied, ask, configured, proxied, running
 FETCH_VERSION = 11
 
 
-async def fetch(client: Connection, offsets: dict[int, int], version: int = FETCH_VERSION, **options: Any) -> Any:
+async def fetch(
+    client: KafkaConnection, offsets: dict[int, int], version: int = FETCH_VERSION, **options: Any
+) -> Any:
     return await client.call("fetch", version, ask(offsets, **options))
 
 
@@ -34,7 +36,7 @@ def errors_of(response: Any) -> list[int]:
     return [int(each.error_code) for topic in response.responses for each in topic.partitions]
 
 
-async def closed(client: Connection) -> bool:
+async def closed(client: KafkaConnection) -> bool:
     """Whether the proxy hangs up, having said nothing."""
     return await client.receive_frame() is None
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.net.observability.backlog import Backlog, Line
+from proxy.net.observability.backlog import Backlog, LedgerLine
 from proxy.telemetry.rows import Loss
 
 SIZE = 10
@@ -16,11 +16,11 @@ def filled(rows: int, room_for: int = 100) -> Backlog:
     return backlog
 
 
-def line(seq: int) -> Line:
-    return Line(seq, b"x" * SIZE)
+def line(seq: int) -> LedgerLine:
+    return LedgerLine(seq, b"x" * SIZE)
 
 
-def seqs(lines: tuple[Line, ...]) -> list[int]:
+def seqs(lines: tuple[LedgerLine, ...]) -> list[int]:
     return [each.seq for each in lines]
 
 
@@ -59,7 +59,7 @@ def test_what_could_not_be_written_goes_first_where_newer_rows_had_to_go_meanwhi
     backlog = filled(2, room_for=6)
     batch = backlog.take(2 * SIZE)
     for seq in (2, 3):
-        backlog.put(Line(seq, b"x" * 4 * SIZE))
+        backlog.put(LedgerLine(seq, b"x" * 4 * SIZE))
     backlog.give_back(batch)
 
     after = backlog.take(1000)

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from proxy.bypass import Bypass
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.fetch.verify import Compared, compare, samples
 from proxy.net.downstream import verifier as net_verify
@@ -16,7 +16,7 @@ from tests.net.proxied import Proxied, ask, configured, proxied, running
 VERSION = 11
 
 
-async def fetch(client: Connection, offsets: dict[int, int], **options: Any) -> Any:
+async def fetch(client: KafkaConnection, offsets: dict[int, int], **options: Any) -> Any:
     return await client.call("fetch", VERSION, ask(offsets, **options))
 
 

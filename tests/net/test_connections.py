@@ -15,7 +15,7 @@ from proxy.demo.cluster import embedded_cluster
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.upstream.access import OPEN
-from proxy.net.upstream.connections import Links, Ways
+from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.relay.commands import Event, LinkOpened
 from tests.relay.playbook import lane
 
@@ -44,8 +44,8 @@ async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_
     async with embedded_cluster() as cluster:
         address = Address.parse(cluster.bootstrap.split(",")[0])
         log = Log(LogConfig().format, "debug", io.StringIO())
-        ways = Ways(lambda _: address, 5, 5, Budget(1 << 20, log), log, lambda: counts.update(["opened"]))
-        links = Links(
+        ways = ConnectOptions(lambda _: address, 5, 5, Budget(1 << 20, log), log, lambda: counts.update(["opened"]))
+        links = UpstreamConnections(
             BrokerId(1),
             ways,
             OPEN,

@@ -9,11 +9,11 @@ import pytest
 
 from proxy.cluster.topology import BrokerId
 from proxy.demo import groups as groups_module
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.messages import encode_request, read_response
 from proxy.demo.requests import coordinator_of
 from proxy.net.upstream import coordinator as errands_module
-from proxy.net.upstream.coordinator import Errands
+from proxy.net.upstream.coordinator import CoordinatorClient
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
 from tests.convert.versions.old import commit, encoded
@@ -28,7 +28,7 @@ UNKNOWN = -1
 class OldClient:
     """Speaks OffsetCommit and OffsetFetch v0 on one connection."""
 
-    connection: Connection
+    connection: KafkaConnection
     correlation_id: int = 0
 
     async def commit(self, group: str, at: int) -> int:
@@ -156,7 +156,7 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
     async with proxied() as it:
         group = group_at(it, 2)
         address_of = it.proxy._topology.address_of
-        errands = Errands(BrokerId(1), address_of, 2, it.proxy._log)
+        errands = CoordinatorClient(BrokerId(1), address_of, 2, it.proxy._log)
         frame = encode_request(OFFSET_FETCH, 1, 1, "old", {"group_id": group, "topics": []})
         assert await errands.run(group, [frame], afresh=False) is not None
         assert errands._connection is not None
@@ -169,7 +169,7 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
 async def test_the_answer_is_the_coordinators_own() -> None:
     async with proxied() as it:
         group = group_at(it, 3)
-        errands = Errands(BrokerId(1), it.proxy._topology.address_of, 2, it.proxy._log)
+        errands = CoordinatorClient(BrokerId(1), it.proxy._topology.address_of, 2, it.proxy._log)
         topics = [{"name": "t", "partition_indexes": [0]}]
         frame = encode_request(OFFSET_FETCH, 1, 7, "old", {"group_id": group, "topics": topics})
         direct, through = [], await errands.run(group, [frame], afresh=False)

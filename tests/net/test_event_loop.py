@@ -26,7 +26,7 @@ async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_
 
     assert len(lines) == 2
     assert " error loop-stands " in lines[0]
-    assert "test_heartbeat.py" in lines[0]
+    assert "test_event_loop.py" in lines[0]
     assert "time.sleep(stand_s)" in lines[0]
     assert " warning loop-turns-again " in lines[1]
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.net.garbage import Garbage
+from proxy.net.garbage import GarbageCollector
 
 
 class Knot:
@@ -27,7 +27,7 @@ def _as_before() -> Iterator[None]:
 
 
 def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
-    Garbage().settle()
+    GarbageCollector().settle()
 
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[2] > 10_000
@@ -42,7 +42,7 @@ def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None
 
     gc.callbacks.append(looks)
     try:
-        Garbage().settle()
+        GarbageCollector().settle()
     finally:
         gc.callbacks.remove(looks)
 
@@ -52,7 +52,7 @@ def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None
 async def test_what_a_connection_leaves_is_found_within_a_minute(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
-    garbage = Garbage()
+    garbage = GarbageCollector()
     garbage.settle()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(garbage.run)
@@ -70,7 +70,7 @@ async def test_what_a_connection_leaves_is_found_within_a_minute(
 async def test_what_many_connections_leave_is_found_at_once(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
-    garbage = Garbage()
+    garbage = GarbageCollector()
     garbage.settle()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(garbage.run)

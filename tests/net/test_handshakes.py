@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from proxy.config import DownstreamSecurity, LimitsConfig
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from tests.certificates import Authority
 from tests.net.proxied import Proxied, configured, running
@@ -48,7 +48,7 @@ async def is_served(it: Proxied, authority: Authority) -> bool:
         return int(answer.error_code) == 0
 
 
-async def begin_handshake(connection: Connection) -> None:
+async def begin_handshake(connection: KafkaConnection) -> None:
     """Say hello, as TLS has it, and nothing after that."""
     hello, _ = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context()
@@ -58,7 +58,7 @@ async def begin_handshake(connection: Connection) -> None:
     await connection.send_frame(hello.read())
 
 
-async def begun(it: Proxied, stack: AsyncExitStack, count: int) -> list[Connection]:
+async def begun(it: Proxied, stack: AsyncExitStack, count: int) -> list[KafkaConnection]:
     connections = [await stack.enter_async_context(it.client(1)) for _ in range(count)]
     for each in connections:
         await begin_handshake(each)
@@ -101,7 +101,7 @@ async def test_who_has_said_nothing_takes_no_place(authority: Authority) -> None
         assert not await hung_up_on_already(silent[0])
 
 
-async def hung_up_on_already(connection: Connection) -> bool:
+async def hung_up_on_already(connection: KafkaConnection) -> bool:
     with trio.move_on_after(0.05):
         return await hung_up_on(connection)
     return False

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.messages import encode_request
 from proxy.wire.apis import ApiKey
 from tests.convert.logs import Record, message
@@ -22,13 +22,13 @@ CORRUPT_MESSAGE = (2).to_bytes(2)
 BOMB = gzip.compress(bytes(200 << 20))
 
 
-async def _is_closed(client: Connection) -> None:
+async def _is_closed(client: KafkaConnection) -> None:
     with trio.fail_after(10):
         with suppress(OSError):
             assert await client.receive_frame() is None
 
 
-async def _dribbles(client: Connection) -> None:
+async def _dribbles(client: KafkaConnection) -> None:
     """Slow loris: there is always one byte more."""
     with trio.fail_after(10), suppress(OSError):
         await client.send_frame((1 << 20).to_bytes(4))
@@ -37,42 +37,42 @@ async def _dribbles(client: Connection) -> None:
             await trio.sleep(0.05)
 
 
-async def _stops_in_the_middle(client: Connection) -> None:
+async def _stops_in_the_middle(client: KafkaConnection) -> None:
     await client.send_frame(METADATA[:-3])
     await _is_closed(client)
 
 
-async def _says_nothing(client: Connection) -> None:
+async def _says_nothing(client: KafkaConnection) -> None:
     await _is_closed(client)
 
 
-async def _sends_garbage(client: Connection) -> None:
+async def _sends_garbage(client: KafkaConnection) -> None:
     # Of a request it has a size and a key that is none; what follows is chance.
     await client.send_frame((200).to_bytes(4) + b"\x7f" + random.randbytes(199))
     await _is_closed(client)
 
 
-async def _claims_too_much(client: Connection) -> None:
+async def _claims_too_much(client: KafkaConnection) -> None:
     await client.send_frame((2**31 - 1).to_bytes(4))
     await _is_closed(client)
 
 
-async def _claims_less_than_nothing(client: Connection) -> None:
+async def _claims_less_than_nothing(client: KafkaConnection) -> None:
     await client.send_frame((-5).to_bytes(4, signed=True))
     await _is_closed(client)
 
 
-async def _speaks_tls(client: Connection) -> None:
+async def _speaks_tls(client: KafkaConnection) -> None:
     await client.send_frame(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.randbytes(500))
     await _is_closed(client)
 
 
-async def _speaks_http(client: Connection) -> None:
+async def _speaks_http(client: KafkaConnection) -> None:
     await client.send_frame(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await _is_closed(client)
 
 
-async def _lies_about_counts(client: Connection) -> None:
+async def _lies_about_counts(client: KafkaConnection) -> None:
     """Of partitions, in an OffsetCommit v0, which is read and lifted."""
     body = b"\0\1g" + (2**31 - 1).to_bytes(4) + bytes(30)
     header = (8).to_bytes(2) + bytes(2) + (1).to_bytes(4) + b"\0\1c"
@@ -88,7 +88,7 @@ def _produced(message_set: bytes) -> bytes:
     return (len(header) + len(body)).to_bytes(4) + header + body
 
 
-async def _is_refused(client: Connection, message_set: bytes) -> None:
+async def _is_refused(client: KafkaConnection, message_set: bytes) -> None:
     await client.send_frame(_produced(message_set))
     with trio.fail_after(30):
         answer = await client.receive_frame()
@@ -97,18 +97,18 @@ async def _is_refused(client: Connection, message_set: bytes) -> None:
     assert answer[11:21] == (1).to_bytes(4) + (2).to_bytes(4) + CORRUPT_MESSAGE
 
 
-async def _sends_a_bomb(client: Connection) -> None:
+async def _sends_a_bomb(client: KafkaConnection) -> None:
     await _is_refused(client, message(Record(0, -1, None, BOMB), 0, codec=1))
 
 
-async def _nests_wrappers(client: Connection) -> None:
+async def _nests_wrappers(client: KafkaConnection) -> None:
     inner = message(Record(0, -1, None, b"x"), 0)
     for _ in range(20):
         inner = message(Record(0, -1, None, gzip.compress(inner)), 0, codec=1)
     await _is_refused(client, inner)
 
 
-HOSTILE: list[Callable[[Connection], Awaitable[None]]] = [
+HOSTILE: list[Callable[[KafkaConnection], Awaitable[None]]] = [
     _dribbles,
     _stops_in_the_middle,
     _says_nothing,
@@ -148,7 +148,7 @@ async def test_a_good_client_reads_all_in_order_while_hostile_ones_are_hung_up_o
                     assert int(partition.error_code) == 0
                     read.extend(int(each) for each in re.findall(rb"<record (\d+)>", partition.records or b""))
 
-        async def attack(kind: Callable[[Connection], Awaitable[None]]) -> None:
+        async def attack(kind: Callable[[KafkaConnection], Awaitable[None]]) -> None:
             for _ in range(EACH):
                 async with connect(address) as client:
                     await kind(client)

@@ -12,7 +12,7 @@ from proxy.config import Address, AdminConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError
 from proxy.net.io import http
-from proxy.net.io.http import Answer, Request, read_request
+from proxy.net.io.http import HttpRequest, HttpResponse, read_request
 from tests.net.administered import administered, port_of, said, statuses
 from tests.net.proxied import configured, running
 
@@ -80,7 +80,7 @@ def cluster_port(cluster: EmbeddedCluster) -> int:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_request_or_refused(head: bytes) -> None:
-    assert isinstance(read_request(head + b"\r\n\r\n", "127.0.0.1"), Request | Answer)
+    assert isinstance(read_request(head + b"\r\n\r\n", "127.0.0.1"), HttpRequest | HttpResponse)
 
 
 @pytest.mark.parametrize("filling", [b" ", b"\t", b"a", b":", b"a:", b"\r", b"x \t"])
@@ -95,7 +95,7 @@ def test_no_head_takes_long_to_read(filling: bytes) -> None:
 def test_the_host_is_told_without_its_port() -> None:
     def host(said: bytes) -> str:
         request = read_request(b"GET / HTTP/1.1\r\nHost: " + said + b"\r\n\r\n", "127.0.0.1")
-        assert isinstance(request, Request)
+        assert isinstance(request, HttpRequest)
         return request.host
 
     assert [host(said) for said in (b"localhost:8080", b"[::1]:80", b"127.0.0.1", b"evil.example:9080", b"")] == [

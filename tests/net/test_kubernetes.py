@@ -14,13 +14,13 @@ from typing import Any
 import attrs
 import pytest
 
-from proxy.config import RackPlace, RoutingConfig
+from proxy.config import RackSource, RoutingConfig
 from proxy.config.rack import ZONE_LABEL, RackFound
 from proxy.net.rack import find_rack
 from tests.prerequisites import require
 
 TOKEN = "ey.the-pods.token"
-KUBERNETES = RoutingConfig(rack_from=(RackPlace("kubernetes"),))
+KUBERNETES = RoutingConfig(rack_from=(RackSource("kubernetes"),))
 
 
 class Asked(BaseHTTPRequestHandler):
@@ -129,7 +129,7 @@ async def test_the_nodes_zone_is_asked_for_with_the_pods_token(pod: Pod) -> None
 
 async def test_another_label_may_be_the_rack(pod: Pod) -> None:
     pod.api.answer = lambda asked: asked.node({ZONE_LABEL: "us-east-1a", "topology.k8s.aws/zone-id": "use1-az4"})
-    place = RackPlace("kubernetes", "topology.k8s.aws/zone-id")
+    place = RackSource("kubernetes", "topology.k8s.aws/zone-id")
 
     found = await find_rack(RoutingConfig(rack_from=(place,)), pod.environ, service_account=pod.account)
 

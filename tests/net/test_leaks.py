@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.wire.apis import ApiKey
@@ -23,50 +23,50 @@ METADATA = encode_request(ApiKey.METADATA, 1, 1, "c", {"topics": []})
 AT_ONCE = 40
 
 
-async def _comes_and_goes(client: Connection) -> None:
+async def _comes_and_goes(client: KafkaConnection) -> None:
     """A probe."""
 
 
-async def _asks(client: Connection) -> None:
+async def _asks(client: KafkaConnection) -> None:
     assert (await client.call("metadata", 1, {"topics": []})).brokers
 
 
-async def _reads(client: Connection) -> None:
+async def _reads(client: KafkaConnection) -> None:
     for _ in range(3):
         response = await client.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}, max_wait=5))
         assert [int(each.error_code) for each in response.responses[0].partitions] == [0, 0, 0]
 
 
-async def _reads_in_a_session(client: Connection) -> None:
+async def _reads_in_a_session(client: KafkaConnection) -> None:
     response = await client.call("fetch", 11, ask({0: 0, 1: 0}, max_wait=5, session_epoch=0))
     held = {"session_id": response.session_id, "session_epoch": -1}
     await client.call("fetch", 11, {**ask({}, **held), "topics": []})
 
 
-async def _leaves_half_a_frame(client: Connection) -> None:
+async def _leaves_half_a_frame(client: KafkaConnection) -> None:
     await client.send_frame(METADATA[:9])
 
 
-async def _leaves_while_it_waits(client: Connection) -> None:
+async def _leaves_while_it_waits(client: KafkaConnection) -> None:
     await client.send("fetch", 11, ask({0: 0}, max_wait=30_000))
 
 
-async def _sends_garbage(client: Connection) -> None:
+async def _sends_garbage(client: KafkaConnection) -> None:
     await client.send_frame(random.Random(7).randbytes(100))
     assert await client.receive_frame() is None
 
 
-async def _resets(client: Connection) -> None:
+async def _resets(client: KafkaConnection) -> None:
     await client.send_frame(METADATA)
     assert isinstance(client._stream, trio.SocketStream)
     client._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
 
-async def _claims_a_large_frame(client: Connection) -> None:
+async def _claims_a_large_frame(client: KafkaConnection) -> None:
     await client.send_frame((9 << 20).to_bytes(4) + bytes(100))
 
 
-KINDS: list[Callable[[Connection], Awaitable[None]]] = [
+KINDS: list[Callable[[KafkaConnection], Awaitable[None]]] = [
     *[_comes_and_goes] * 14,
     *[_asks] * 2,
     *[_leaves_half_a_frame] * 3,

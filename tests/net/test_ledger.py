@@ -17,8 +17,8 @@ from proxy.errors import ConfigError
 from proxy.events import ClientRecord, SessionRecord
 from proxy.net.app import Proxy
 from proxy.net.io.logs import Log
-from proxy.net.observability.ledger import Ledger
-from proxy.net.observability.observers import Who
+from proxy.net.observability.ledger import LedgerWriter
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.telemetry.ledger import Row, problems
 from tests.disks import nearly_full
 from tests.net.proxied import Proxied, ask, configured, running
@@ -45,16 +45,16 @@ def total(rows: list[Row], column: str) -> int:
 class Kept:
     """A ledger, told by hand."""
 
-    ledger: Ledger
+    ledger: LedgerWriter
     folder: Path
     log: io.StringIO
-    who: Who = attrs.field(factory=lambda: Who(1, "127.0.0.1:5000", TOPOLOGY))
+    who: ConnectionInfo = attrs.field(factory=lambda: ConnectionInfo(1, "127.0.0.1:5000", TOPOLOGY))
 
 
 def ledger_in(folder: Path, **options: Any) -> Kept:
     stream = io.StringIO()
     config = LedgerConfig(folder=str(folder), **options)
-    return Kept(Ledger(config, "b", Log("text", "info", stream), Counter()), folder, stream)
+    return Kept(LedgerWriter(config, "b", Log("text", "info", stream), Counter()), folder, stream)
 
 
 async def test_each_record_becomes_a_row_numbered_without_a_gap(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.net.observability.backlog import Line
+from proxy.net.observability.backlog import LedgerLine
 from proxy.net.observability.ledger_folder import FileLimits, LedgerFolder
 from proxy.telemetry.rows import Loss
 from tests.disks import limited_files
@@ -32,9 +32,9 @@ def lost_line(loss: Loss, at_us: int = 5, cluster_id: str | None = None) -> byte
     return json.dumps(told).encode() + b"\n"
 
 
-def line(seq: int, proxy_id: str = "p") -> Line:
+def line(seq: int, proxy_id: str = "p") -> LedgerLine:
     data = json.dumps({"seq": seq, "proxy_id": proxy_id, "cluster_id": "c"}).encode()
-    return Line(seq, data.ljust(ROW_BYTES - 1) + b"\n")
+    return LedgerLine(seq, data.ljust(ROW_BYTES - 1) + b"\n")
 
 
 def writer(

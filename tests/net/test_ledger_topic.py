@@ -11,10 +11,10 @@ import attrs
 import trio
 
 from proxy.config import LedgerConfig
-from proxy.demo.batches import Record, encode_batch, records_of, split
+from proxy.demo.batches import DemoRecord, encode_batch, records_of, split_batches
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
-from proxy.net.observability.ledger import Ledger
-from proxy.net.observability.observers import Who
+from proxy.net.observability.ledger import LedgerWriter
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.telemetry.ledger import Row, problems
 from tests.net.proxied import Proxied, configured, running
 from tests.telemetry.asked import TOPOLOGY, exchange
@@ -23,11 +23,11 @@ TOPIC = "ledger"
 PARTITIONS = 3
 
 
-def partition_of(ledger: Ledger) -> int:
+def partition_of(ledger: LedgerWriter) -> int:
     return crc32(ledger.proxy_id.encode()) % PARTITIONS
 
 
-def produced(cluster: EmbeddedCluster, ledger: Ledger) -> list[Row]:
+def produced(cluster: EmbeddedCluster, ledger: LedgerWriter) -> list[Row]:
     """The rows of the process, each as it should be, in the order of the log."""
     log = cluster.partition(TOPIC, partition_of(ledger)).log
     rows = [json.loads(record.value or b"") for record in _unpacked(log.read(0, 1 << 30, at_least_one=True))]
@@ -35,11 +35,11 @@ def produced(cluster: EmbeddedCluster, ledger: Ledger) -> list[Row]:
     return rows
 
 
-def _unpacked(data: bytes) -> list[Record]:
+def _unpacked(data: bytes) -> list[DemoRecord]:
     """The records of batches that are compressed by gzip."""
     records = []
-    for batch in split(data):
-        plain = encode_batch([Record(b"")])[:61] + zlib.decompress(batch.data[61:], 31)
+    for batch in split_batches(data):
+        plain = encode_batch([DemoRecord(b"")])[:61] + zlib.decompress(batch.data[61:], 31)
         records += list(records_of([attrs.evolve(batch, data=plain)]))
     return records
 
@@ -49,8 +49,8 @@ class Produced:
     """A proxy that produces its ledger."""
 
     it: Proxied
-    ledger: Ledger
-    who: Who = attrs.field(factory=lambda: Who(1, "127.0.0.1:5000", TOPOLOGY))
+    ledger: LedgerWriter
+    who: ConnectionInfo = attrs.field(factory=lambda: ConnectionInfo(1, "127.0.0.1:5000", TOPOLOGY))
 
     def tell(self, count: int) -> None:
         for _ in range(count):

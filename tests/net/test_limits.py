@@ -13,17 +13,19 @@ import pytest
 import trio
 
 from proxy.config import Config, LimitsConfig
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.errors import LimitReached
-from proxy.net.downstream.limits import Admission, Deadlines, Look, Tell
+from proxy.net.downstream.limits import ConnectionActivity, ConnectionLimits, Deadlines, LimitLog
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.wire.apis import ApiKey
 from tests.net.proxied import Proxied, ask, configured, running
 
-QUIET = Look(frames=1, is_between=True, is_listened_to=True, sent_bytes=10, is_unsent=False, owes=False)
+QUIET = ConnectionActivity(
+    frames=1, is_between=True, is_listened_to=True, sent_bytes=10, is_unsent=False, owes=False
+)
 SIZE = 1 << 20
 
 
@@ -37,12 +39,12 @@ async def limited(**limits: Any) -> AsyncIterator[Proxied]:
             yield it
 
 
-async def is_served(client: Connection) -> bool:
+async def is_served(client: KafkaConnection) -> bool:
     response = await client.call("fetch", 11, ask({1: 0}))
     return [int(each.error_code) for each in response.responses[0].partitions] == [0]
 
 
-async def hung_up_on(client: Connection, within_s: float = 5) -> bool:
+async def hung_up_on(client: KafkaConnection, within_s: float = 5) -> bool:
     with trio.fail_after(within_s):
         try:
             return await client.receive_frame() is None
@@ -95,7 +97,7 @@ async def test_a_host_may_be_let_in_less_often_than_all() -> None:
 def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() -> None:
     told: Counter[str] = Counter()
     log = Log("text", "info", io.StringIO())
-    admission = Admission(LimitsConfig(max_connections=3, max_connections_per_peer=2), Tell(told, log))
+    admission = ConnectionLimits(LimitsConfig(max_connections=3, max_connections_per_peer=2), LimitLog(told, log))
 
     entered = [admission.enters(peer) for peer in ("a:1", "a:2", "a:3", "[::1]:1", "b:1")]
     assert entered == [True, True, False, True, False]
@@ -161,7 +163,7 @@ async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
         await unclaimed(it.proxy._services.budget)
 
 
-def overdue(looks: list[tuple[float, Look]], **limits: float) -> list[str | None]:
+def overdue(looks: list[tuple[float, ConnectionActivity]], **limits: float) -> list[str | None]:
     deadlines = Deadlines(LimitsConfig(**limits), 0.0)  # type: ignore[arg-type]
     reached = [deadlines.overdue(look, now_s) for now_s, look in looks]
     return [None if each is None else each.limit for each in reached]
@@ -296,7 +298,7 @@ async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memo
 
 async def test_a_line_is_told_once_in_a_while_for_each_limit_and_host() -> None:
     stream, counts = io.StringIO(), Counter[str]()
-    tell = Tell(counts, Log("text", "info", stream))
+    tell = LimitLog(counts, Log("text", "info", stream))
     for port in range(100):
         tell("max-connections", f"10.0.0.1:{port}", "there are 7 connections")
     tell("max-connections", "10.0.0.2:1", "there are 7 connections")

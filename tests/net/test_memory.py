@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.old import read_as_in_2015
 from proxy.net.io.memory import RESERVE_BYTES, Budget
@@ -251,7 +251,7 @@ async def test_who_begins_to_hold_while_somebody_waits_is_asked(budget: Budget) 
 # --------------------------------------------------------------------------------------- in the whole proxy
 
 
-async def read(client: Connection, offset: int, size_bytes: int) -> int:
+async def read(client: KafkaConnection, offset: int, size_bytes: int) -> int:
     """How many bytes of records come."""
     said = ask({0: offset}, max_bytes=size_bytes)
     said["topics"][0]["partitions"][0]["partition_max_bytes"] = size_bytes

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from proxy.demo.cluster import embedded_cluster
-from proxy.net.observability.probes import PROBES, State, why_not
+from proxy.net.observability.probes import PROBES, ProbeState, failure_reason
 from tests.net.administered import administered, status, statuses
 
 
@@ -57,8 +57,8 @@ async def test_it_is_not_ready_from_the_moment_that_it_is_to_stop_and_lives_on()
 
 
 def test_before_clients_can_connect_only_liveness_is_told() -> None:
-    state = State(is_listening=False, is_stopping=False, reaches_broker=lambda: True)
+    state = ProbeState(is_listening=False, is_stopping=False, reaches_broker=lambda: True)
 
-    found = {path: not why_not(path, state, requires_broker=False) for path in PROBES}
+    found = {path: not failure_reason(path, state, requires_broker=False) for path in PROBES}
 
     assert found == {"/startupz": False, "/readyz": False, "/livez": True}

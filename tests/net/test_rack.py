@@ -9,19 +9,19 @@ import pytest
 import trio
 
 from proxy.cluster.topology import Broker, BrokerId, Topology
-from proxy.config import RackPlace, RoutingConfig
-from proxy.config.rack import Miss, RackFound
+from proxy.config import RackSource, RoutingConfig
+from proxy.config.rack import RackFound, RackMiss
 from proxy.demo.cluster import embedded_cluster
 from proxy.net.app import Proxy
 from proxy.net.io.logs import Log
-from proxy.net.rack import RackWatch, find_rack, tell_rack
+from proxy.net.rack import RackWatch, find_rack, log_rack
 from tests.net.proxied import configured
 
-NO_POD = Miss("kubernetes", "this is no pod of Kubernetes")
+NO_POD = RackMiss("kubernetes", "this is no pod of Kubernetes")
 
 
 def places(*texts: str) -> RoutingConfig:
-    return RoutingConfig(rack_from=tuple(map(RackPlace.parse, texts)))
+    return RoutingConfig(rack_from=tuple(map(RackSource.parse, texts)))
 
 
 async def test_the_rack_that_is_given_wins_and_nothing_is_looked_for() -> None:
@@ -38,15 +38,15 @@ async def test_the_first_place_that_tells_it_wins(tmp_path: Path) -> None:
     assert await find_rack(places("env:ZONE", here), {"ZONE": " from-env "}) == RackFound("from-env", "env:ZONE")
     assert await find_rack(places(here, "env:ZONE"), {"ZONE": "from-env"}) == RackFound("from-file", here)
     assert await find_rack(places("env:ZONE", here), {}) == RackFound(
-        "from-file", here, (Miss("env:ZONE", "not set"),)
+        "from-file", here, (RackMiss("env:ZONE", "not set"),)
     )
 
 
 async def test_on_most_machines_there_is_nothing_to_find_and_nothing_to_complain_of() -> None:
     found = await find_rack(RoutingConfig(), {})
 
-    file = Miss("file:/etc/podinfo/zone", "not there")
-    assert found == RackFound(None, "", (Miss("env:TOPOLOGY_ZONE", "not set"), file, NO_POD))
+    file = RackMiss("file:/etc/podinfo/zone", "not there")
+    assert found == RackFound(None, "", (RackMiss("env:TOPOLOGY_ZONE", "not set"), file, NO_POD))
     assert found.faults == ()
 
 
@@ -102,12 +102,12 @@ async def test_a_file_that_never_ends_does_not_hold_up_the_start(tmp_path: Path)
 
 def told(found: RackFound) -> str:
     stream = io.StringIO()
-    tell_rack(found, Log("text", "info", stream))
+    log_rack(found, Log("text", "info", stream))
     return stream.getvalue().partition(" ")[2].rstrip()
 
 
 def test_the_log_says_the_rack_and_how_it_was_found_or_what_was_tried() -> None:
-    unset, wrong = Miss("env:A", "not set"), Miss("file:/z", "it is empty", "fill it")
+    unset, wrong = RackMiss("env:A", "not set"), RackMiss("file:/z", "it is empty", "fill it")
 
     assert told(RackFound("b", "env:ZONE", (unset,))) == "info rack-found rack=b how=env:ZONE passed_over=null"
     assert told(RackFound("b", "env:Z", (wrong,))).endswith('passed_over="file:/z: it is empty (fill it)"')

@@ -19,7 +19,7 @@ from proxy.errors import BrokerUnavailable, LoginRefused
 from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection, open_broker
-from proxy.net.upstream.reauthentication import Standing
+from proxy.net.upstream.reauthentication import Reauthenticator
 from proxy.sasl.logins import Login, PlainLogin
 from proxy.wire import messages, sasl
 from proxy.wire.apis import ApiKey
@@ -121,7 +121,7 @@ async def test_a_clients_requests_wait_for_the_renewal_and_answers_under_way_rea
         connection = await connected(it)
         with connection.frames as frames:
             outbox = Outbox(frames)
-            standing = Standing(connection, outbox.put)
+            standing = Reauthenticator(connection, outbox.put)
             got: list[int] = []
 
             async def receive() -> None:
@@ -152,7 +152,7 @@ async def test_what_is_not_renewed_is_told_and_nobody_waits_for_it() -> None:
     async with broker() as it:
         connection = await connected(it)
         with connection.frames as frames:
-            standing = Standing(connection, Outbox(frames).put)
+            standing = Reauthenticator(connection, Outbox(frames).put)
             it.password = b"another"
             standing.begin()
             standing.hold([request(3)])

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from proxy.config import DownstreamSecurity
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.messages import encode_request
 from proxy.errors import ErrorCode
 from proxy.net.downstream import sasl_server as door
@@ -45,20 +45,20 @@ async def asking(folder: Path) -> AsyncIterator[Proxied]:
         yield it
 
 
-async def asked(client: Connection, key: int, version: int, said: dict[str, Any]) -> Any:
+async def asked(client: KafkaConnection, key: int, version: int, said: dict[str, Any]) -> Any:
     """The answer; None where we are hung up on."""
     await client.send_frame(encode_request(key, version, 7, "c", said))
     frame = await client.receive_frame()
     return None if frame is None else sasl.read_answer(RequestHeader(key, version, 7, "c"), memoryview(frame))
 
 
-async def logged_in(client: Connection, message: bytes, *, version: int = 2) -> Any:
+async def logged_in(client: KafkaConnection, message: bytes, *, version: int = 2) -> Any:
     """The answer to PLAIN."""
     assert (await asked(client, HANDSHAKE, 1, {"mechanism": "PLAIN"})).error_code == 0
     return await asked(client, AUTHENTICATE, version, {"auth_bytes": message})
 
 
-async def read(client: Connection, **options: Any) -> Any:
+async def read(client: KafkaConnection, **options: Any) -> Any:
     return await client.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}, **options))
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from proxy.config import Address, AdminConfig, Config, PortRange
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
 from tests.net.proxied import Proxied, ask, configured, running
@@ -33,7 +33,7 @@ def served(*both: Proxied) -> list[int]:
 
 
 @asynccontextmanager
-async def client_of(it: Proxied) -> AsyncIterator[Connection]:
+async def client_of(it: Proxied) -> AsyncIterator[KafkaConnection]:
     """At broker 1: one connection after another until the kernel has chosen *it*."""
     (before,) = served(it)
     while True:

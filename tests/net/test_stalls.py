@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from proxy.demo import broker as broker_module
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from tests.net.proxied import Proxied, ask, configured, running
 
@@ -57,12 +57,12 @@ def sends(monkeypatch: pytest.MonkeyPatch) -> dict[int, Send]:
         except trio.BrokenResourceError:
             pass
 
-    monkeypatch.setattr(broker_module.Broker, "_serve_client", serve)
+    monkeypatch.setattr(broker_module.EmbeddedBroker, "_serve_client", serve)
     return by_key
 
 
 @asynccontextmanager
-async def client_of_a_cluster() -> AsyncIterator[tuple[Proxied, Connection]]:
+async def client_of_a_cluster() -> AsyncIterator[tuple[Proxied, KafkaConnection]]:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[1, 2, 3]])
         cluster.append("t", 0, [bytes(RECORD_BYTES)])
@@ -136,5 +136,5 @@ async def test_fetch_response_that_comes_slowly_is_not_cut(sends: dict[int, Send
     assert it.cluster.counters.fetches == 1
 
 
-async def fetch(client: Connection) -> Any:
+async def fetch(client: KafkaConnection) -> Any:
     return (await client.call("fetch", 11, ask({0: 0}))).responses[0].partitions[0]

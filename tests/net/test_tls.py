@@ -12,15 +12,15 @@ import pytest
 import trio
 
 from proxy.config import DownstreamSecurity, LogConfig, UpstreamSecurity
-from proxy.demo.client import Connection
+from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.errors import BrokerUnavailable, ConfigError, ErrorCode
 from proxy.net.io import files
-from proxy.net.io.files import Watched
+from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, Outbox
-from proxy.net.io.tls import TlsSocket, client_context, listen_tls, shake_hands
+from proxy.net.io.tls import TlsSocket, client_context, server_context, start_tls
 from proxy.net.upstream.access import access_of
 from proxy.wire.frames import with_size
 from tests.certificates import Authority, Files
@@ -59,7 +59,7 @@ class Ends:
 @asynccontextmanager
 async def connected(authority: Authority, files: Files, budget: Budget | None = None) -> AsyncIterator[Ends]:
     """Two that have shaken hands; the client draws on *budget*."""
-    tls = listen_tls(shown(files), Log(LogConfig().format, "debug", io.StringIO()))
+    tls = server_context(shown(files), Log(LogConfig().format, "debug", io.StringIO()))
     assert tls is not None
     secured: list[TlsSocket] = []
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -67,12 +67,12 @@ async def connected(authority: Authority, files: Files, budget: Budget | None = 
     async def accept() -> None:
         stream = await listener.accept()
         assert tls is not None
-        secured.append(await shake_hands(stream, tls.value))
+        secured.append(await start_tls(stream, tls.value))
 
     async with listener, trio.open_nursery() as nursery:
         nursery.start_soon(accept)
         stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-        client = await shake_hands(stream, trusting(authority), host="127.0.0.1")
+        client = await start_tls(stream, trusting(authority), host="127.0.0.1")
     with ExitStack() as stack:
         server_end = stack.enter_context(FrameSocket(secured[0], 100 * MIB))
         yield Ends(server_end, stack.enter_context(FrameSocket(client, 100 * MIB, budget)))
@@ -134,7 +134,7 @@ async def test_a_name_that_no_certificate_could_be_for_is_no_bug(authority: Auth
     async with listener:
         stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
         with pytest.raises(OSError, match="is no name"):
-            await shake_hands(stream, trusting(authority), host=f"{'x' * 70}.example")
+            await start_tls(stream, trusting(authority), host=f"{'x' * 70}.example")
 
 
 async def test_the_end_is_told(authority: Authority, ours: Files) -> None:
@@ -157,15 +157,15 @@ async def secured(security: DownstreamSecurity) -> AsyncIterator[Proxied]:
 
 
 @asynccontextmanager
-async def client(it: Proxied, context: ssl.SSLContext, node_id: int = 1) -> AsyncIterator[Connection]:
+async def client(it: Proxied, context: ssl.SSLContext, node_id: int = 1) -> AsyncIterator[KafkaConnection]:
     stream = await trio.open_ssl_over_tcp_stream(
         "127.0.0.1", it.port_of(node_id), ssl_context=context, https_compatible=True
     )
     async with stream:
-        yield Connection(stream)
+        yield KafkaConnection(stream)
 
 
-async def read(connection: Connection, **options: Any) -> Any:
+async def read(connection: KafkaConnection, **options: Any) -> Any:
     return await connection.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}, **options))
 
 
@@ -268,7 +268,7 @@ async def test_a_new_certificate_is_shown_to_the_next_client(
 
 def test_a_half_written_pair_keeps_the_old_one_until_it_is_whole(authority: Authority, ours: Files) -> None:
     stream = io.StringIO()
-    tls = listen_tls(shown(ours), Log("text", "debug", stream))
+    tls = server_context(shown(ours), Log("text", "debug", stream))
     assert tls is not None
     first, first_key = tls.value, ours.key.read_bytes()
     authority.issue("127.0.0.1", file="sidefetch")
@@ -302,7 +302,7 @@ def test_files_that_are_not_as_they_should_be_are_told_with_the_option(authority
     for option, configs in told.items():
         for config in configs:
             with pytest.raises(ConfigError, match=f"^{option}: "):
-                listen_tls(config, Log("text", "debug", io.StringIO()))
+                server_context(config, Log("text", "debug", io.StringIO()))
 
 
 async def test_a_token_file_that_is_not_there_is_a_broker_that_cannot_be_had() -> None:
@@ -313,6 +313,6 @@ async def test_a_token_file_that_is_not_there_is_a_broker_that_cannot_be_had() -
 
 
 def test_what_has_no_files_is_not_watched() -> None:
-    watched: Watched[int] = Watched("x", [None], lambda: 1)
+    watched: WatchedFiles[int] = WatchedFiles("x", [None], lambda: 1)
     watched.refresh()
     assert watched.value == 1

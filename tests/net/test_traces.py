@@ -17,13 +17,13 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from proxy.convert.down import Conversion
-from proxy.convert.types import Target
-from proxy.demo.batches import Record, encode_batch
+from proxy.convert.down import DownConversion
+from proxy.convert.types import ConversionTarget
+from proxy.demo.batches import DemoRecord, encode_batch
 from proxy.demo.old import read_as_in_2015
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
-from proxy.net.observability.observers import Observers, Who
+from proxy.net.observability.observers import ConnectionInfo, Observers
 from proxy.net.observability.traces import Traces, exporter_of
 from tests.net.proxied import ask, proxied
 from tests.telemetry.collector import collector
@@ -58,8 +58,8 @@ def tracing() -> Told:
     return Told(Traces([memory], Log("text", "debug", stream), counts, rack="a"), memory, counts, stream)
 
 
-def who(number: int = 1) -> Who:
-    return Who(1, f"127.0.0.1:{40000 + number}", TOPOLOGY, number, "app")
+def who(number: int = 1) -> ConnectionInfo:
+    return ConnectionInfo(1, f"127.0.0.1:{40000 + number}", TOPOLOGY, number, "app")
 
 
 def linked(span: ReadableSpan) -> list[bytes]:
@@ -68,7 +68,7 @@ def linked(span: ReadableSpan) -> list[bytes]:
 
 
 def records(*headers: bytes | None) -> memoryview:
-    return memoryview(encode_batch([Record(b"v", headers=(("traceparent", each),)) for each in headers]))
+    return memoryview(encode_batch([DemoRecord(b"v", headers=(("traceparent", each),)) for each in headers]))
 
 
 async def test_all_that_two_clients_told_is_exported_each_below_its_own_exchange() -> None:
@@ -111,7 +111,7 @@ async def test_spans_have_the_times_at_which_things_happened() -> None:
 async def test_records_are_linked_to_the_spans_that_they_were_produced_in() -> None:
     it, now_s = tracing(), trio.current_time()
     observers = Observers(it.traces)
-    converted = Conversion(records(None, OTHER), 1, Target(1))
+    converted = DownConversion(records(None, OTHER), 1, ConversionTarget(1))
     observers.answering(who(), [b"header", records(None, TRACEPARENT), converted])
     observers.answering(who(), [records(OTHER)])
     for turn in range(3):
@@ -221,7 +221,7 @@ async def test_what_a_proxy_does_for_a_client_arrives_at_a_collector(monkeypatch
     }
     with exporting(monkeypatch, **said) as collected:
         async with proxied() as it:
-            it.cluster.append("t", 0, [Record(b"one", headers=(("traceparent", TRACEPARENT),)), b"two"])
+            it.cluster.append("t", 0, [DemoRecord(b"one", headers=(("traceparent", TRACEPARENT),)), b"two"])
             async with it.client(1) as client:
                 await client.call("fetch", 11, ask({0: 0}, max_wait=0))
 
@@ -271,7 +271,7 @@ async def test_a_client_that_gets_no_headers_is_linked_to_producers_all_the_same
         async with proxied() as it:
             for partition in range(3):
                 header = ("traceparent", TRACEPARENT.replace(b"b7", f"b{partition}".encode(), 1))
-                it.cluster.append("t", partition, [Record(b"v" * 100, headers=(header,))] * 50)
+                it.cluster.append("t", partition, [DemoRecord(b"v" * 100, headers=(header,))] * 50)
             heard = await read_as_in_2015(it.bootstrap, "t", range(3), 150)
 
     assert heard.messages == 150

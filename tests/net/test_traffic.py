@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from proxy.config import RoutingConfig
 from proxy.demo.cluster import embedded_cluster
 from proxy.net.io.logs import Log
-from proxy.net.observability.traffic import tell_traffic
+from proxy.net.observability.traffic import log_traffic
 from proxy.relay.traffic import Traffic
 from tests.net.proxied import ask, configured, proxied, running
 
@@ -20,7 +20,7 @@ async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojum
     stream, traffic = io.StringIO(), Traffic()
     lines = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tell_traffic, traffic, Log("text", "info", stream))
+        nursery.start_soon(log_traffic, traffic, Log("text", "info", stream))
         await trio.sleep(1)
         for size in (10, 0, 5, 0, 0):
             traffic.add("t", "a", True, size)

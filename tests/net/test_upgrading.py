@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from proxy.convert.versions import produce as lift
-from proxy.demo.batches import records_of, split
-from proxy.demo.client import Connection
+from proxy.demo.batches import records_of, split_batches
+from proxy.demo.client import KafkaConnection
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
 from tests.conformance.raw import value_batch
@@ -20,12 +20,12 @@ PRODUCE, LIST_OFFSETS = 0, 2
 LARGE = 200_000
 
 
-async def send(client: Connection, key: int, version: int, correlation_id: int, body: bytes) -> None:
+async def send(client: KafkaConnection, key: int, version: int, correlation_id: int, body: bytes) -> None:
     header = write_request_header(RequestHeader(key, version, correlation_id, "old"), flexible=False)
     await client.send_frame(with_size(header + body))
 
 
-async def answer(client: Connection, correlation_id: int) -> bytes:
+async def answer(client: KafkaConnection, correlation_id: int) -> bytes:
     frame = await client.receive_frame()
     assert frame is not None
     assert int.from_bytes(frame[:4]) == correlation_id
@@ -38,7 +38,7 @@ def producing(values: bytes, *, acks: int = 1) -> bytes:
 
 def stored(it: Proxied) -> list[bytes | None]:
     log = it.cluster.partition("t", 0).log
-    return [record.value for record in records_of(split(log.read(0, 1 << 30, at_least_one=True)))]
+    return [record.value for record in records_of(split_batches(log.read(0, 1 << 30, at_least_one=True)))]
 
 
 @pytest.fixture

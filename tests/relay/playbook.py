@@ -28,19 +28,19 @@ from proxy.relay.commands import (
     PASS,
     ClientFrame,
     Command,
-    DoWork,
     Event,
-    Learn,
     Link,
     LinkFrame,
     LinkLost,
     LinkOpened,
+    MetadataUpdated,
     Pass,
+    RefreshMetadata,
     Reply,
+    RunInThread,
     Send,
+    ThreadFinished,
     Tick,
-    Told,
-    WorkDone,
 )
 from proxy.wire import messages
 from proxy.wire.apis import VersionRange
@@ -190,8 +190,8 @@ class Play:
                     case Send(link, pieces):
                         self._last[link] = self._read_fetch(link, b"".join(pieces))
                         self.asked.append(self._last[link])
-                    case DoWork(worker, run) if self._works:
-                        pending.append(WorkDone(worker, run()))
+                    case RunInThread(worker, run) if self._works:
+                        pending.append(ThreadFinished(worker, run()))
                     case _:
                         left.append(command)
         return left
@@ -297,7 +297,7 @@ class Play:
 
     def tell(self, known: Topology) -> list[Command]:
         self.known = known
-        return self.handle(Told(known))
+        return self.handle(MetadataUpdated(known))
 
     def established(self, *partitions: int, session_id: int = 7, version: int = 11) -> None:
         """Two fetches of *partitions* from offset 0, after which there is a session."""
@@ -403,4 +403,4 @@ def parts_of(answer: Any) -> dict[int, tuple[int, int]]:
 
 
 def learnt(commands: Iterable[Command]) -> list[frozenset[Any]]:
-    return [command.topics for command in of_type(Learn, commands)]
+    return [command.topics for command in of_type(RefreshMetadata, commands)]

@@ -11,7 +11,17 @@ from proxy.bypass import Bypass
 from proxy.cluster.topology import Topology
 from proxy.errors import ClientProtocolError
 from proxy.events import SessionRecord
-from proxy.relay.commands import PASS, Command, Delivered, Draining, Leave, LinkFrame, Note, OpenLink, Reply
+from proxy.relay.commands import (
+    PASS,
+    CloseSessions,
+    Command,
+    Delivered,
+    Draining,
+    EmitRecord,
+    LinkFrame,
+    OpenLink,
+    Reply,
+)
 from proxy.wire import messages
 from tests.pieces import joined
 from tests.relay.playbook import PATIENT, TOPIC_ID, Part, Play, learnt, of_type, parts_of, told
@@ -208,19 +218,19 @@ def read_before() -> Play:
 
 def test_the_session_of_a_client_that_has_left_is_closed_and_its_lane_too() -> None:
     play = read_before()
-    assert of_type(Leave, left(play, 2)) == []
+    assert of_type(CloseSessions, left(play, 2)) == []
 
     commands = play.fetch({0: 0}, correlation_id=9)
 
-    (leave,) = of_type(Leave, commands)
+    (leave,) = of_type(CloseSessions, commands)
     closing = play._read_fetch(PASS, leave.farewell[0].frame)
     assert (closing.session_id, closing.epoch) == (7, -1)
-    (note,) = of_type(Note, commands)
+    (note,) = of_type(EmitRecord, commands)
     assert isinstance(note.record, SessionRecord)
     assert (note.record.session_id, note.record.event, note.record.partitions) == (7, "closed", 1)
     assert play.relay.farewell(play.now_s) == ([], [])
     play.handle(brokers_answer(9)[1])
-    assert of_type(Leave, left(play)) == []
+    assert of_type(CloseSessions, left(play)) == []
 
 
 def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
@@ -229,11 +239,13 @@ def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
     play.open(PASS)
     play.fetch({0: 0}, correlation_id=1)
     play.bypass = ALL
-    assert of_type(Leave, left(play)) == []
+    assert of_type(CloseSessions, left(play)) == []
 
     commands = play.answer({})
 
-    assert [type(each) for each in commands if isinstance(each, Reply | Leave)] == [Reply] * 4 + [Leave]
+    assert [type(each) for each in commands if isinstance(each, Reply | CloseSessions)] == [Reply] * 4 + [
+        CloseSessions
+    ]
 
 
 def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> None:
@@ -256,7 +268,7 @@ def test_fetches_that_pass_now_and_then_cost_the_others_no_session() -> None:
         left(play, 2)
         play.bypass = Bypass()
         play.fetch({0: 0})
-        assert of_type(Leave, play.answer({})) == []
+        assert of_type(CloseSessions, play.answer({})) == []
         play.bypass = ALL
 
     assert [asked.epoch for asked in play.asked] == [1, 2, 3]

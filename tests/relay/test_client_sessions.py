@@ -8,7 +8,7 @@ from kio.static.primitive import i16, i32
 
 from proxy.bypass import Bypass
 from proxy.events import SessionRecord
-from proxy.relay.commands import PASS, Command, Delivered, Note, OpenLink, Reply
+from proxy.relay.commands import PASS, Command, Delivered, EmitRecord, OpenLink, Reply
 from proxy.wire import messages
 from tests.pieces import joined
 from tests.relay.playbook import PATIENT, Part, Play, of_type, parts_of, told
@@ -139,7 +139,7 @@ def test_a_fetch_that_closes_its_session_is_answered_at_once_with_nothing() -> N
     commands = fetch(play, session_id, -1)
 
     assert shown(commands) == (0, 0, {})
-    assert [note.record for note in of_type(Note, commands)] == [SessionRecord(1, 100, "closed", 2, "client")]
+    assert [note.record for note in of_type(EmitRecord, commands)] == [SessionRecord(1, 100, "closed", 2, "client")]
     assert len(play.sessions) == 0
 
 

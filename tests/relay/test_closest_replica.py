@@ -9,7 +9,7 @@ import pytest
 from proxy.cluster.routing import Selector
 from proxy.errors import ErrorCode
 from proxy.events import TruncationRecord
-from proxy.relay.commands import CloseLink, Command, Note, OpenLink, Reply
+from proxy.relay.commands import CloseLink, Command, EmitRecord, OpenLink, Reply
 from tests.old_clients import batch, fetch_frame
 from tests.relay.playbook import PATIENT, Part, Play, lane, learnt, of_type, parts_of, told, topology
 
@@ -563,7 +563,7 @@ def test_an_old_client_is_told_that_what_it_has_read_is_gone() -> None:
 
     (answer,) = told(commands, version=4)
     assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
-    notes = [note.record for note in of_type(Note, commands) if isinstance(note.record, TruncationRecord)]
+    notes = [note.record for note in of_type(EmitRecord, commands) if isinstance(note.record, TruncationRecord)]
     assert notes == [TruncationRecord(1, "t", 0, 100, 5, 5, 90)]
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from proxy.errors import ErrorCode
 from proxy.events import FetchRecord
-from proxy.relay.commands import Command, Note
+from proxy.relay.commands import Command, EmitRecord
 from tests.relay.playbook import PATIENT, QUICK, Part, Play, of_type, topology
 
 
 def fetches_in(commands: Iterable[Command]) -> list[FetchRecord]:
-    return [note.record for note in of_type(Note, commands) if isinstance(note.record, FetchRecord)]
+    return [note.record for note in of_type(EmitRecord, commands) if isinstance(note.record, FetchRecord)]
 
 
 def parked() -> Play:

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from proxy.demo.messages import encode_request
 from proxy.errors import BrokerUnavailable, ClientProtocolError
 from proxy.relay.client import ClientRelay, Sasl
-from proxy.relay.commands import PASS, Command, Identified, LinkFrame, LinkLost, OpenLink, Reply, Send
+from proxy.relay.commands import PASS, Command, LinkFrame, LinkLost, OpenLink, PrincipalChanged, Reply, Send
 from proxy.sasl.logins import BearerLogin, PlainLogin
 from proxy.wire import sasl
 from proxy.wire.frames import with_size
@@ -55,13 +55,15 @@ def test_plain_is_repeated_once_the_broker_has_accepted_it(version: int) -> None
 
     told = said(play, PLAIN, version=version)
 
-    assert of_type(Identified, told) == [Identified("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))]
+    assert of_type(PrincipalChanged, told) == [
+        PrincipalChanged("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))
+    ]
 
 
 def test_a_token_is_repeated_and_its_holder_is_whoever_has_it() -> None:
     play, _ = logging_in("OAUTHBEARER")
 
-    (told,) = of_type(Identified, said(play, BEARER))
+    (told,) = of_type(PrincipalChanged, said(play, BEARER))
 
     assert told.login == BearerLogin("abc.def.")
     assert told.principal.startswith("OAUTHBEARER:")
@@ -80,7 +82,7 @@ def test_what_the_broker_refuses_is_not_repeated(
 ) -> None:
     play, _ = logging_in(mechanism)
 
-    assert of_type(Identified, said(play, message, answer, error)) == []
+    assert of_type(PrincipalChanged, said(play, message, answer, error)) == []
 
 
 def test_a_raw_token_is_repeated_too() -> None:
@@ -89,27 +91,29 @@ def test_a_raw_token_is_repeated_too() -> None:
 
     told = play.handle(LinkFrame(PASS, memoryview(b"")))
 
-    assert of_type(Identified, told) == [Identified("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))]
+    assert of_type(PrincipalChanged, told) == [
+        PrincipalChanged("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))
+    ]
 
 
 def test_a_login_that_is_renewed_is_told_under_the_first_name() -> None:
     play, _ = logging_in("OAUTHBEARER")
-    (first,) = of_type(Identified, said(play, BEARER))
+    (first,) = of_type(PrincipalChanged, said(play, BEARER))
     from_client(play, HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
     answered(play, HANDSHAKE, 1, error_code=ErrorCode.none, mechanisms=())
 
-    (second,) = of_type(Identified, said(play, b"n,,\1auth=Bearer new\1\1"))
+    (second,) = of_type(PrincipalChanged, said(play, b"n,,\1auth=Bearer new\1\1"))
 
-    assert second == Identified(first.principal, "OAUTHBEARER", BearerLogin("new"))
+    assert second == PrincipalChanged(first.principal, "OAUTHBEARER", BearerLogin("new"))
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "NEW"])
 def test_what_cannot_be_repeated_keeps_the_client_to_its_connection(mechanism: str) -> None:
     play, told = logging_in(mechanism)
 
-    assert of_type(Identified, told) == [Identified("", mechanism, None)]
+    assert of_type(PrincipalChanged, told) == [PrincipalChanged("", mechanism, None)]
     for each in (b"n,,n=alice,r=x", b"c=biws,r=xy,p=q"):
-        assert of_type(Identified, said(play, each, b"r=xy")) == []
+        assert of_type(PrincipalChanged, said(play, each, b"r=xy")) == []
     passed = len(play.passed)
     commands = play.fetch({0: 5})
     assert len(play.passed) == passed + 1
@@ -128,13 +132,15 @@ def test_where_such_a_connection_is_lost_the_client_is_too() -> None:
 def test_a_client_of_0_9_that_begins_with_its_token_is_such_a_client() -> None:
     play = Play()
 
-    assert of_type(Identified, play.request(with_size(b"\x60\x82abc"))) == [Identified("", "GSSAPI", None)]
+    assert of_type(PrincipalChanged, play.request(with_size(b"\x60\x82abc"))) == [
+        PrincipalChanged("", "GSSAPI", None)
+    ]
 
 
 def test_a_mechanism_that_the_broker_does_not_have_makes_nobody() -> None:
     _, told = logging_in("SCRAM-SHA-256", ErrorCode.unsupported_sasl_mechanism)
 
-    assert of_type(Identified, told) == []
+    assert of_type(PrincipalChanged, told) == []
 
 
 def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:

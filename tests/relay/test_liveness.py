@@ -6,7 +6,7 @@ from kio.schema.types import BrokerId
 
 from proxy.errors import ErrorCode
 from proxy.events import StalledFetchRecord
-from proxy.relay.commands import PASS, LinkFrame, Note, OpenLink, Reply
+from proxy.relay.commands import PASS, EmitRecord, LinkFrame, OpenLink, Reply
 from proxy.wire import messages
 from tests.relay.playbook import PATIENT, Part, Play, lane, of_type, parts_of, told, topology
 from tests.relay.test_read_ahead import BATCH, SMALL, given, part
@@ -162,7 +162,7 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
 
     (answer,) = told(commands)
     assert parts_of(answer) == dict.fromkeys(ALL, (ErrorCode.not_leader_or_follower, -1))
-    (note,) = [each.record for each in of_type(Note, commands) if isinstance(each.record, StalledFetchRecord)]
+    (note,) = [each.record for each in of_type(EmitRecord, commands) if isinstance(each.record, StalledFetchRecord)]
     assert (note.partitions, note.unserved) == (3, 0)
 
 

@@ -8,7 +8,7 @@ from proxy.config import TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.events import DamageRecord
 from proxy.fetch.converting import Policy
-from proxy.relay.commands import Command, DoWork, Note, Reply
+from proxy.relay.commands import Command, EmitRecord, Reply, RunInThread
 from proxy.wire.records import Codec
 from tests import old_clients
 from tests.old_clients import Heard, batch, fetch_frame
@@ -128,7 +128,7 @@ def test_a_damaged_batch_is_an_error_and_never_a_message(version: int) -> None:
     (answer,) = heard(commands, version)
 
     assert (answer[0].error, answer[0].records) == (ErrorCode.corrupt_message, ())
-    (record,) = [note.record for note in of_type(Note, commands) if isinstance(note.record, DamageRecord)]
+    (record,) = [note.record for note in of_type(EmitRecord, commands) if isinstance(note.record, DamageRecord)]
     assert (record.node, record.topic, record.partition, record.offset) == (1, "t", 0, 10)
 
 
@@ -219,7 +219,7 @@ def test_records_that_need_no_conversion_are_handed_on_as_they_came(version: int
 
     commands = play.answer({0: Part(records=records)})
 
-    assert of_type(DoWork, commands) == []
+    assert of_type(RunInThread, commands) == []
     (reply,) = of_type(Reply, commands)
     assert records in joined(reply.pieces)
 
@@ -228,7 +228,7 @@ def test_a_client_that_leaves_while_records_are_converted_leaves_nothing_behind(
     play = Play(works=False)
     asking(play, 2, 10)
 
-    assert len(of_type(DoWork, play.answer({0: Part(records=LARGE_GZIP)}))) == 1
+    assert len(of_type(RunInThread, play.answer({0: Part(records=LARGE_GZIP)}))) == 1
 
     assert play.relay.held_since_s is None
     assert play.relay.farewell(play.now_s) == ([], [])

@@ -4,14 +4,14 @@ import pytest
 
 from proxy.cluster.topology import BrokerId
 from proxy.config import PortRange
-from proxy.relay.ports import NoPortLeft, PortBook
+from proxy.relay.ports import NoPortLeft, PortAssignments
 
 
-def book(first: int = 9093, last: int = 9095, *, is_shared: bool = False) -> PortBook:
-    return PortBook(PortRange(first, last), is_shared)
+def book(first: int = 9093, last: int = 9095, *, is_shared: bool = False) -> PortAssignments:
+    return PortAssignments(PortRange(first, last), is_shared)
 
 
-def assigned(ports: PortBook, *nodes: int, unusable: tuple[int, ...] = ()) -> list[int]:
+def assigned(ports: PortAssignments, *nodes: int, unusable: tuple[int, ...] = ()) -> list[int]:
     return [ports.assign(BrokerId(node), unusable) for node in nodes]
 
 

@@ -16,9 +16,9 @@ from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, Op
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import (
     FETCH,
-    Ask,
     FetchOptions,
-    Key,
+    FetchPartition,
+    PartitionKey,
     PartitionReply,
     Topic,
     TopicId,
@@ -35,7 +35,7 @@ BROKERS_FETCH = 6
 """Without sessions: it is asked for everything each time."""
 TOPICS = ("a", "b", "c")
 PARTITIONS = range(3)
-Offsets = Mapping[Key, int]
+Offsets = Mapping[PartitionKey, int]
 
 
 class Forgetful:
@@ -49,7 +49,7 @@ class Conversation:
 
     def __init__(self, *, forgets: bool) -> None:
         self.now_s = 0.0
-        self.watermarks: dict[Key, int] = {}
+        self.watermarks: dict[PartitionKey, int] = {}
         reading = Reading(0.0, 8 << 20, 5, sessions=ClientSessions(0, count(1).__next__))
         self.relay = ClientRelay(BrokerId(1), lambda *_: None, 0.0, reading)
         if forgets:
@@ -84,22 +84,22 @@ class Conversation:
             entries = list(request_layout(BROKERS_FETCH).entry.iter_unpack(section.entries))
             body.append(layout.topic(section.topic, len(entries)))
             for partition, offset, *_ in entries:
-                high = self.watermarks.get(Key(section.topic, partition), 2)
+                high = self.watermarks.get(PartitionKey(section.topic, partition), 2)
                 error = ErrorCode.offset_out_of_range if offset > high else ErrorCode.none
                 body += layout.partition(PartitionReply(partition, error, high, high, 0), 0)
         return b"".join(body)
 
 
-def topology(leaders: Mapping[Key, int]) -> Topology:
+def topology(leaders: Mapping[PartitionKey, int]) -> Topology:
     topics: dict[Topic, TopicInfo] = {}
     for number, name in enumerate(TOPICS, start=1):
-        led = {p: Leader(BrokerId(leaders.get(Key(name, p), 1)), 5) for p in PARTITIONS}
+        led = {p: Leader(BrokerId(leaders.get(PartitionKey(name, p), 1)), 5) for p in PARTITIONS}
         topic_id = TopicId(bytes(15) + bytes([number]))
         topics[name] = topics[topic_id] = TopicInfo(name, topic_id, 0, led)
     return Topology("cluster", {}, topics)
 
 
-_KEYS = st.builds(Key, st.sampled_from(TOPICS), st.sampled_from(PARTITIONS))
+_KEYS = st.builds(PartitionKey, st.sampled_from(TOPICS), st.sampled_from(PARTITIONS))
 _ASKED = st.dictionaries(_KEYS, st.integers(0, 3), min_size=1)
 _VERSIONS = st.sampled_from([3, 4, 6, 11])
 
@@ -123,7 +123,7 @@ def test_what_a_client_is_told_does_not_depend_on_what_is_remembered(data: st.Da
                 told = data.draw(st.dictionaries(_KEYS, st.integers(0, 9)))
                 for each in conversations:
                     each.watermarks |= told
-        asks = {key: Ask(offset, 100) for key, offset in asked.items()}
+        asks = {key: FetchPartition(offset, 100) for key, offset in asked.items()}
         header = RequestHeader(FETCH, version, number, "client")
         frame = write_request(header, FetchOptions(500, 1), 0, -1, asks, ())
         remembered, forgotten = (each.answered(frame, known) for each in conversations)

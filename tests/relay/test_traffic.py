@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.events import RouteKind
-from proxy.relay.traffic import OTHER_TOPICS, Source, Traffic
+from proxy.relay.traffic import OTHER_TOPICS, Traffic, TrafficSource
 
 
 def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
@@ -20,10 +20,10 @@ def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
         traffic.add(topic, rack, crossed, size)
 
     assert traffic.record_bytes == {
-        Source("orders", "a", True): 15,
-        Source("orders", "b", False): 100,
-        Source("logs", "c", True): 7,
-        Source("logs", None, None): 1,
+        TrafficSource("orders", "a", True): 15,
+        TrafficSource("orders", "b", False): 100,
+        TrafficSource("logs", "c", True): 7,
+        TrafficSource("logs", None, None): 1,
     }
     assert traffic.fields() == {
         "record_bytes": 123,

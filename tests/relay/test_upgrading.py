@@ -12,14 +12,14 @@ from proxy.demo.messages import encode_request, encode_response, read_request, r
 from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.relay.commands import (
     PASS,
+    AskGroupCoordinator,
     Command,
-    DoWork,
-    Errand,
-    ErrandDone,
+    GroupCoordinatorResult,
     LinkFrame,
     OpenLink,
     Reply,
-    WorkDone,
+    RunInThread,
+    ThreadFinished,
 )
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
@@ -270,13 +270,13 @@ def test_produce_of_several_requests_is_not_overtaken_behind_a_list_offsets_of_t
 def test_conversion_keeps_its_block_while_a_list_offsets_of_two_requests_goes_on() -> None:
     play = started()
     play.request(list_offsets(1, offsets=2))
-    begun = of_type(DoWork, play.request(producing(2, b"a" * LARGE)))
+    begun = of_type(RunInThread, play.request(producing(2, b"a" * LARGE)))
     play.request(producing(3, b"c"))
 
-    begun += of_type(DoWork, play.handle(latest(1, 1)))
+    begun += of_type(RunInThread, play.handle(latest(1, 1)))
     (work,) = begun
     ids(play.handle(latest(1, 0)))
-    play.handle(WorkDone(work.worker, work.run()))
+    play.handle(ThreadFinished(work.worker, work.run()))
 
     assert sent(play) == [(LIST_OFFSETS, 1, 1), (LIST_OFFSETS, 1, 1), (PRODUCE, 3, 2), (PRODUCE, 3, 3)]
 
@@ -368,15 +368,15 @@ def test_who_is_not_throttled_gets_its_answer_at_once() -> None:
 NOT_COORDINATOR = 16
 
 
-def errand_done(frame: LinkFrame | None) -> ErrandDone:
-    return ErrandDone(None if frame is None else frame.frame)
+def errand_done(frame: LinkFrame | None) -> GroupCoordinatorResult:
+    return GroupCoordinatorResult(None if frame is None else frame.frame)
 
 
 def test_what_only_the_coordinator_answers_is_taken_there() -> None:
     play = started()
     play.request(committing(1))
 
-    (errand,) = of_type(Errand, play.handle(code(1, NOT_COORDINATOR)))
+    (errand,) = of_type(AskGroupCoordinator, play.handle(code(1, NOT_COORDINATOR)))
 
     assert (errand.group, errand.afresh) == ("g", False)
     request = read_request(b"".join(errand.pieces)[4:])
@@ -389,13 +389,13 @@ def test_errands_run_one_after_another_in_the_order_of_the_requests() -> None:
     for number, group in enumerate("abc"):
         play.request(committing(number, group))
     assert sent(play) == [(OFFSET_COMMIT, 2, 0)]
-    run = of_type(Errand, play.handle(code(0, NOT_COORDINATOR)))
+    run = of_type(AskGroupCoordinator, play.handle(code(0, NOT_COORDINATOR)))
 
-    run += of_type(Errand, play.handle(errand_done(None)))
-    run += of_type(Errand, play.handle(errand_done(code(0, NOT_COORDINATOR))))
+    run += of_type(AskGroupCoordinator, play.handle(errand_done(None)))
+    run += of_type(AskGroupCoordinator, play.handle(errand_done(code(0, NOT_COORDINATOR))))
     assert ids(play.handle(errand_done(code(0, 0)))) == [0]
     for number in (1, 2):
-        run += of_type(Errand, play.handle(code(number, NOT_COORDINATOR)))
+        run += of_type(AskGroupCoordinator, play.handle(code(number, NOT_COORDINATOR)))
         assert ids(play.handle(errand_done(code(number, 0)))) == [number]
 
     assert [(errand.group, errand.afresh) for errand in run] == [
@@ -416,7 +416,7 @@ def test_commit_waits_for_an_earlier_one_that_is_on_an_errand(why: int) -> None:
     play.request(heartbeat(3))
 
     assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
-    assert len(of_type(Errand, play.handle(code(1, why)))) == 1
+    assert len(of_type(AskGroupCoordinator, play.handle(code(1, why)))) == 1
     assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
     assert ids(play.handle(errand_done(code(1, 0)))) == [1]
     assert sent(play)[1:] == [(OFFSET_COMMIT, 2, 2)]
@@ -535,12 +535,12 @@ def test_a_small_set_is_converted_on_its_way() -> None:
 def test_a_large_set_is_converted_elsewhere_and_what_comes_later_waits() -> None:
     play = started()
 
-    (work,) = of_type(DoWork, play.request(producing(1, b"a" * LARGE)))
+    (work,) = of_type(RunInThread, play.request(producing(1, b"a" * LARGE)))
     assert not play.relay.takes_requests
     play.request(heartbeat(2))
     assert sent(play) == []
 
-    play.handle(WorkDone(work.worker, work.run()))
+    play.handle(ThreadFinished(work.worker, work.run()))
     assert sent(play) == [(PRODUCE, 3, 1), (HEARTBEAT, 3, 2)]
     assert play.relay.takes_requests
 
@@ -594,10 +594,10 @@ def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_cannot_be_converted
 @pytest.mark.usefixtures("sets")
 def test_a_connection_that_is_lost_while_a_set_is_converted_is_made_again() -> None:
     play = started()
-    (work,) = of_type(DoWork, play.request(producing(1, b"a" * LARGE)))
+    (work,) = of_type(RunInThread, play.request(producing(1, b"a" * LARGE)))
 
     play.lose(PASS)
-    assert of_type(OpenLink, play.handle(WorkDone(work.worker, work.run()))) == [OpenLink(PASS, None)]
+    assert of_type(OpenLink, play.handle(ThreadFinished(work.worker, work.run()))) == [OpenLink(PASS, None)]
     play.open(PASS)
 
     assert sent(play) == [(PRODUCE, 3, 1)]

@@ -14,9 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxy.errors import ErrorCode
 from proxy.session.epochs import NO_SESSION, SessionId
-from proxy.session.slots import EVICTION_S, Slots
-from proxy.session.upstream import Incremental, Plan, Refused, SessionReply, UpstreamSession
-from proxy.wire.fetch import Ask, Key
+from proxy.session.slots import EVICTION_S, SessionSlots
+from proxy.session.upstream import (
+    FetchPlan,
+    IncrementalFetchPlan,
+    RejectedResponse,
+    SessionResponseFields,
+    UpstreamSession,
+)
+from proxy.wire.fetch import FetchPartition, PartitionKey
 
 __all__ = ["KEYS", "SLOTS", "Accidents", "Log"]
 
@@ -32,7 +38,7 @@ Fate = Literal[
     "topic ids come or go",
 ]
 What = Literal["want", "want no more", "touch in vain", "produce", "delete records", "break", "heal"]
-KEYS: Final = [Key(topic, partition) for topic in ("a", "b") for partition in range(3)]
+KEYS: Final = [PartitionKey(topic, partition) for topic in ("a", "b") for partition in range(3)]
 SLOTS: Final = 3
 _LAST_EPOCH: Final = 2**31 - 1
 _ERRORS: Final = {
@@ -74,7 +80,7 @@ AnswerT = TypeVar("AnswerT")
 class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, AnswerT]):
     """What is the same for all halves: a subclass has the broker's, and what passes between them."""
 
-    def __init__(self, slots: Slots[SessionT]) -> None:
+    def __init__(self, slots: SessionSlots[SessionT]) -> None:
         """*slots*: the broker's."""
         super().__init__()
         self.slots = slots
@@ -87,7 +93,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         self.accidents = self.refusals = 0
 
     @initialize(wanted=st.sets(_some_key), data=st.data())
-    def begin(self, wanted: set[Key], data: st.DataObject) -> None:
+    def begin(self, wanted: set[PartitionKey], data: st.DataObject) -> None:
         self.prepare(data)
         for key in wanted:
             self.change("want", key, 1)
@@ -106,7 +112,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         """Call topics by their ids from here on; or by their names, if they were called by ids."""
         raise NotImplementedError
 
-    def request(self, plan: Plan) -> RequestT:
+    def request(self, plan: FetchPlan) -> RequestT:
         raise NotImplementedError
 
     def see(self, request: RequestT) -> SeenT:
@@ -122,7 +128,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
     def throttled(self, seen: SeenT) -> AnswerT:
         raise NotImplementedError
 
-    def reply(self, answer: AnswerT) -> SessionReply:
+    def reply(self, answer: AnswerT) -> SessionResponseFields:
         """What it says of the session."""
         raise NotImplementedError
 
@@ -138,26 +144,26 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         """Whether there was one that could be."""
         raise NotImplementedError
 
-    def held(self, session: SessionT) -> dict[Key, Ask]:
+    def held(self, session: SessionT) -> dict[PartitionKey, FetchPartition]:
         """What the broker remembers."""
         raise NotImplementedError
 
     # ----------------------------------------------------------------- what is wanted, and what there is
 
     @property
-    def wanted(self) -> dict[Key, Ask]:
+    def wanted(self) -> dict[PartitionKey, FetchPartition]:
         return self.ours.asks
 
     @property
-    def listed(self) -> dict[Key, Ask]:
+    def listed(self) -> dict[PartitionKey, FetchPartition]:
         """What we believe that the broker remembers, while nothing is under way."""
         return {key: ask for key in KEYS if (ask := self.ours.asked(key)) is not None}
 
-    def change(self, what: What, key: Key, number: int) -> None:
+    def change(self, what: What, key: PartitionKey, number: int) -> None:
         log = self.logs[key]
         match what:
             case "want":
-                self.ours.put(key, Ask(max(log.end - number, 0), 100, self.epoch_of(number)))
+                self.ours.put(key, FetchPartition(max(log.end - number, 0), 100, self.epoch_of(number)))
             case "want no more" if key in self.wanted:
                 self.ours.take_out(key)
             case "want no more":
@@ -165,7 +171,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
             case "touch in vain" if key in self.wanted:
                 self.ours.put(key, self.wanted[key])
             case "touch in vain":
-                self.ours.put(key, Ask(0, 100))
+                self.ours.put(key, FetchPartition(0, 100))
                 self.ours.take_out(key)
             case "produce":
                 log.end += number
@@ -208,16 +214,16 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         session = self.slots.get(self.ours.session_id)
         if session is not None:
             session.epoch = epoch
-            self.ours.state = Incremental(self.ours.session_id, epoch)
+            self.ours.state = IncrementalFetchPlan(self.ours.session_id, epoch)
 
     # ---------------------------------------------------------------------------------------- a fetch
 
     @rule(changes=_some_changes)
-    def fetch_well(self, changes: list[tuple[What, Key, int]]) -> None:
+    def fetch_well(self, changes: list[tuple[What, PartitionKey, int]]) -> None:
         self.fetch(changes, True, "delivered")
 
     @rule(changes=_some_changes, keep=st.sampled_from([True, True, False]), fate=st.sampled_from(get_args(Fate)))
-    def fetch(self, changes: list[tuple[What, Key, int]], keep: bool, fate: Fate) -> None:
+    def fetch(self, changes: list[tuple[What, PartitionKey, int]], keep: bool, fate: Fate) -> None:
         for each in changes:
             self.change(*each)
         if not self.wanted:
@@ -277,16 +283,16 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         if not self.is_within_session(seen):
             self.unheard.add(self.reply(answer).session_id)
 
-    def deliver(self, plan: Plan, seen: SeenT) -> None:
+    def deliver(self, plan: FetchPlan, seen: SeenT) -> None:
         self.hear(plan, seen, self.answer(seen))
 
-    def hear(self, plan: Plan, seen: SeenT, answer: AnswerT) -> None:
+    def hear(self, plan: FetchPlan, seen: SeenT, answer: AnswerT) -> None:
         if self.take(plan, answer):
             assert self.reply(answer).error == ErrorCode.none
             self.check(seen, answer)
 
-    def take(self, plan: Plan, answer: AnswerT) -> bool:
-        is_refused = isinstance(self.ours.receive(plan, self.reply(answer)), Refused)
+    def take(self, plan: FetchPlan, answer: AnswerT) -> bool:
+        is_refused = isinstance(self.ours.receive(plan, self.reply(answer)), RejectedResponse)
         self.refusals += is_refused
         return not is_refused
 
@@ -295,7 +301,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
     @invariant()
     def what_is_believed_of_a_live_session_is_so(self) -> None:
         session = self.slots.get(self.ours.session_id)
-        if session is not None and isinstance(self.ours.state, Incremental):
+        if session is not None and isinstance(self.ours.state, IncrementalFetchPlan):
             held = self.held(session)
             assert held == self.listed
             assert len(session) == len(held)

@@ -5,10 +5,10 @@ from itertools import count
 import attrs
 
 from proxy.session import downstream
-from proxy.session.downstream import Context, SessionCache, SessionRequest, State
+from proxy.session.downstream import FetchContext, FetchSessionCache, PlainPartitionState, SessionRequest
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
-from proxy.session.upstream import Plan, SessionReply
-from proxy.wire.fetch import Ask, Key
+from proxy.session.upstream import FetchPlan, SessionResponseFields
+from proxy.wire.fetch import FetchPartition, PartitionKey
 from tests.session.accidents import SLOTS, Accidents, Log
 from tests.strategies import steps
 
@@ -17,14 +17,14 @@ from tests.strategies import steps
 class Seen:
     """A request at the broker, and what it meant there when it arrived."""
 
-    context: Context
-    asks: dict[Key, downstream.Ask]
+    context: FetchContext
+    asks: dict[PartitionKey, downstream.SessionPartition]
 
 
 @attrs.frozen
 class Told:
-    answer: downstream.Answer
-    states: dict[Key, State]
+    answer: downstream.SessionResponse
+    states: dict[PartitionKey, PlainPartitionState]
     """Of all that was read."""
     throttle_ms: int = 0
 
@@ -32,16 +32,18 @@ class Told:
 class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told]):
     def __init__(self) -> None:
         ids = count(1)
-        self.cache = SessionCache(SLOTS, lambda: next(ids))
+        self.cache = FetchSessionCache(SLOTS, lambda: next(ids))
         super().__init__(self.cache._slots)
-        self.told: dict[Key, State] = {}
+        self.told: dict[PartitionKey, PlainPartitionState] = {}
         self.by_id = False
 
     def name_otherwise(self) -> None:
         self.by_id = not self.by_id
 
-    def request(self, plan: Plan) -> SessionRequest:
-        asks: dict[downstream.Key, downstream.Ask] = {heard(key): as_heard(ask) for key, ask in plan.asks.items()}
+    def request(self, plan: FetchPlan) -> SessionRequest:
+        asks: dict[downstream.Key, downstream.SessionPartition] = {
+            heard(key): as_heard(ask) for key, ask in plan.asks.items()
+        }
         forgotten: list[downstream.Key] = [heard(key) for key in plan.forgotten]
         return SessionRequest(plan.session_id, plan.epoch, asks, forgotten, self.by_id)
 
@@ -50,20 +52,20 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
         return Seen(context, {named(key): ask for key, ask in context.partitions()})
 
     def is_within_session(self, seen: Seen) -> bool:
-        return isinstance(seen.context, downstream.Incremental)
+        return isinstance(seen.context, downstream.IncrementalFetchContext)
 
     def answer(self, seen: Seen) -> Told:
         states = {key: state_of(self.logs[key], ask.offset) for key, ask in seen.asks.items()}
-        results: dict[downstream.Key, State] = {heard(key): state for key, state in states.items()}
+        results: dict[downstream.Key, PlainPartitionState] = {heard(key): state for key, state in states.items()}
         return Told(seen.context.answer(results, self.now_s), states)
 
     def throttled(self, seen: Seen) -> Told:
         return Told(seen.context.throttled(), {}, throttle_ms=100)
 
-    def reply(self, answer: Told) -> SessionReply:
+    def reply(self, answer: Told) -> SessionResponseFields:
         told = answer.answer
         keys = [] if answer.throttle_ms else list(map(named, told.keys))
-        return SessionReply(told.error, told.session_id, answer.throttle_ms, keys)
+        return SessionResponseFields(told.error, told.session_id, answer.throttle_ms, keys)
 
     def check(self, seen: Seen, answer: Told) -> None:
         assert seen.asks == {key: as_heard(ask) for key, ask in self.wanted.items()}
@@ -81,37 +83,39 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
                 self.ours.put(key, ask._replace(offset=self.logs[key].end))
 
     def serve_another(self, size: int) -> SessionId:
-        asks: dict[downstream.Key, downstream.Ask] = {("other", n): downstream.Ask(0, 1) for n in range(size)}
+        asks: dict[downstream.Key, downstream.SessionPartition] = {
+            ("other", n): downstream.SessionPartition(0, 1) for n in range(size)
+        }
         context = self.cache.open(SessionRequest(NO_SESSION, INITIAL_EPOCH, asks), self.now_s)
-        return context.answer({key: State(0) for key in asks}, self.now_s).session_id
+        return context.answer({key: PlainPartitionState(0) for key in asks}, self.now_s).session_id
 
     def evicted(self, session_id: SessionId) -> bool:
         return self.cache.evict(session_id)
 
-    def held(self, session: downstream._Session) -> dict[Key, Ask]:
+    def held(self, session: downstream._Session) -> dict[PartitionKey, FetchPartition]:
         return {named(key): as_asked(entry.ask) for key, entry in session.entries.items()}
 
 
-def state_of(log: Log, offset: int) -> State:
+def state_of(log: Log, offset: int) -> PlainPartitionState:
     if log.error:
-        return State(-1, -1, error=log.error)
-    return State(log.end, log.start, has_records=offset < log.end)
+        return PlainPartitionState(-1, -1, error=log.error)
+    return PlainPartitionState(log.end, log.start, has_records=offset < log.end)
 
 
-def named(key: downstream.Key) -> Key:
-    return Key(str(key[0]), key[1])
+def named(key: downstream.Key) -> PartitionKey:
+    return PartitionKey(str(key[0]), key[1])
 
 
-def heard(key: Key) -> downstream.Key:
+def heard(key: PartitionKey) -> downstream.Key:
     return str(key.topic), key.partition
 
 
-def as_heard(ask: Ask) -> downstream.Ask:
-    return downstream.Ask(ask.offset, ask.max_bytes, ask.epoch, ask.last_fetched_epoch)
+def as_heard(ask: FetchPartition) -> downstream.SessionPartition:
+    return downstream.SessionPartition(ask.offset, ask.max_bytes, ask.epoch, ask.last_fetched_epoch)
 
 
-def as_asked(ask: downstream.Ask) -> Ask:
-    asked = Ask(ask.offset, ask.max_bytes, ask.leader_epoch, ask.last_fetched_epoch)
+def as_asked(ask: downstream.SessionPartition) -> FetchPartition:
+    asked = FetchPartition(ask.offset, ask.max_bytes, ask.leader_epoch, ask.last_fetched_epoch)
     assert as_heard(asked) == ask
     return asked
 

@@ -8,58 +8,58 @@ import pytest
 
 from proxy.errors import ErrorCode
 from proxy.session.downstream import (
-    Answer,
-    Ask,
-    Context,
-    Incremental,
+    FetchContext,
+    FetchSessionCache,
+    FullFetchContext,
+    IncrementalFetchContext,
     Key,
-    NewSession,
-    Refused,
-    SessionCache,
-    Sessionless,
+    PlainPartitionState,
+    SessionErrorContext,
+    SessionlessFetchContext,
+    SessionPartition,
     SessionRequest,
-    State,
+    SessionResponse,
 )
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.slots import EVICTION_S
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
-IDLE = State(high_watermark=10, log_start=0)
+IDLE = PlainPartitionState(high_watermark=10, log_start=0)
 OLD_ID, NEW_ID = UUID(int=1), UUID(int=2)
 
 
-def cache_of(slots: int = 10) -> SessionCache:
+def cache_of(slots: int = 10) -> FetchSessionCache:
     counter = count(100)
-    return SessionCache(slots, lambda: next(counter))
+    return FetchSessionCache(slots, lambda: next(counter))
 
 
-def asks(*keys: Key, offset: int = 10) -> dict[Key, Ask]:
-    return {key: Ask(offset, max_bytes=1000) for key in keys}
+def asks(*keys: Key, offset: int = 10) -> dict[Key, SessionPartition]:
+    return {key: SessionPartition(offset, max_bytes=1000) for key in keys}
 
 
-def create(cache: SessionCache, *keys: Key, by_id: bool = False) -> SessionId:
+def create(cache: FetchSessionCache, *keys: Key, by_id: bool = False) -> SessionId:
     context = cache.open(SessionRequest(NO_SESSION, INITIAL_EPOCH, asks(*keys), by_id=by_id), 0.0)
     return answer_all(context).session_id
 
 
 def step(
-    cache: SessionCache,
+    cache: FetchSessionCache,
     session_id: SessionId,
     epoch: int,
-    add: Mapping[Key, Ask] | None = None,
+    add: Mapping[Key, SessionPartition] | None = None,
     forget: tuple[Key, ...] = (),
     by_id: bool = False,
-) -> Context:
+) -> FetchContext:
     return cache.open(SessionRequest(session_id, epoch, add or {}, forget, by_id), 1.0)
 
 
-def answer_all(context: Context, **states: State) -> Answer:
+def answer_all(context: FetchContext, **states: PlainPartitionState) -> SessionResponse:
     """Answer with ``IDLE`` but for the partitions named, as ``a0=State(...)``."""
     results = {key: states.get(f"{key[0]}{key[1]}", IDLE) for key, _ in context.partitions()}
     return context.answer(results, 1.0)
 
 
-def order(context: Context) -> list[Key]:
+def order(context: FetchContext) -> list[Key]:
     return [key for key, _ in context.partitions()]
 
 
@@ -71,7 +71,7 @@ def test_full_without_a_session_is_served_whole_and_remembered_nowhere() -> None
 
     context = cache.open(SessionRequest(NO_SESSION, FINAL_EPOCH, asks(B0, A0)), 0.0)
 
-    assert isinstance(context, Sessionless)
+    assert isinstance(context, SessionlessFetchContext)
     answer = answer_all(context)
     assert (answer.error, answer.session_id, list(answer.keys)) == (ErrorCode.none, NO_SESSION, [B0, A0])
     assert len(cache) == 0
@@ -80,14 +80,14 @@ def test_full_without_a_session_is_served_whole_and_remembered_nowhere() -> None
 def test_epochs_go_one_two_three() -> None:
     cache = cache_of()
     context = cache.open(SessionRequest(NO_SESSION, INITIAL_EPOCH, asks(A0)), 0.0)
-    assert isinstance(context, NewSession)
+    assert isinstance(context, FullFetchContext)
     session_id = answer_all(context).session_id
     assert session_id == 100
 
     for epoch in (1, 2, 3):
         context = step(cache, session_id, epoch)
-        assert isinstance(context, Incremental)
-        assert answer_all(context) == Answer(ErrorCode.none, session_id, [])
+        assert isinstance(context, IncrementalFetchContext)
+        assert answer_all(context) == SessionResponse(ErrorCode.none, session_id, [])
 
 
 def test_the_epoch_after_the_last_is_one() -> None:
@@ -104,10 +104,10 @@ def test_the_epoch_after_the_last_is_one() -> None:
 def test_unknown_id_is_answered_70() -> None:
     context = step(cache_of(), SessionId(7), 1)
 
-    assert isinstance(context, Refused)
+    assert isinstance(context, SessionErrorContext)
     assert context.error == ErrorCode.fetch_session_id_not_found
     assert (len(context), A0 in context, order(context)) == (0, False, [])
-    refusal = Answer(ErrorCode.fetch_session_id_not_found, NO_SESSION, ())
+    refusal = SessionResponse(ErrorCode.fetch_session_id_not_found, NO_SESSION, ())
     assert context.answer({}, 1.0) == context.throttled() == refusal
 
 
@@ -119,7 +119,7 @@ def test_wrong_epoch_is_answered_71_and_changes_nothing(epoch: int) -> None:
     refused = step(cache, session_id, epoch, asks(B0))
 
     assert refused.error == ErrorCode.invalid_fetch_session_epoch
-    assert answer_all(refused) == Answer(ErrorCode.invalid_fetch_session_epoch, NO_SESSION, ())
+    assert answer_all(refused) == SessionResponse(ErrorCode.invalid_fetch_session_epoch, NO_SESSION, ())
     assert order(step(cache, session_id, 1)) == [A0]
 
 
@@ -158,7 +158,7 @@ def test_forgetting_everything_ends_the_session() -> None:
 
     context = step(cache, session_id, 1, forget=(A0, A1))
 
-    assert isinstance(context, Sessionless)
+    assert isinstance(context, SessionlessFetchContext)
     assert answer_all(context).session_id == NO_SESSION
     assert len(cache) == 0
 
@@ -189,7 +189,7 @@ def test_an_evicted_session_is_answered_70_and_its_waiting_fetch_is_not() -> Non
     cache.open(SessionRequest(NO_SESSION, INITIAL_EPOCH, asks(B0)), 0.0).answer({B0: IDLE}, EVICTION_S + 2)
 
     assert cache.evictions == 1
-    assert answer_all(waiting) == Answer(ErrorCode.none, session_id, [])
+    assert answer_all(waiting) == SessionResponse(ErrorCode.none, session_id, [])
     assert step(cache, session_id, 2).error == ErrorCode.fetch_session_id_not_found
 
 
@@ -218,11 +218,11 @@ def test_a_key_both_named_and_forgotten_is_gone() -> None:
 def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told() -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
-    changed = Ask(20, max_bytes=5, leader_epoch=3, last_fetched_epoch=2, log_start=1)
+    changed = SessionPartition(20, max_bytes=5, leader_epoch=3, last_fetched_epoch=2, log_start=1)
 
     context = step(cache, session_id, 1, {A0: changed})
 
-    assert list(context.partitions()) == [(A0, changed), (A1, Ask(10, 1000))]
+    assert list(context.partitions()) == [(A0, changed), (A1, SessionPartition(10, 1000))]
     assert answer_all(context).keys == []
     assert dict(step(cache, session_id, 2).partitions())[A0] == changed
 
@@ -285,13 +285,13 @@ def test_what_did_not_change_is_left_out() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        State(11, 0),
-        State(10, 1),
-        State(9, 0),
+        PlainPartitionState(11, 0),
+        PlainPartitionState(10, 1),
+        PlainPartitionState(9, 0),
     ],
     ids=["high watermark", "log start", "high watermark gone back"],
 )
-def test_a_change_is_told_once(state: State) -> None:
+def test_a_change_is_told_once(state: PlainPartitionState) -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
 
@@ -302,13 +302,13 @@ def test_a_change_is_told_once(state: State) -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        State(10, 0, has_records=True),
-        State(10, 0, preferred_replica=2),
-        State(10, 0, diverging=True),
+        PlainPartitionState(10, 0, has_records=True),
+        PlainPartitionState(10, 0, preferred_replica=2),
+        PlainPartitionState(10, 0, diverging=True),
     ],
     ids=["records", "preferred replica", "diverging epoch"],
 )
-def test_some_things_are_told_every_time(state: State) -> None:
+def test_some_things_are_told_every_time(state: PlainPartitionState) -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
 
@@ -319,7 +319,7 @@ def test_some_things_are_told_every_time(state: State) -> None:
 def test_an_error_is_repeated_and_recovery_is_told_once_even_with_the_same_high_watermark() -> None:
     cache = cache_of()
     session_id = create(cache, A0)
-    broken = State(-1, 0, error=ErrorCode.not_leader_or_follower)
+    broken = PlainPartitionState(-1, 0, error=ErrorCode.not_leader_or_follower)
 
     told = [
         answer_all(step(cache, session_id, epoch), a0=state).keys
@@ -332,7 +332,7 @@ def test_an_error_that_carries_the_high_watermark_does_not_silence_the_recovery(
     cache = cache_of()
     session_id = create(cache, A0)
 
-    assert answer_all(step(cache, session_id, 1), a0=State(10, 0, error=1)).keys == [A0]
+    assert answer_all(step(cache, session_id, 1), a0=PlainPartitionState(10, 0, error=1)).keys == [A0]
     assert answer_all(step(cache, session_id, 2)).keys == [A0]
 
 
@@ -341,7 +341,7 @@ def test_partitions_with_records_go_to_the_back_and_others_keep_their_place() ->
     session_id = create(cache, A0, A1, B0)
 
     context = step(cache, session_id, 1)
-    answer = answer_all(context, a0=State(12, 0, has_records=True), a1=State(12, 0))
+    answer = answer_all(context, a0=PlainPartitionState(12, 0, has_records=True), a1=PlainPartitionState(12, 0))
 
     assert answer.keys == [A0, A1]
     assert order(step(cache, session_id, 2)) == [A1, B0, A0]
@@ -350,7 +350,7 @@ def test_partitions_with_records_go_to_the_back_and_others_keep_their_place() ->
 def test_full_answers_reorder_nothing() -> None:
     cache = cache_of()
     context = cache.open(SessionRequest(NO_SESSION, INITIAL_EPOCH, asks(A0, A1)), 0.0)
-    session_id = answer_all(context, a0=State(12, 0, has_records=True)).session_id
+    session_id = answer_all(context, a0=PlainPartitionState(12, 0, has_records=True)).session_id
 
     assert order(step(cache, session_id, 1)) == [A0, A1]
 
@@ -364,9 +364,9 @@ def test_a_doubled_request_ends_in_71_for_whichever_came_too_late() -> None:
     waiting = step(cache, session_id, 1)
     overtaking = step(cache, session_id, 2)
 
-    assert answer_all(waiting) == Answer(ErrorCode.invalid_fetch_session_epoch, session_id, ())
-    assert waiting.throttled() == Answer(ErrorCode.invalid_fetch_session_epoch, session_id, ())
-    assert answer_all(overtaking) == Answer(ErrorCode.none, session_id, [])
+    assert answer_all(waiting) == SessionResponse(ErrorCode.invalid_fetch_session_epoch, session_id, ())
+    assert waiting.throttled() == SessionResponse(ErrorCode.invalid_fetch_session_epoch, session_id, ())
+    assert answer_all(overtaking) == SessionResponse(ErrorCode.none, session_id, [])
 
 
 def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
@@ -375,7 +375,7 @@ def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
 
     throttled = step(cache, session_id, 1, asks(B0)).throttled()
 
-    assert throttled == Answer(ErrorCode.none, session_id, ())
+    assert throttled == SessionResponse(ErrorCode.none, session_id, ())
     context = step(cache, session_id, 2)
     assert order(context) == [A0, B0]
     assert answer_all(context).keys == [B0]
@@ -387,7 +387,7 @@ def test_throttling_a_full_fetch_grants_no_session(epoch: int) -> None:
 
     throttled = cache.open(SessionRequest(NO_SESSION, epoch, asks(A0)), 0.0).throttled()
 
-    assert throttled == Answer(ErrorCode.none, NO_SESSION, ())
+    assert throttled == SessionResponse(ErrorCode.none, NO_SESSION, ())
     assert len(cache) == 0
 
 

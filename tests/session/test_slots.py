@@ -3,12 +3,12 @@
 from itertools import count
 
 from proxy.session.epochs import NO_SESSION
-from proxy.session.slots import EVICTION_S, Slots
+from proxy.session.slots import EVICTION_S, SessionSlots
 
 
-def two_slots() -> Slots[list[int]]:
+def two_slots() -> SessionSlots[list[int]]:
     counter = count(1)
-    return Slots(2, lambda: next(counter))
+    return SessionSlots(2, lambda: next(counter))
 
 
 def of(size: int) -> list[int]:
@@ -17,13 +17,13 @@ def of(size: int) -> list[int]:
 
 def test_ids_are_positive_and_never_shared() -> None:
     proposed = iter([0, -5, 7, 7, 2**31, 8])
-    slots: Slots[list[int]] = Slots(2, lambda: next(proposed))
+    slots: SessionSlots[list[int]] = SessionSlots(2, lambda: next(proposed))
 
     assert [slots.add(of(1), 0.0), slots.add(of(1), 0.0)] == [7, 8]
 
 
 def test_no_slots_grant_nothing() -> None:
-    slots: Slots[list[int]] = Slots(0, lambda: 1)
+    slots: SessionSlots[list[int]] = SessionSlots(0, lambda: 1)
 
     assert slots.add(of(3), 0.0) == NO_SESSION
     assert slots.refusals == 1
@@ -118,7 +118,7 @@ def test_consumers_displace_no_follower_that_is_in_use() -> None:
 
 
 def test_who_makes_room_is_who_is_smallest_now_however_often_sizes_have_changed() -> None:
-    slots: Slots[list[int]] = Slots(3, count(1).__next__)
+    slots: SessionSlots[list[int]] = SessionSlots(3, count(1).__next__)
     sessions = [of(size) for size in (1, 2, 3)]
     ids = [slots.add(session, 0.0) for session in sessions]
     now_s = EVICTION_S + 1

@@ -9,37 +9,46 @@ from hypothesis import strategies as st
 from proxy.errors import ErrorCode
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.session.upstream import (
-    Brought,
-    Full,
-    Incremental,
-    Plan,
-    Refusal,
-    Refused,
-    SessionReply,
+    AcceptedResponse,
+    FetchPlan,
+    FullFetchPlan,
+    IncrementalFetchPlan,
+    RejectedResponse,
+    RejectionReason,
+    SessionResponseFields,
     UpstreamSession,
 )
-from proxy.wire.fetch import Ask, Key
+from proxy.wire.fetch import FetchPartition, PartitionKey
 from tests.strategies import examples
 
-A, B, C, D = (Key("t", partition) for partition in range(4))
+A, B, C, D = (PartitionKey("t", partition) for partition in range(4))
 SEVEN, EIGHT = SessionId(7), SessionId(8)
 
 
-def at(offset: int) -> Ask:
-    return Ask(offset, max_bytes=1000)
+def at(offset: int) -> FetchPartition:
+    return FetchPartition(offset, max_bytes=1000)
 
 
-def wanting(*keys: Key, offset: int = 0) -> dict[Key, Ask]:
+def wanting(*keys: PartitionKey, offset: int = 0) -> dict[PartitionKey, FetchPartition]:
     return dict.fromkeys(keys, at(offset))
 
 
 def reply(
-    session_id: SessionId = SEVEN, keys: Collection[Key] = (), *, error: int = ErrorCode.none, throttle_ms: int = 0
-) -> SessionReply:
-    return SessionReply(error, session_id, throttle_ms, keys)
+    session_id: SessionId = SEVEN,
+    keys: Collection[PartitionKey] = (),
+    *,
+    error: int = ErrorCode.none,
+    throttle_ms: int = 0,
+) -> SessionResponseFields:
+    return SessionResponseFields(error, session_id, throttle_ms, keys)
 
 
-def plan(session: UpstreamSession, wanted: Mapping[Key, Ask], *touched: Key, keep: bool = True) -> Plan:
+def plan(
+    session: UpstreamSession,
+    wanted: Mapping[PartitionKey, FetchPartition],
+    *touched: PartitionKey,
+    keep: bool = True,
+) -> FetchPlan:
     """The next fetch, for *wanted*: *touched* are brought up to that first, what else is new after them."""
     for key in (*touched, *(key for key in wanted if key not in session.asks)):
         session.put(key, wanted.get(key, at(0)))
@@ -49,21 +58,25 @@ def plan(session: UpstreamSession, wanted: Mapping[Key, Ask], *touched: Key, kee
     return session.plan(keep=keep)
 
 
-def listed(session: UpstreamSession) -> dict[Key, Ask]:
+def listed(session: UpstreamSession) -> dict[PartitionKey, FetchPartition]:
     """What the broker is believed to remember; nothing is under way."""
     asked = {key: session.asked(key) for key in (A, B, C, D)}
-    return {key: ask for key, ask in asked.items() if ask is not None and isinstance(session.state, Incremental)}
+    return {
+        key: ask
+        for key, ask in asked.items()
+        if ask is not None and isinstance(session.state, IncrementalFetchPlan)
+    }
 
 
-def established(*keys: Key, epoch: int = 1) -> UpstreamSession:
+def established(*keys: PartitionKey, epoch: int = 1) -> UpstreamSession:
     """Session 7 over *keys* at offset 0; the next request has *epoch*."""
     session = UpstreamSession()
-    assert session.receive(plan(session, wanting(*keys), *keys), reply(keys=keys)) == Brought(SEVEN)
-    session.state = Incremental(SEVEN, epoch)
+    assert session.receive(plan(session, wanting(*keys), *keys), reply(keys=keys)) == AcceptedResponse(SEVEN)
+    session.state = IncrementalFetchPlan(SEVEN, epoch)
     return session
 
 
-def named(made: Plan) -> tuple[int, int, list[Key], list[Key]]:
+def named(made: FetchPlan) -> tuple[int, int, list[PartitionKey], list[PartitionKey]]:
     return made.session_id, made.epoch, list(made.asks), list(made.forgotten)
 
 
@@ -91,9 +104,14 @@ def test_a_partition_touched_but_the_same_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [Ask(1, 1000), Ask(0, 999), Ask(0, 1000, epoch=3), Ask(0, 1000, last_fetched_epoch=2)],
+    [
+        FetchPartition(1, 1000),
+        FetchPartition(0, 999),
+        FetchPartition(0, 1000, epoch=3),
+        FetchPartition(0, 1000, last_fetched_epoch=2),
+    ],
 )
-def test_a_change_of_any_field_names_the_partition(changed: Ask) -> None:
+def test_a_change_of_any_field_names_the_partition(changed: FetchPartition) -> None:
     made = plan(established(A, B), {A: at(0), B: changed}, B)
 
     assert made.asks == {B: changed}
@@ -123,37 +141,39 @@ def test_a_session_given_up_is_closed_by_the_fetch_without_one() -> None:
 def test_full_valid_id_not_0_then_incremental_from_1() -> None:
     session = UpstreamSession()
 
-    assert session.receive(plan(session, wanting(A, B)), reply(SEVEN, [B, A])) == Brought(SEVEN)
+    assert session.receive(plan(session, wanting(A, B)), reply(SEVEN, [B, A])) == AcceptedResponse(SEVEN)
 
-    assert session.state == Incremental(SEVEN, 1)
+    assert session.state == IncrementalFetchPlan(SEVEN, 1)
     assert listed(session) == wanting(A, B)
 
 
 def test_full_valid_id_0_then_new_full() -> None:
     session = UpstreamSession()
 
-    assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == Brought(NO_SESSION)
+    assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == AcceptedResponse(NO_SESSION)
 
-    assert session.state == Full()
+    assert session.state == FullFetchPlan()
     assert listed(session) == {}
 
 
 def test_full_no_partitions_but_throttled_then_new_full_and_no_error() -> None:
     session = UpstreamSession()
 
-    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [], throttle_ms=9)) == Brought(NO_SESSION)
+    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [], throttle_ms=9)) == AcceptedResponse(
+        NO_SESSION
+    )
 
-    assert session.state == Full()
+    assert session.state == FullFetchPlan()
 
 
 @pytest.mark.parametrize("keys", [[], [A], [A, C], [A, B, C], [A, A]])
-def test_full_partitions_missing_or_extra_then_not_usable(keys: list[Key]) -> None:
+def test_full_partitions_missing_or_extra_then_not_usable(keys: list[PartitionKey]) -> None:
     session = UpstreamSession()
 
     outcome = session.receive(plan(session, wanting(A, B)), reply(SEVEN, keys))
 
-    assert outcome == Refused(Refusal.DISAGREED, 0)
-    assert isinstance(session.state, Full)
+    assert outcome == RejectedResponse(RejectionReason.DISAGREED, 0)
+    assert isinstance(session.state, FullFetchPlan)
     assert listed(session) == {}
 
 
@@ -162,7 +182,7 @@ def test_full_within_no_session_goes_on_without() -> None:
 
     session.receive(plan(session, wanting(A), keep=False), reply(NO_SESSION, [A]))
 
-    assert session.state == Full()
+    assert session.state == FullFetchPlan()
     assert named(plan(session, wanting(A))) == (0, INITIAL_EPOCH, [A], [])
 
 
@@ -175,21 +195,26 @@ def test_top_level_70_then_new_full(epoch: int) -> None:
 
     outcome = session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=70))
 
-    assert outcome == Refused(Refusal.EVICTED, 70)
-    assert session.state == Full(NO_SESSION)
+    assert outcome == RejectedResponse(RejectionReason.EVICTED, 70)
+    assert session.state == FullFetchPlan(NO_SESSION)
 
 
 @pytest.mark.parametrize(
     ("error", "why"),
-    [(71, Refusal.WRONG_EPOCH), (106, Refusal.MIXED_IDS), (29, Refusal.ERROR), (-1, Refusal.ERROR)],
+    [
+        (71, RejectionReason.WRONG_EPOCH),
+        (106, RejectionReason.MIXED_IDS),
+        (29, RejectionReason.ERROR),
+        (-1, RejectionReason.ERROR),
+    ],
 )
-def test_any_other_top_level_error_then_close_and_new(error: int, why: Refusal) -> None:
+def test_any_other_top_level_error_then_close_and_new(error: int, why: RejectionReason) -> None:
     session = established(A)
 
     outcome = session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=error))
 
-    assert outcome == Refused(why, error)
-    assert session.state == Full(SEVEN)
+    assert outcome == RejectedResponse(why, error)
+    assert session.state == FullFetchPlan(SEVEN)
     assert named(plan(session, wanting(A))) == (7, INITIAL_EPOCH, [A], [])
 
 
@@ -199,7 +224,7 @@ def test_an_error_to_a_full_request_closes_what_that_replaced() -> None:
 
     session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=-1))
 
-    assert session.state == Full(SEVEN)
+    assert session.state == FullFetchPlan(SEVEN)
 
 
 # -------------------------------------------------------------- the table: answers to an incremental one
@@ -207,13 +232,13 @@ def test_an_error_to_a_full_request_closes_what_that_replaced() -> None:
 
 @pytest.mark.parametrize("keys", [[], [A], [A, B]])
 @pytest.mark.parametrize("throttle_ms", [0, 9])
-def test_incremental_valid_then_next_epoch(keys: list[Key], throttle_ms: int) -> None:
+def test_incremental_valid_then_next_epoch(keys: list[PartitionKey], throttle_ms: int) -> None:
     session = established(A, B, epoch=4)
 
     outcome = session.receive(plan(session, wanting(A, B)), reply(SEVEN, keys, throttle_ms=throttle_ms))
 
-    assert outcome == Brought(SEVEN)
-    assert session.state == Incremental(SEVEN, 5)
+    assert outcome == AcceptedResponse(SEVEN)
+    assert session.state == IncrementalFetchPlan(SEVEN, 5)
 
 
 def test_incremental_valid_after_the_last_epoch_comes_1() -> None:
@@ -221,43 +246,49 @@ def test_incremental_valid_after_the_last_epoch_comes_1() -> None:
 
     session.receive(plan(session, wanting(A)), reply())
 
-    assert session.state == Incremental(SEVEN, 1)
+    assert session.state == IncrementalFetchPlan(SEVEN, 1)
 
 
 def test_incremental_valid_id_0_then_new_full() -> None:
     session = established(A)
 
-    assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == Brought(NO_SESSION)
+    assert session.receive(plan(session, wanting(A)), reply(NO_SESSION, [A])) == AcceptedResponse(NO_SESSION)
 
-    assert session.state == Full()
+    assert session.state == FullFetchPlan()
 
 
 def test_incremental_a_partition_not_in_the_session_then_close_and_new() -> None:
     session = established(A)
 
-    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [B])) == Refused(Refusal.DISAGREED, 0)
+    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [B])) == RejectedResponse(
+        RejectionReason.DISAGREED, 0
+    )
 
-    assert session.state == Full(SEVEN)
+    assert session.state == FullFetchPlan(SEVEN)
 
 
 def test_incremental_a_partition_that_was_just_forgotten_then_close_and_new() -> None:
     session = established(A, B)
 
-    assert session.receive(plan(session, wanting(A), B), reply(SEVEN, [B])) == Refused(Refusal.DISAGREED, 0)
+    assert session.receive(plan(session, wanting(A), B), reply(SEVEN, [B])) == RejectedResponse(
+        RejectionReason.DISAGREED, 0
+    )
 
 
 def test_incremental_a_partition_that_was_just_added_is_in_the_session() -> None:
     session = established(A)
 
-    assert session.receive(plan(session, wanting(A, B), B), reply(SEVEN, [B])) == Brought(SEVEN)
+    assert session.receive(plan(session, wanting(A, B), B), reply(SEVEN, [B])) == AcceptedResponse(SEVEN)
 
 
 def test_incremental_another_session_then_close_and_new() -> None:
     session = established(A)
 
-    assert session.receive(plan(session, wanting(A)), reply(EIGHT)) == Refused(Refusal.DISAGREED, 0)
+    assert session.receive(plan(session, wanting(A)), reply(EIGHT)) == RejectedResponse(
+        RejectionReason.DISAGREED, 0
+    )
 
-    assert session.state == Full(SEVEN)
+    assert session.state == FullFetchPlan(SEVEN)
 
 
 # --------------------------------------------------------------------------- only what was acknowledged
@@ -301,7 +332,7 @@ def test_a_lost_fetch_without_a_session_leaves_none_to_close() -> None:
     session = UpstreamSession()
     session.lost(plan(session, wanting(A), keep=False))
 
-    assert session.state == Full(NO_SESSION)
+    assert session.state == FullFetchPlan(NO_SESSION)
 
 
 def test_a_lost_fetch_that_was_to_close_a_session_may_not_have_closed_it() -> None:
@@ -316,9 +347,9 @@ def test_restarted_while_a_fetch_is_under_way_its_answer_is_not_taken() -> None:
     under_way = plan(session, wanting(A), B)
     session.restart()
 
-    assert session.receive(under_way, reply()) == Refused(Refusal.OUTDATED, 0)
+    assert session.receive(under_way, reply()) == RejectedResponse(RejectionReason.OUTDATED, 0)
 
-    assert session.state == Full(SEVEN)
+    assert session.state == FullFetchPlan(SEVEN)
     assert listed(session) == {}
 
 
@@ -361,9 +392,11 @@ class JavaLikeHandler:
 
     def __init__(self) -> None:
         self.session_id, self.epoch = 0, INITIAL_EPOCH
-        self.session: dict[Key, Ask] = {}
+        self.session: dict[PartitionKey, FetchPartition] = {}
 
-    def build(self, wanted: Mapping[Key, Ask]) -> tuple[tuple[int, int], list[Key], list[Key], list[Key]]:
+    def build(
+        self, wanted: Mapping[PartitionKey, FetchPartition]
+    ) -> tuple[tuple[int, int], list[PartitionKey], list[PartitionKey], list[PartitionKey]]:
         """Session and epoch; the partitions added, altered, removed."""
         if self.epoch == INITIAL_EPOCH:
             self.session = dict(wanted)
@@ -380,7 +413,7 @@ class JavaLikeHandler:
         self.session |= {key: wanted[key] for key in added}
         return (self.session_id, self.epoch), added, altered, removed
 
-    def handle(self, answer: SessionReply) -> bool:
+    def handle(self, answer: SessionResponseFields) -> bool:
         """Whether the answer can be used."""
         full = self.epoch == INITIAL_EPOCH
         if answer.error == 70:
@@ -413,13 +446,13 @@ answers = st.sampled_from(["all", "some", "nothing new", "strange", "throttled",
 @examples(300)
 @given(st.lists(st.tuples(tables, st.lists(some_keys), answers), min_size=1, max_size=12), st.booleans())
 def test_what_is_named_is_what_javas_handler_names(
-    rounds: list[tuple[dict[Key, Ask], list[Key], str | int]], old: bool
+    rounds: list[tuple[dict[PartitionKey, FetchPartition], list[PartitionKey], str | int]], old: bool
 ) -> None:
-    ours, java, last = UpstreamSession(), JavaLikeHandler(), dict[Key, Ask]()
+    ours, java, last = UpstreamSession(), JavaLikeHandler(), dict[PartitionKey, FetchPartition]()
     for granted, (wanted, in_vain, fate) in enumerate(rounds, start=10):
-        if old and isinstance(ours.state, Incremental):
+        if old and isinstance(ours.state, IncrementalFetchPlan):
             java.epoch = 2**31 - 1
-            ours.state = Incremental(ours.session_id, java.epoch)
+            ours.state = IncrementalFetchPlan(ours.session_id, java.epoch)
         differing = [key for key in (*last, *wanted) if last.get(key) != wanted.get(key)]
         made = plan(ours, wanted, *differing, *in_vain)
         last = wanted
@@ -442,12 +475,12 @@ def test_what_is_named_is_what_javas_handler_names(
             case "throttled":
                 answer = reply(NO_SESSION if made.is_full else session_id, throttle_ms=5)
             case "strange":
-                answer = reply(NO_SESSION if made.is_full else session_id, [Key("other", 0)])
+                answer = reply(NO_SESSION if made.is_full else session_id, [PartitionKey("other", 0)])
             case "closed":
                 answer = reply(NO_SESSION, list(wanted))
             case _:
                 answer = reply(
                     session_id, list(wanted) if made.is_full or fate == "all" else list(wanted)[: fate == "some"]
                 )
-        assert isinstance(ours.receive(made, answer), Brought) == java.handle(answer)
+        assert isinstance(ours.receive(made, answer), AcceptedResponse) == java.handle(answer)
         assert listed(ours) == (java.session if java.epoch != INITIAL_EPOCH else {})

@@ -4,7 +4,7 @@ from typing import Any
 
 from proxy.cluster.topology import Broker, BrokerId, Topology
 from proxy.events import ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, SourceShare
-from proxy.telemetry.spans import About
+from proxy.telemetry.spans import SpanSubject
 
 __all__ = ["ABOUT", "TOPOLOGY", "conversion", "exchange", "fetch", "reset"]
 
@@ -15,7 +15,7 @@ TOPOLOGY = Topology(
         BrokerId(2): Broker(BrokerId(2), "kafka-2", 9093, "b"),
     },
 )
-ABOUT = About(7, "127.0.0.1:40000", "app", TOPOLOGY, "a")
+ABOUT = SpanSubject(7, "127.0.0.1:40000", "app", TOPOLOGY, "a")
 
 
 def fetch(sent_s: float, answered_s: float, **told: Any) -> FetchRecord:

@@ -6,8 +6,8 @@ import attrs
 
 from proxy.cluster.topology import Broker, BrokerId, Topology
 from proxy.events import ClientRecord, ConversionRecord, ExchangeRecord, FetchRecord, SessionRecord, UsedApi
-from proxy.telemetry.snapshot import Budgeted, Facts
-from proxy.telemetry.state import State
+from proxy.telemetry.snapshot import BudgetSnapshot, MetricsSnapshot
+from proxy.telemetry.state import ReadingState
 
 __all__ = ["NOW_US", "TOPOLOGY", "Link", "busy", "client", "conversion", "exchange", "facts_of", "fetch", "session"]
 
@@ -96,8 +96,8 @@ def conversion(**changed: Any) -> ConversionRecord:
     return attrs.evolve(ConversionRecord(1, 50, 1400, 1600, 100, 2500), **changed)
 
 
-def facts_of(state: State) -> Facts:
-    return Facts(
+def facts_of(state: ReadingState) -> MetricsSnapshot:
+    return MetricsSnapshot(
         state=state,
         now_us=NOW_US + 5_000_000,
         version="1",
@@ -107,7 +107,7 @@ def facts_of(state: State) -> Facts:
         connections=1,
         counts={"connections": 4, "limit_max_frame": 2, "limit_memory": 3},
         ledger_lost=7,
-        budgets=(Budgeted("memory", 100, 10, 1),),
+        budgets=(BudgetSnapshot("memory", 100, 10, 1),),
         client_sessions=5,
         client_session_partitions=50,
         client_session_evictions=6,
@@ -119,9 +119,9 @@ def facts_of(state: State) -> Facts:
     )
 
 
-def busy() -> State:
+def busy() -> ReadingState:
     """Somebody has read."""
-    state = State("a", NOW_US)
+    state = ReadingState("a", NOW_US)
     errors = ((6, 1),)
     for record in (session("created"), fetch(), conversion(), exchange(errors=errors), client()):
         state.observe(Link(), record, NOW_US)

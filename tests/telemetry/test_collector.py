@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from proxy.demo.batches import Record
+from proxy.demo.batches import DemoRecord
 from tests.net.proxied import ask, proxied
 from tests.ports import free_ports
 from tests.telemetry.collector import collector
@@ -42,7 +42,7 @@ async def test_no_span_of_a_conversation_is_lost_on_its_way(
             async with proxied() as it, it.client(1) as client:
                 for turn in range(_TURNS):
                     header = ("traceparent", f"00-{turn + 1:032x}-{turn + 1:016x}-01".encode())
-                    it.cluster.append("t", 0, [Record(b"value", headers=(header,))])
+                    it.cluster.append("t", 0, [DemoRecord(b"value", headers=(header,))])
                     await client.call("fetch", 11, ask({0: turn}, max_wait=500))
             with trio.move_on_after(20):
                 while len(backend.spans) < it.proxy.counts["spans"]:

@@ -5,7 +5,7 @@ import json
 import attrs
 
 from proxy.telemetry.document import document
-from proxy.telemetry.state import State
+from proxy.telemetry.state import ReadingState
 from tests.telemetry.records import NOW_US, Link, busy, client, exchange, facts_of, fetch, session
 
 
@@ -38,17 +38,17 @@ def test_brokers_are_told_from_which_nothing_was_read() -> None:
 
 
 def test_what_lasts_is_a_problem_as_long_as_it_lasts() -> None:
-    facts = facts_of(State("nowhere", NOW_US))
+    facts = facts_of(ReadingState("nowhere", NOW_US))
 
     assert [each["event"] for each in document(attrs.evolve(facts, is_reached=False))["problems"]] == [
         "no-broker-reachable",
         "no-broker-in-rack",
     ]
-    assert document(facts_of(State("a", NOW_US)))["problems"] == []
+    assert document(facts_of(ReadingState("a", NOW_US)))["problems"] == []
 
 
 def test_its_size_is_bounded_by_what_is_told_apart() -> None:
-    state = State("a", NOW_US)
+    state = ReadingState("a", NOW_US)
     for number in range(2000):
         link = Link(number, f"10.0.{number % 250}.1:1", client_id=f"c{number}" * 20)
         for record in (fetch(node=number), session("created"), exchange(client_id=link.client_id), client()):

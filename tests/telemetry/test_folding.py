@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.events import SessionRecord
-from proxy.telemetry.folding import LONGEST_US, Folds
+from proxy.telemetry.folding import LONGEST_US, RowFolding
 from proxy.telemetry.ledger import RECORDS, Row, problems
-from proxy.telemetry.rows import Rows
+from proxy.telemetry.rows import RowMaker
 from tests.telemetry.asked import Asker, exchange, fetch, share, wall_us
 
-ROWS = Rows("p", "a", wall_us)
+ROWS = RowMaker("p", "a", wall_us)
 
 
 def empty(at_s: float, number: int = 7, **other: Any) -> Row:
@@ -39,7 +39,7 @@ def idle(at_s: float, number: int = 7, **other: Any) -> Row:
 
 
 def folded(*rows: Row) -> list[Row]:
-    folds = Folds()
+    folds = RowFolding()
     return [*(out for row in rows for out in folds.add(row)), *folds.finish()]
 
 
@@ -81,7 +81,7 @@ def test_a_run_lasts_a_minute_at_most() -> None:
 
 
 def test_a_run_is_told_when_its_minute_is_over_though_nothing_follows() -> None:
-    folds = Folds()
+    folds = RowFolding()
     folds.add(empty(1))
 
     assert folds.over(wall_us(60.9)) == []
@@ -110,7 +110,7 @@ def test_another_version_session_broker_or_client_is_another_run(change: dict[st
 
 
 def test_who_leaves_has_its_runs_told() -> None:
-    folds = Folds()
+    folds = RowFolding()
     for row in (empty(1, 7), empty(1, 8), idle(1, 7)):
         folds.add(row)
 
@@ -132,7 +132,7 @@ def test_what_is_never_folded_passes_at_once() -> None:
     row = ROWS.of(Asker(), SessionRecord(1, 5, "created", 3), 1.0)
     assert row is not None
 
-    assert Folds().add(row) == [row]
+    assert RowFolding().add(row) == [row]
 
 
 @given(

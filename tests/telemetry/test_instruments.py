@@ -5,12 +5,12 @@ import re
 import attrs
 
 from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name, is_lifted
-from proxy.telemetry.snapshot import Facts
-from proxy.telemetry.state import State
+from proxy.telemetry.snapshot import MetricsSnapshot
+from proxy.telemetry.state import ReadingState
 from tests.telemetry.records import NOW_US, Link, busy, facts_of, fetch
 
 
-def read(name: str, facts: Facts) -> list[tuple[float, dict[str, str]]]:
+def read(name: str, facts: MetricsSnapshot) -> list[tuple[float, dict[str, str]]]:
     (instrument,) = [each for each in INSTRUMENTS if each.name == name]
     return [(value, dict(attributes)) for value, attributes in instrument.read(facts)]
 
@@ -38,7 +38,7 @@ def test_names_are_ours_once_and_as_opentelemetry_and_prometheus_have_them() -> 
 
 
 def test_what_crosses_is_told_by_rack() -> None:
-    state = State("a", NOW_US)
+    state = ReadingState("a", NOW_US)
     for node in (1, 2, 3):
         state.observe(Link(), fetch(node=node, record_bytes=node), NOW_US)
 
@@ -50,7 +50,7 @@ def test_what_crosses_is_told_by_rack() -> None:
 
 
 def test_nothing_is_told_of_what_cannot_be_known() -> None:
-    facts = attrs.evolve(facts_of(State(None, NOW_US)), is_reached=None)
+    facts = attrs.evolve(facts_of(ReadingState(None, NOW_US)), is_reached=None)
 
     assert read("sidefetch.broker.reachable", facts) == []
     assert read("sidefetch.broker.in_rack", facts) == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.telemetry.ledger import COMMON, RECORDS, Column, problems
-from proxy.telemetry.rows import Rows
+from proxy.telemetry.ledger import COMMON, RECORDS, LedgerColumn, problems
+from proxy.telemetry.rows import RowMaker
 from tests.telemetry.asked import Asker, exchange, wall_us
 
 ALL = [(record, column) for record, columns in RECORDS.items() for c in columns for column in (c, *c.items)]
@@ -15,7 +15,7 @@ def test_each_row_begins_with_the_same_columns() -> None:
 
 
 @pytest.mark.parametrize(("record", "column"), ALL, ids=lambda value: getattr(value, "name", value))
-def test_a_column_says_its_unit_and_what_it_is(record: str, column: Column) -> None:
+def test_a_column_says_its_unit_and_what_it_is(record: str, column: LedgerColumn) -> None:
     assert column.meaning.endswith("."), record
     for ending, unit in (("_bytes", "bytes"), ("at_us", "us since 1970")):
         assert not column.name.endswith(ending) or column.unit == unit
@@ -24,7 +24,7 @@ def test_a_column_says_its_unit_and_what_it_is(record: str, column: Column) -> N
 
 
 def test_a_good_row_has_no_problems() -> None:
-    row = Rows("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+    row = RowMaker("p", "a", wall_us).of(Asker(), exchange(), 11.0)
 
     assert row is not None
     assert not list(problems(row))
@@ -43,14 +43,14 @@ def test_a_good_row_has_no_problems() -> None:
     ],
 )
 def test_a_bad_row_has_problems(change: dict[str, object], problem: str) -> None:
-    row = Rows("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+    row = RowMaker("p", "a", wall_us).of(Asker(), exchange(), 11.0)
 
     assert row is not None
     assert any(told.startswith(problem) for told in problems(row | change))
 
 
 def test_a_missing_column_is_a_problem() -> None:
-    row = Rows("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+    row = RowMaker("p", "a", wall_us).of(Asker(), exchange(), 11.0)
 
     assert row is not None
     del row["seq"]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.demo.batches import Record, encode_batch, split
+from proxy.demo.batches import DemoRecord, encode_batch, split_batches
 from proxy.telemetry.producers import Producer, Producers
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -13,12 +13,12 @@ def traceparent(trace_id: int = TRACE, span_id: int = SPAN, flags: int = 1, vers
     return f"{version}-{trace_id:032x}-{span_id:016x}-{flags:02x}".encode()
 
 
-def record(value: bytes | None, *before: tuple[str, bytes | None]) -> Record:
-    return Record(b"v" * 40, b"k", (*before, ("traceparent", value)))
+def record(value: bytes | None, *before: tuple[str, bytes | None]) -> DemoRecord:
+    return DemoRecord(b"v" * 40, b"k", (*before, ("traceparent", value)))
 
 
-def batch(*records: Record, base: int = 0, codec: int = 0) -> bytes:
-    (encoded,) = split(encode_batch(records))
+def batch(*records: DemoRecord, base: int = 0, codec: int = 0) -> bytes:
+    (encoded,) = split_batches(encode_batch(records))
     data = bytearray(encoded.placed(base, 0).data)
     data[22] |= codec
     return bytes(data)
@@ -31,7 +31,7 @@ def found_in(*batches: bytes, offset: int = 0) -> Producers:
 
 
 def test_a_header_names_the_producers_span() -> None:
-    it = found_in(batch(Record(b"plain"), record(traceparent(), ("other", None), ("", b"x")), base=50))
+    it = found_in(batch(DemoRecord(b"plain"), record(traceparent(), ("other", None), ("", b"x")), base=50))
 
     assert list(it.found.values()) == [Producer(TRACE, SPAN, 1, 51)]
     assert [each.offset for each in it.found.values()] == [51]
@@ -83,8 +83,8 @@ def test_compressed_batches_are_counted_and_not_searched() -> None:
 
 def test_how_much_is_searched_is_bounded() -> None:
     many = found_in(*(batch(record(traceparent(span_id=n)), base=n) for n in range(1, 100)))
-    plain = found_in(batch(*[Record(b"v")] * 300), batch(record(traceparent()), base=300))
-    batches = found_in(*(batch(Record(b"v"), base=n, codec=1) for n in range(600)))
+    plain = found_in(batch(*[DemoRecord(b"v")] * 300), batch(record(traceparent()), base=300))
+    batches = found_in(*(batch(DemoRecord(b"v"), base=n, codec=1) for n in range(600)))
 
     assert (len(many.found), many.is_cut, many.messages, many.counts_all) == (32, True, 99, True)
     assert (len(plain.found), plain.is_cut) == (0, True)

@@ -15,10 +15,10 @@ from kio.static.primitive import i32, i32Timedelta
 
 from proxy.events import ClientRecord, DamageRecord, Record, SessionRecord, UsedApi
 from proxy.telemetry.ledger import Row, problems
-from proxy.telemetry.rows import Loss, Rows, topology_rows
+from proxy.telemetry.rows import Loss, RowMaker, topology_rows
 from tests.telemetry.asked import CONVERTED, Asker, exchange, fetch, share, wall_us
 
-ROWS = Rows("proxy-1", "b", wall_us)
+ROWS = RowMaker("proxy-1", "b", wall_us)
 
 
 def row_of(record: Record, **options: object) -> Row:

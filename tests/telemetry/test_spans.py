@@ -7,18 +7,18 @@ from proxy.events import Record, SourceShare
 from proxy.telemetry import attributes as told
 from proxy.telemetry.attributes import Type, Value
 from proxy.telemetry.producers import Producers
-from proxy.telemetry.spans import About, Gathered, Span
+from proxy.telemetry.spans import PendingSpans, Span, SpanSubject
 from tests.telemetry.conversation import ABOUT, TOPOLOGY, conversion, exchange, fetch, reset
 
 
-def gathered(*records: tuple[Record, float]) -> Gathered:
-    it = Gathered()
+def gathered(*records: tuple[Record, float]) -> PendingSpans:
+    it = PendingSpans()
     for record, at_s in records:
         it.add(record, at_s)
     return it
 
 
-def span_of(*records: tuple[Record, float], about: About = ABOUT) -> Span:
+def span_of(*records: tuple[Record, float], about: SpanSubject = ABOUT) -> Span:
     *below, (last, _) = records
     return gathered(*below).exchange(last, about)  # type: ignore[arg-type]
 

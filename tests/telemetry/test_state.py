@@ -6,13 +6,13 @@ import pytest
 
 from proxy.events import DamageRecord
 from proxy.telemetry import state as states
-from proxy.telemetry.state import OTHER, ClientKey, FetchShape, State
+from proxy.telemetry.state import OTHER, ClientKey, FetchShape, ReadingState
 from proxy.telemetry.sums import MINUTE_US, MINUTES
 from tests.telemetry.records import NOW_US, Link, client, conversion, exchange, fetch, session
 
 
-def made(rack: str | None = "a") -> State:
-    return State(rack, NOW_US)
+def made(rack: str | None = "a") -> ReadingState:
+    return ReadingState(rack, NOW_US)
 
 
 def test_what_is_saved_is_what_clients_said_beyond_records_less_what_was_said_to_brokers() -> None:

@@ -21,7 +21,7 @@ from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.metadata.v12.request import MetadataRequest
 from kio.static.primitive import i8
 
-from proxy.kube.inject import injected
+from proxy.kube.inject import inject
 from proxy.kube.redirect import LISTEN_PORT, SPARED_UIDS
 from tests.certificates import Authority
 from tests.clients.conversation import Client, ClientFailed
@@ -191,7 +191,7 @@ def test_networks_that_are_not_named_are_left_alone(pod: Pod) -> None:
 def test_what_injection_puts_into_a_pod_serves_its_client(pod: Pod, tmp_path: Path) -> None:
     """With the rights that it gives to each, and no more."""
     asked = {"mode": "transparent", "redirect_ports": pod.ports, "bootstrap_servers": pod.cluster.bootstrap}
-    step, sidecar, *_ = injected(manifest(**asked), DEFAULTS).pod["spec"]["initContainers"]
+    step, sidecar, *_ = inject(manifest(**asked), DEFAULTS).pod["spec"]["initContainers"]
     settings = {each["name"]: each["value"] for each in sidecar["env"] if "value" in each}
     with_net_admin_alone = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs", "--"]
     start = [*as_user(sidecar["securityContext"]["runAsUser"]), *SIDEFETCH, *sidecar["args"]]

@@ -7,7 +7,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.static.primitive import i16
 
-from proxy.demo.batches import Record, records_of, split
+from proxy.demo.batches import DemoRecord, records_of, split_batches
 from proxy.errors import MalformedFrame
 from proxy.wire import messages
 from proxy.wire.headers import read_request_header
@@ -48,9 +48,9 @@ def test_a_request_without_acks_is_malformed(version: int) -> None:
 def test_records_to_be_produced_are_what_brokers_read(values: list[bytes]) -> None:
     batch = batch_of(keyed_records(b"key", values), Codec.NONE, len(values), 1234, 1234)
 
-    (stored,) = split(batch)
+    (stored,) = split_batches(batch)
 
     assert (stored.last_offset, stored.max_timestamp_ms, stored.producer_id) == (len(values) - 1, 1234, -1)
     assert list(records_of([stored])) == [
-        Record(value, b"key", timestamp_ms=1234, offset=offset) for offset, value in enumerate(values)
+        DemoRecord(value, b"key", timestamp_ms=1234, offset=offset) for offset, value in enumerate(values)
     ]

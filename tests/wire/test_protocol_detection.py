@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
-from proxy.wire.protocol_detection import NEEDED_BYTES, beginning_of
+from proxy.wire.protocol_detection import NEEDED_BYTES, detect_protocol
 
 
 def client_hello(minimum: ssl.TLSVersion) -> bytes:
@@ -26,21 +26,21 @@ def test_every_request_that_clients_send_is_one(key: int, version: int, correlat
     header = RequestHeader(key, version, correlation_id % 2**31, "a client")
     frame = with_size(write_request_header(header, flexible=False) + body)
 
-    assert beginning_of(bytes(frame)[:NEEDED_BYTES]) == "kafka"
+    assert detect_protocol(bytes(frame)[:NEEDED_BYTES]) == "kafka"
 
 
 @given(st.binary(max_size=NEEDED_BYTES))
 def test_whatever_comes_is_one_of_three(first: bytes) -> None:
-    assert beginning_of(first) in ("kafka", "tls", "other")
+    assert detect_protocol(first) in ("kafka", "tls", "other")
 
 
 @pytest.mark.parametrize("minimum", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_tls_is_told_from_a_request(minimum: ssl.TLSVersion) -> None:
-    assert beginning_of(client_hello(minimum)[:NEEDED_BYTES]) == "tls"
+    assert detect_protocol(client_hello(minimum)[:NEEDED_BYTES]) == "tls"
 
 
 def test_a_client_hello_of_which_the_length_reads_as_an_api_key_is_tls() -> None:
-    assert beginning_of(bytes([0x16, 3, 1, 2, 0, 1, 0, 1])) == "tls"
+    assert detect_protocol(bytes([0x16, 3, 1, 2, 0, 1, 0, 1])) == "tls"
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_a_client_hello_of_which_the_length_reads_as_an_api_key_is_tls() -> None
     ],
 )
 def test_what_is_neither_is_told_from_both(first: bytes) -> None:
-    assert beginning_of(first[:NEEDED_BYTES]) == "other"
+    assert detect_protocol(first[:NEEDED_BYTES]) == "other"

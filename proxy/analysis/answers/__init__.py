@@ -21,11 +21,11 @@ from proxy.analysis.answers import (
     waiting,
     zones,
 )
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["ANSWERS", "RESULTS"]
 
-ANSWERS: Final[Mapping[str, Callable[[Ledger], DataFrame]]] = MappingProxyType(
+ANSWERS: Final[Mapping[str, Callable[[LedgerFrames], DataFrame]]] = MappingProxyType(
     {
         "coverage": coverage.coverage,
         "savings": savings.savings,

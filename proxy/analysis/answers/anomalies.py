@@ -19,10 +19,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
 
-from proxy.analysis.answers.parts import finished, stacked, total
+from proxy.analysis.answers.parts import finish_columns, total, union_rows
 from proxy.analysis.answers.sessions import events_by_client
 from proxy.analysis.days import HOUR_US
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["LEAST_HOURS", "METRICS", "RESULT", "Metric", "anomalies"]
 
@@ -76,7 +76,7 @@ _CLIENT: Final = ("cluster_id", "client_id")
 
 
 def anomalies(
-    ledger: Ledger,
+    ledger: LedgerFrames,
     *,
     judged_hours: int = 24,
     most_weeks: int = 8,
@@ -104,7 +104,7 @@ def anomalies(
         *("value", "usual", "spread", "z", "past", "past_hours"),
         _explanation(threshold).alias("explanation"),
     )
-    return finished(told.orderBy(F.desc(F.abs("z"))), RESULT)
+    return finish_columns(told.orderBy(F.desc(F.abs("z"))), RESULT)
 
 
 def _runs(odd: DataFrame) -> DataFrame:
@@ -130,7 +130,7 @@ def _hour() -> Column:
     return F.floor(F.col("at_us") / F.lit(HOUR_US)).alias("hour")
 
 
-def _hourly(ledger: Ledger) -> DataFrame:
+def _hourly(ledger: LedgerFrames) -> DataFrame:
     """A row for each client and hour with anything told: its metrics, null for none."""
     errors = F.aggregate("errors.n", F.lit(0).cast("long"), lambda one, other: one + other)
     delay_us = F.when(F.col("with_data") > 0, F.col("total_us") - F.col("poll_us"))
@@ -143,10 +143,10 @@ def _hourly(ledger: Ledger) -> DataFrame:
     )
     is_lost = (F.col("side") == "upstream") & F.col("event").isin("reset", "evicted")
     lost = events_by_client(ledger).where(is_lost).groupBy(*_CLIENT, _hour())
-    return stacked((read, lost.agg(F.count("*").alias("sessions_lost"))))
+    return union_rows((read, lost.agg(F.count("*").alias("sessions_lost"))))
 
 
-def _ends(ledger: Ledger) -> DataFrame:
+def _ends(ledger: LedgerFrames) -> DataFrame:
     """Of each cluster: the hour that is not over."""
     last = F.floor(F.max("at_us") / F.lit(HOUR_US)).alias("end")
     return ledger.exchange.groupBy(F.col("cluster_id").alias("of_cluster")).agg(last)

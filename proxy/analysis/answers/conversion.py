@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import CONNECTION, finished, ratio, total
-from proxy.analysis.frames import Ledger
+from proxy.analysis.answers.parts import CONNECTION, finish_columns, ratio, total
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["RESULT", "conversion"]
 
@@ -46,7 +46,7 @@ _GB: Final = 1e9
 _SECOND_US: Final = 1e6
 
 
-def conversion(ledger: Ledger) -> DataFrame:
+def conversion(ledger: LedgerFrames) -> DataFrame:
     """One row for each client, by what it is, what it speaks, and the topic."""
     converted = ledger.exchange.where(F.col("converted_in_bytes") > 0).withColumn("topic", _only_topic())
     by = ["cluster_id", "client_id", "software", "fetch_version", "converted_to", "topic"]
@@ -65,7 +65,7 @@ def conversion(ledger: Ledger) -> DataFrame:
     clients = by_connection.groupBy(*by).agg(
         F.count("*").alias("connections"), *(F.sum(name).alias(name) for name in sums)
     )
-    return finished(
+    return finish_columns(
         clients.select(
             "*",
             (F.col("cpu_us") / _SECOND_US).alias("cpu_s"),

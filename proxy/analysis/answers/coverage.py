@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import finished, ratio, stacked
-from proxy.analysis.frames import Ledger
+from proxy.analysis.answers.parts import finish_columns, ratio, union_rows
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["RESULT", "coverage"]
 
@@ -31,7 +31,7 @@ RESULT: Final = (
 are there of all three. Weights: 1 / the rates at which exchanges and fetches were sampled."""
 
 
-def coverage(ledger: Ledger) -> DataFrame:
+def coverage(ledger: LedgerFrames) -> DataFrame:
     """One row for each cluster. Where the same rows were read from files and from a topic, what is lost in one and
     there in the other counts as there."""
     nothing = F.lit(0).cast("long")
@@ -43,7 +43,7 @@ def coverage(ledger: Ledger) -> DataFrame:
     weights = (F.min("least_weight").alias("least_weight"), F.max("most_weight").alias("most_weight"))
     # A process has one cluster, but may not know its id at first. By hash first: the greatest string needs a sort.
     proxies = (
-        stacked(told)
+        union_rows(told)
         .withColumns({"least_weight": F.col("weight"), "most_weight": F.col("weight")})
         .groupBy("proxy_id", "cluster_id")
         .agg(
@@ -75,4 +75,4 @@ def coverage(ledger: Ledger) -> DataFrame:
             *weights,
         )
     )
-    return finished(clusters.withColumn("covered_share", ratio("rows", "numbers")), RESULT)
+    return finish_columns(clusters.withColumn("covered_share", ratio("rows", "numbers")), RESULT)

@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import CONNECTION, finished, total
-from proxy.analysis.frames import Ledger
+from proxy.analysis.answers.parts import CONNECTION, finish_columns, total
+from proxy.analysis.frames import LedgerFrames
 from proxy.convert.versions.table import LIFTS
 
 __all__ = ["RESULT", "SERVED_FROM", "readiness"]
@@ -64,7 +64,7 @@ _FORMATS: Final[Mapping[int, str]] = {
 }
 
 
-def readiness(ledger: Ledger) -> DataFrame:
+def readiness(ledger: LedgerFrames) -> DataFrame:
     """One row for each client, API and version; those that break first, by traffic, then all others.
 
     Cost: the last row of each connection; a sort of what is left, which is clients times what each speaks.
@@ -89,10 +89,10 @@ def readiness(ledger: Ledger) -> DataFrame:
         .withColumn("why", _why())
     )
     order = ("client_breaks", "client_bytes", "client_id", "software", "breaks", "requests")
-    return finished(ranked.orderBy(*(F.desc(name) for name in order), "api_key", "version"), RESULT)
+    return finish_columns(ranked.orderBy(*(F.desc(name) for name in order), "api_key", "version"), RESULT)
 
 
-def _spoken(ledger: Ledger) -> DataFrame:
+def _spoken(ledger: LedgerFrames) -> DataFrame:
     """A row for each connection, API and version: what the connection's last row has told of it."""
     last = ledger.client.groupBy(*CONNECTION).agg(
         *(F.max_by(name, "seq").alias(name) for name in ("cluster_id", "client_id", "software", "apis"))

@@ -31,9 +31,17 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from proxy.analysis.answers.parts import CONNECTION, clients_of, finished, ratio, stacked, weighed, whole
+from proxy.analysis.answers.parts import (
+    CONNECTION,
+    clients_of,
+    finish_columns,
+    ratio,
+    union_rows,
+    weighted,
+    whole_sum,
+)
 from proxy.analysis.days import day_of
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["RESULT", "Dimension", "savings"]
 
@@ -80,7 +88,7 @@ _SHARED_BY_RECORDS: Final = ("direct_records", "actual_records", "dropped_bytes"
 _SUMS: Final = (*_SHARED_BY_PARTITIONS, *_SHARED_BY_RECORDS)
 
 
-def savings(ledger: Ledger, by: Collection[Dimension] = ("day", "cluster_id")) -> DataFrame:
+def savings(ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_id")) -> DataFrame:
     """One row for each of *by*; the other dimensions are null. Null as a topic: all that were not told apart.
 
     Cost: exchanges and fetches are summed up by connection before they are joined, so no key is skewed: a client id
@@ -93,10 +101,10 @@ def savings(ledger: Ledger, by: Collection[Dimension] = ("day", "cluster_id")) -
         told = told.join(clients_of(ledger).drop("software"), on=list(CONNECTION), how="left")
     flags = (F.max("is_modelled").alias("is_modelled"), F.max("is_sampled").alias("is_sampled"))
     sums = told.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS), *flags)
-    return finished(_saved(sums), RESULT)
+    return finish_columns(_saved(sums), RESULT)
 
 
-def _by_connection(ledger: Ledger) -> DataFrame:
+def _by_connection(ledger: LedgerFrames) -> DataFrame:
     """One row for each connection and day, of what was and what would have been, weighed."""
     full = F.aggregate("sources.request_share_bytes", F.lit(0).cast("long"), lambda one, other: one + other)
     exchanges = _told(
@@ -121,7 +129,7 @@ def _by_connection(ledger: Ledger) -> DataFrame:
         },
         is_modelled=F.lit(False),
     )
-    told = stacked((exchanges, fetches)).groupBy(*CONNECTION, "day", "cluster_id")
+    told = union_rows((exchanges, fetches)).groupBy(*CONNECTION, "day", "cluster_id")
     return told.agg(
         *(F.coalesce(F.sum(name), F.lit(0.0)).alias(name) for name in _SUMS),
         F.max("is_modelled").alias("is_modelled"),
@@ -134,7 +142,7 @@ def _told(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) ->
         *CONNECTION,
         "cluster_id",
         day_of("at_us").alias("day"),
-        *(weighed(value).alias(name) for name, value in values.items()),
+        *(weighted(value).alias(name) for name, value in values.items()),
         is_modelled.alias("is_modelled"),
         (F.col("weight") != 1).alias("is_sampled"),
     )
@@ -147,7 +155,8 @@ def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
         *CONNECTION, day_of("at_us").alias("day"), "weight", F.explode("sources").alias("source")
     ).groupBy(*key, F.col("source.topic").alias("topic"))
     asked = sources.agg(
-        F.sum(weighed("source.request_share_bytes")).alias("asked"), F.sum(weighed("source.bytes")).alias("brought")
+        F.sum(weighted("source.request_share_bytes")).alias("asked"),
+        F.sum(weighted("source.bytes")).alias("brought"),
     )
     all_topics = Window.partitionBy(*key)
     # What nobody has asked for, or been brought, on that day is shared out alike.
@@ -171,11 +180,11 @@ def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
 def _saved(sums: DataFrame) -> DataFrame:
     rounded = sums.select(
         *(name for name in sums.columns if name not in _SUMS),
-        *(whole(F.col(name)).alias(name) for name in ("exchanges", "fetches", "full_request_bytes")),
-        *(whole(F.col(name)).alias(name) for name in ("dropped_bytes", "direct_looks", "actual_looks")),
-        whole(F.col("direct_other") + F.col("direct_records")).alias("direct_bytes"),
-        whole(F.col("actual_other") + F.col("actual_records")).alias("actual_bytes"),
-        whole(F.col("actual_records")).alias("record_bytes"),
+        *(whole_sum(F.col(name)).alias(name) for name in ("exchanges", "fetches", "full_request_bytes")),
+        *(whole_sum(F.col(name)).alias(name) for name in ("dropped_bytes", "direct_looks", "actual_looks")),
+        whole_sum(F.col("direct_other") + F.col("direct_records")).alias("direct_bytes"),
+        whole_sum(F.col("actual_other") + F.col("actual_records")).alias("actual_bytes"),
+        whole_sum(F.col("actual_records")).alias("record_bytes"),
     )
     return (
         rounded.withColumn("saved_bytes", F.col("direct_bytes") - F.col("actual_bytes"))

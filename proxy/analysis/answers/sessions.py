@@ -27,13 +27,13 @@ from pyspark.sql.types import (
 from proxy.analysis.answers.parts import (
     CONNECTION,
     clients_of,
-    finished,
+    finish_columns,
     ratio,
-    stacked,
     total,
+    union_rows,
 )
 from proxy.analysis.days import day_of
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.errors import ErrorCode
 from proxy.session.slots import EVICTION_S
 
@@ -80,7 +80,9 @@ _NOT_IN_SESSION: Final = (
 """What is said of the session that a fetch was to be within; it then brings nothing."""
 
 
-def sessions(ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10) -> DataFrame:
+def sessions(
+    ledger: LedgerFrames, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10
+) -> DataFrame:
     """One row for each of *by* and side; the other dimensions are null.
 
     Args: many: sessions created from which on lives that are short are thrashing.
@@ -97,15 +99,15 @@ def sessions(ledger: Ledger, by: Collection[Dimension] = ("cluster_id", "node"),
     )
     parts = [counted, _reasons(events, keys), _fetches(ledger, keys)]
     told = sorted({name for part in parts for name in part.columns} - set(keys))
-    all_of_it = stacked(parts).groupBy(*keys).agg(*(F.any_value(name, True).alias(name) for name in told))
+    all_of_it = union_rows(parts).groupBy(*keys).agg(*(F.any_value(name, True).alias(name) for name in told))
     is_thrashing = (F.col("created") >= many) & (F.coalesce("median_life_s", F.lit(EVICTION_S)) < EVICTION_S)
     rated = all_of_it.withColumn("hit_ratio", ratio("incremental_fetches", "fetches")).withColumn(
         "is_thrashing", F.coalesce(is_thrashing, F.lit(False))
     )
-    return finished(rated.fillna(0, [*_COUNTED, "short_lives", "fetches", "incremental_fetches"]), RESULT)
+    return finish_columns(rated.fillna(0, [*_COUNTED, "short_lives", "fetches", "incremental_fetches"]), RESULT)
 
 
-def events_by_client(ledger: Ledger) -> DataFrame:
+def events_by_client(ledger: LedgerFrames) -> DataFrame:
     """Session rows with the ``client_id`` whose session it was, or the only one that their process has.
 
     Null where neither is known: session rows do not tell, and a session that was refused has no id.
@@ -117,7 +119,7 @@ def events_by_client(ledger: Ledger) -> DataFrame:
             *CONNECTION, F.col("node_id").alias("node"), F.col("client_session_id").alias("session_id")
         ),
     }
-    asked_in = stacked(rows.withColumn("side", F.lit(side)) for side, rows in of_sessions.items())
+    asked_in = union_rows(rows.withColumn("side", F.lit(side)) for side, rows in of_sessions.items())
     connections = asked_in.where(F.col("session_id") != 0).groupBy(*_SESSION).agg(F.max("connection_id"))
     owners = connections.toDF(*_SESSION, "connection_id").join(clients, on=list(CONNECTION), how="inner")
     only = F.when(F.min("client_id") == F.max("client_id"), F.min("client_id"))
@@ -144,7 +146,7 @@ def _reasons(events: DataFrame, by: Collection[str]) -> DataFrame:
     return counted.agg(F.count("*").alias("sessions")).groupBy(*by).agg(listed.alias("reasons"))
 
 
-def _fetches(ledger: Ledger, by: Collection[str]) -> DataFrame:
+def _fetches(ledger: LedgerFrames, by: Collection[str]) -> DataFrame:
     """How many there were, and how many of them a session that went on has made small."""
     in_session = (F.col("kind") == "incremental") & ~F.col("error").isin(*_NOT_IN_SESSION)
     asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))  # not to close a session
@@ -159,7 +161,7 @@ def _fetches(ledger: Ledger, by: Collection[str]) -> DataFrame:
         )
     else:
         of_clients = _summed(upstream, by)
-    both = stacked((of_clients, _summed(clientside, by))).groupBy(*by)
+    both = union_rows((of_clients, _summed(clientside, by))).groupBy(*by)
     return both.agg(*(F.sum(name).alias(name) for name in ("fetches", "incremental_fetches")))
 
 

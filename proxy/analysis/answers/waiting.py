@@ -27,9 +27,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from proxy.analysis.answers.parts import finished, total
+from proxy.analysis.answers.parts import finish_columns, total
 from proxy.analysis.days import day_of
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.events import Cause
 
 __all__ = ["CAUSES", "RESULT", "SKETCH_K", "Dimension", "merged", "waiting"]
@@ -67,7 +67,7 @@ exchange that did not wait for a cause has waited 0 us for it."""
 
 
 def waiting(
-    ledger: Ledger, by: Collection[Dimension] = ("day", "cluster_id"), *, sketch_k: int = SKETCH_K
+    ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_id"), *, sketch_k: int = SKETCH_K
 ) -> DataFrame:
     """One row for each of *by*, cause, and whether records were brought; the other dimensions are null.
 
@@ -117,7 +117,7 @@ def _read(sketched: DataFrame) -> DataFrame:
             "percentiles": percentiles,
         }
     )
-    return finished(read.withColumns({name: _item(index) for index, name in enumerate(_PERCENTILES)}), RESULT)
+    return finish_columns(read.withColumns({name: _item(index) for index, name in enumerate(_PERCENTILES)}), RESULT)
 
 
 def _item(index: int) -> Column:

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import UNKNOWN, finished, stacked, total, weighed, whole
-from proxy.analysis.frames import Ledger
+from proxy.analysis.answers.parts import UNKNOWN, finish_columns, total, union_rows, weighted, whole_sum
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["DEFAULT_PRICES", "RESULT", "Prices", "zones"]
 
@@ -81,7 +81,7 @@ class Prices:
 DEFAULT_PRICES: Final = Prices()
 
 
-def zones(ledger: Ledger, prices: Prices = DEFAULT_PRICES) -> DataFrame:
+def zones(ledger: LedgerFrames, prices: Prices = DEFAULT_PRICES) -> DataFrame:
     """One row for each pair of racks between which anything went; racks that are not known are ``unknown``."""
     source, reader, leader = F.col("source_rack"), F.col("reader_rack"), F.col("leader_rack")
     between = ["cluster_id", "source_rack", "reader_rack"]
@@ -93,12 +93,12 @@ def zones(ledger: Ledger, prices: Prices = DEFAULT_PRICES) -> DataFrame:
         .withColumn("closest_saved", F.col("closest_bytes") * more_from_leader)
     )
     pairs = (
-        stacked((_wire(ledger), records))
+        union_rows((_wire(ledger), records))
         .groupBy(*between)
         .agg(
-            whole(F.sum("bytes")).alias("bytes"),
-            whole(F.sum("record_bytes")).alias("record_bytes"),
-            whole(F.sum("closest_bytes")).alias("closest_bytes"),
+            whole_sum(F.sum("bytes")).alias("bytes"),
+            whole_sum(F.sum("record_bytes")).alias("record_bytes"),
+            whole_sum(F.sum("closest_bytes")).alias("closest_bytes"),
             F.coalesce(F.sum("closest_saved"), F.lit(0.0)).alias("closest_saved"),
         )
     )
@@ -106,22 +106,22 @@ def zones(ledger: Ledger, prices: Prices = DEFAULT_PRICES) -> DataFrame:
     paid = pairs.withColumn("cost", F.col("bytes") * prices.of(source, reader)).withColumn(
         "is_crossing", F.when(is_known, source != reader)
     )
-    return finished(paid, RESULT)
+    return finish_columns(paid, RESULT)
 
 
-def _wire(ledger: Ledger) -> DataFrame:
+def _wire(ledger: LedgerFrames) -> DataFrame:
     """Bytes by the racks of the broker and of the Sidefetch, which is that of any of its exchanges."""
     racks = ledger.exchange.select("proxy_id", "reader_rack").distinct()
     readers = racks.groupBy("proxy_id").agg(F.max("reader_rack").alias("reader_rack"))
     fetched = ledger.fetch.groupBy("proxy_id", "cluster_id", "rack").agg(
-        F.sum(weighed(F.col("request_bytes") + F.col("response_bytes"))).alias("bytes")
+        F.sum(weighted(F.col("request_bytes") + F.col("response_bytes"))).alias("bytes")
     )
     return fetched.join(readers, on="proxy_id", how="left").select(
         "cluster_id", _known("rack").alias("source_rack"), _known("reader_rack").alias("reader_rack"), "bytes"
     )
 
 
-def _records(ledger: Ledger) -> DataFrame:
+def _records(ledger: LedgerFrames) -> DataFrame:
     """Bytes by the racks of the broker that was read, the leader and the Sidefetch."""
     sources = ledger.exchange.select("cluster_id", "reader_rack", "weight", F.explode("sources").alias("source"))
     racks = (

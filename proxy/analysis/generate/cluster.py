@@ -5,14 +5,14 @@ from random import Random
 
 import attrs
 
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.telemetry.ledger import SCHEMA, Row
 
-__all__ = ["Cluster", "Partition", "Topic", "cluster_of"]
+__all__ = ["GeneratedCluster", "GeneratedPartition", "GeneratedTopic", "cluster_of"]
 
 
 @attrs.frozen
-class Partition:
+class GeneratedPartition:
     """The first of its replicas leads."""
 
     replicas: tuple[int, ...]
@@ -23,9 +23,9 @@ class Partition:
 
 
 @attrs.frozen
-class Topic:
+class GeneratedTopic:
     name: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[GeneratedPartition, ...]
     is_busy: bool
     news_bytes: int
     """What an exchange gets of it that gets anything; the median."""
@@ -34,13 +34,13 @@ class Topic:
 
 
 @attrs.frozen
-class Cluster:
+class GeneratedCluster:
     id: str
     racks: Mapping[int, str]
     """By node id."""
-    topics: tuple[Topic, ...]
+    topics: tuple[GeneratedTopic, ...]
 
-    def nearest(self, partition: Partition, rack: str | None) -> int:
+    def nearest(self, partition: GeneratedPartition, rack: str | None) -> int:
         """The replica that a reader in *rack* reads: its own rack's, or the leader."""
         return next((node for node in partition.replicas if self.racks[node] == rack), partition.leader)
 
@@ -66,21 +66,21 @@ class Cluster:
             }
 
 
-def cluster_of(mix: Mix, seed: int, number: int) -> Cluster:
+def cluster_of(mix: FleetMix, seed: int, number: int) -> GeneratedCluster:
     """The one with this *number*, from 0 on."""
     rng = Random(f"{seed}/cluster/{number}")
     racks = {node: mix.racks[node % len(mix.racks)] for node in range(1, mix.brokers + 1)}
     topics = tuple(_topic(mix, rng, index) for index in range(mix.topics))
-    return Cluster(f"generated-{seed}-{number}", racks, topics)
+    return GeneratedCluster(f"generated-{seed}-{number}", racks, topics)
 
 
-def _topic(mix: Mix, rng: Random, index: int) -> Topic:
+def _topic(mix: FleetMix, rng: Random, index: int) -> GeneratedTopic:
     replicas = min(mix.brokers, 2 if rng.random() < mix.two_replicas else 3)
     nodes = range(1, mix.brokers + 1)
-    return Topic(
+    return GeneratedTopic(
         name=f"{rng.choice(('orders', 'events', 'audit', 'metrics', 'users', 'stock'))}-{index}",
         partitions=tuple(
-            Partition(tuple(rng.sample(nodes, replicas))) for _ in range(rng.choice(mix.topic_partitions))
+            GeneratedPartition(tuple(rng.sample(nodes, replicas))) for _ in range(rng.choice(mix.topic_partitions))
         ),
         is_busy=rng.random() >= mix.idle_topics,
         news_bytes=int(rng.lognormvariate(8.5, 1.2)),

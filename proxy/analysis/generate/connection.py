@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import attrs
 
-from proxy.analysis.generate.cluster import Topic
-from proxy.analysis.generate.lane import VERSION, Lane
-from proxy.analysis.generate.mix import FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, SERVED, Kind, Mix
+from proxy.analysis.generate.cluster import GeneratedTopic
+from proxy.analysis.generate.lane import VERSION, GeneratedLane
+from proxy.analysis.generate.mix import FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, SERVED, ClientKind, FleetMix
 from proxy.telemetry.ledger import Row
 
-__all__ = ["REQUEST_BYTES", "RESPONSE_BYTES", "Connection", "Reading", "Source"]
+__all__ = ["REQUEST_BYTES", "RESPONSE_BYTES", "GeneratedConnection", "GeneratedReading", "GeneratedSource"]
 
 REQUEST_BYTES: Final = (*[16] * 5, *[24] * 4, *[28] * 3, *[33] * 7)
 """Of one partition of a Fetch request, by version."""
@@ -35,10 +35,10 @@ _CONVERTED_BYTES_S: Final = 150e6
 
 
 @attrs.frozen
-class Source:
+class GeneratedSource:
     """Where a connection's partitions of a topic are read."""
 
-    topic: Topic
+    topic: GeneratedTopic
     node: int
     rack: str | None
     leader_rack: str | None
@@ -46,14 +46,14 @@ class Source:
 
 
 @attrs.frozen
-class Reading:
+class GeneratedReading:
     """What a client reads from one broker: by one connection after the other."""
 
-    mix: Mix
-    kind: Kind
+    mix: FleetMix
+    kind: ClientKind
     node: int
     """It leads all that is wanted."""
-    sources: Sequence[Source]
+    sources: Sequence[GeneratedSource]
     client: Mapping[str, Any]
     """client_id, software."""
     reader_rack: str | None
@@ -75,10 +75,10 @@ class Reading:
 
 
 @attrs.define
-class Connection:
+class GeneratedConnection:
     """Made at *start_us*."""
 
-    reading: Reading
+    reading: GeneratedReading
     rng: Random
     common: Mapping[str, Any]
     """The columns that all rows of the sidecar have, and the connection's number."""
@@ -113,13 +113,15 @@ class Connection:
             yield from (row for lane in lanes.values() for row in lane.close(end_us))
             yield from self._client_session("closed", end_us)
 
-    def _lanes(self) -> dict[int, Lane]:
+    def _lanes(self) -> dict[int, GeneratedLane]:
         sizes: dict[int, int] = defaultdict(int)
         racks = {source.node: source.rack for source in self.reading.sources}
         for source in self.reading.sources:
             sizes[source.node] += source.wanted
         return {
-            node: Lane(self.reading.mix, self.rng, dict(self.common), node, racks[node], size, self.start_us)
+            node: GeneratedLane(
+                self.reading.mix, self.rng, dict(self.common), node, racks[node], size, self.start_us
+            )
             for node, size in sizes.items()
         }
 
@@ -141,7 +143,7 @@ class Connection:
             row = self._exchange(now_us, polls, dict.fromkeys(self.reading.sources, 0), 0, waits)
             yield row | {"first_at_us": first_us}
 
-    def _news(self, lanes: Mapping[int, Lane], at_us: int) -> Iterator[Row]:
+    def _news(self, lanes: Mapping[int, GeneratedLane], at_us: int) -> Iterator[Row]:
         """Records of some partitions of one topic, and the exchange that they answer."""
         busy = [source for source in self.reading.sources if source.topic.is_busy] or self.reading.sources
         source = self.rng.choices(busy, [each.wanted for each in busy])[0]
@@ -160,7 +162,12 @@ class Connection:
         yield self._exchange(at_us + self.rng.randint(50, 900), 1, brought, partitions, waits)
 
     def _exchange(
-        self, at_us: int, exchanges: int, brought: Mapping[Source, int], with_data: int, waits: Mapping[str, int]
+        self,
+        at_us: int,
+        exchanges: int,
+        brought: Mapping[GeneratedSource, int],
+        with_data: int,
+        waits: Mapping[str, int],
     ) -> Row:
         version, wanted, source_bytes = self.reading.kind.fetch_version, self.reading.wanted, sum(brought.values())
         stride = REQUEST_BYTES[version]
@@ -284,7 +291,7 @@ def _waits(waits: Mapping[str, int]) -> Row:
     return {"total_us": sum(waits.values()), **{f"{cause}_us": waits.get(cause, 0) for cause in causes}}
 
 
-def _source(leader: int, source: Source, exchanges: int, stride: int, record_bytes: int) -> Row:
+def _source(leader: int, source: GeneratedSource, exchanges: int, stride: int, record_bytes: int) -> Row:
     return {
         "topic": source.topic.name,
         "node": source.node,

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, concat, lit
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.generate.cluster import cluster_of
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry.ledger import RECORDS, Row
@@ -23,7 +23,7 @@ _BATCH_ROWS = 10_000
 _DAY_US = 86_400_000_000
 
 
-def generate(spark: SparkSession, mix: Mix, seed: int, sidecars: int, hours: float) -> Ledger:
+def generate(spark: SparkSession, mix: FleetMix, seed: int, sidecars: int, hours: float) -> LedgerFrames:
     """The ledger of so many *sidecars*: the rows that ``sidefetch ledger generate`` writes, each once.
 
     Cost: all rows are made anew for each of the frames, some 30 us a row and core; write what is used twice.
@@ -39,10 +39,10 @@ def generate(spark: SparkSession, mix: Mix, seed: int, sidecars: int, hours: flo
         made = partial(_batches, rows_of, to_arrow_schema(SCHEMAS[record]))
         return spark.range(0, indices, 1, parts).mapInArrow(made, SCHEMAS[record])
 
-    return Ledger(**{record: frame(record) for record in RECORDS})
+    return LedgerFrames(**{record: frame(record) for record in RECORDS})
 
 
-def tiled(ledger: Ledger, copies: int, days: int = 1) -> Ledger:
+def tiled(ledger: LedgerFrames, copies: int, days: int = 1) -> LedgerFrames:
     """The same sidecars so many times over, each time under other names: as many rows as are wanted, soon.
 
     Copies take turns at so many *days*, one after the other: of 14 copies over 7 days two begin on each. What they
@@ -57,14 +57,14 @@ def tiled(ledger: Ledger, copies: int, days: int = 1) -> Ledger:
         return frame.crossJoin(broadcast(copy)).withColumns(shifted | other).select(*frame.columns)
 
     tiles = {record: tile(getattr(ledger, record)) for record in RECORDS if record != "topology"}
-    return Ledger(**tiles, topology=ledger.topology)
+    return LedgerFrames(**tiles, topology=ledger.topology)
 
 
-def _rows_of(mix: Mix, seed: int, hours: float, record: str, index: int) -> Iterator[Row]:
+def _rows_of(mix: FleetMix, seed: int, hours: float, record: str, index: int) -> Iterator[Row]:
     return (row for row in sidecar_rows(mix, seed, index, hours) if row["record"] == record)
 
 
-def _topology_rows(mix: Mix, seed: int, number: int) -> Iterator[Row]:
+def _topology_rows(mix: FleetMix, seed: int, number: int) -> Iterator[Row]:
     return cluster_of(mix, seed, number).topology_rows(mix.start_us)
 
 

@@ -5,12 +5,12 @@ from random import Random
 
 import attrs
 
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.session.slots import MAX_SESSION_ID
-from proxy.session.upstream import Refusal
+from proxy.session.upstream import RejectionReason
 from proxy.telemetry.ledger import Row
 
-__all__ = ["PATIENCE_US", "VERSION", "Lane"]
+__all__ = ["PATIENCE_US", "VERSION", "GeneratedLane"]
 
 PATIENCE_US = 10_000_000
 """How long a fetch waits at a broker that has nothing new."""
@@ -31,10 +31,10 @@ _HOUR_US = 3_600_000_000
 
 
 @attrs.define
-class Lane:
+class GeneratedLane:
     """Makes the rows of a lane, step by step."""
 
-    mix: Mix
+    mix: FleetMix
     rng: Random
     common: Row
     """What all rows of the connection have."""
@@ -72,9 +72,9 @@ class Lane:
             yield self._fetch(self.now_us, fetches, "incremental", fetches * PATIENCE_US, 0)
             hours = fetches * PATIENCE_US / _HOUR_US
             if self.rng.random() < hours * self.mix.hourly_evictions:
-                yield from self._end("evicted", Refusal.EVICTED, _NOT_FOUND)
+                yield from self._end("evicted", RejectionReason.EVICTED, _NOT_FOUND)
             elif self.rng.random() < hours * self.mix.hourly_resets:
-                yield from self._end("reset", Refusal.WRONG_EPOCH, _WRONG_EPOCH)
+                yield from self._end("reset", RejectionReason.WRONG_EPOCH, _WRONG_EPOCH)
 
     def bring(self, at_us: int, record_bytes: int, partitions: int) -> Iterator[Row]:
         """Records of so many *partitions* come at *at_us*, which ``wait`` has waited for."""
@@ -107,7 +107,7 @@ class Lane:
         self._asks_at_us = at_us + _BACK_OFF_US
         self.now_us = at_us
 
-    def _end(self, event: str, why: Refusal, error: int) -> Iterator[Row]:
+    def _end(self, event: str, why: RejectionReason, error: int) -> Iterator[Row]:
         at_us = self.now_us + self._round_trip_us()
         yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, 0, error=error)
         yield self._session(at_us, event, why.value)

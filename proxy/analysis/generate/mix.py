@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-__all__ = ["FETCH", "HEARTBEAT", "KINDS", "METADATA", "OFFSET_COMMIT", "SERVED", "Kind", "Mix"]
+__all__ = ["FETCH", "HEARTBEAT", "KINDS", "METADATA", "OFFSET_COMMIT", "SERVED", "ClientKind", "FleetMix"]
 
 FETCH: Final = 1
 """Kafka's API keys of what is generated, here and below."""
@@ -31,7 +31,7 @@ SERVED: Final[Mapping[int, tuple[int, int]]] = {
 
 
 @attrs.frozen
-class Kind:
+class ClientKind:
     """A client, as it speaks."""
 
     name: str
@@ -63,7 +63,7 @@ def _kind(
     *versions: int | None,
     poll_s: float = 0.5,
     has_sessions: bool = False,
-) -> Kind:
+) -> ClientKind:
     """*versions* of Fetch, ListOffsets, Metadata, OffsetFetch, OffsetCommit, JoinGroup, Heartbeat, ApiVersions."""
     keys = (
         FETCH,
@@ -76,7 +76,7 @@ def _kind(
         _API_VERSIONS,
     )
     apis = {key: version for key, version in zip(keys, versions, strict=True) if version is not None}
-    return Kind(name, software, share, poll_s, has_sessions, apis)
+    return ClientKind(name, software, share, poll_s, has_sessions, apis)
 
 
 KINDS: Final = (
@@ -99,10 +99,10 @@ for a third of it records are converted."""
 
 
 @attrs.frozen
-class Mix:
+class FleetMix:
     """A fleet."""
 
-    kinds: tuple[Kind, ...] = KINDS
+    kinds: tuple[ClientKind, ...] = KINDS
     clusters: int = 1
     brokers: int = 3
     """Of each cluster: the least that production has."""

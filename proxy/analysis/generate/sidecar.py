@@ -9,9 +9,9 @@ from math import inf
 from random import Random
 from typing import Any
 
-from proxy.analysis.generate.cluster import Cluster, cluster_of
-from proxy.analysis.generate.connection import Connection, Reading, Source
-from proxy.analysis.generate.mix import Kind, Mix
+from proxy.analysis.generate.cluster import GeneratedCluster, cluster_of
+from proxy.analysis.generate.connection import GeneratedConnection, GeneratedReading, GeneratedSource
+from proxy.analysis.generate.mix import ClientKind, FleetMix
 from proxy.telemetry.ledger import SCHEMA, Row
 
 __all__ = ["sidecar_rows"]
@@ -20,7 +20,7 @@ _HOUR_US = 3_600_000_000
 _cluster = lru_cache(maxsize=16)(cluster_of)
 
 
-def sidecar_rows(mix: Mix, seed: int, index: int, hours: float) -> Iterator[Row]:
+def sidecar_rows(mix: FleetMix, seed: int, index: int, hours: float) -> Iterator[Row]:
     """The rows of the sidecar number *index*, in the order in which it has numbered them; some may come twice.
 
     Cost: some 20 us a row, and the memory of a few rows of each connection.
@@ -42,7 +42,7 @@ def sidecar_rows(mix: Mix, seed: int, index: int, hours: float) -> Iterator[Row]
 
 
 def _connections(
-    mix: Mix, rng: Random, cluster: Cluster, kind: Kind, common: Row, end_us: int
+    mix: FleetMix, rng: Random, cluster: GeneratedCluster, kind: ClientKind, common: Row, end_us: int
 ) -> Iterator[Iterator[Row]]:
     """One stream of rows for each broker that leads anything that the client wants."""
     rack = None if rng.random() < mix.without_rack else rng.choice(mix.racks)
@@ -54,22 +54,24 @@ def _connections(
     for node, sources in sorted(_sources(mix, rng, cluster, rack).items()):
         is_busy = any(source.topic.is_busy for source in sources)
         hourly = mix.hourly_news * rng.lognormvariate(0, 1.0) * (1.0 if is_busy else 0.02)
-        reading = Reading(mix, kind, node, sources, client, rack, hourly, odd_from_us)
+        reading = GeneratedReading(mix, kind, node, sources, client, rack, hourly, odd_from_us)
         yield _one_after_the_other(reading, Random(rng.getrandbits(64)), common, numbers, end_us)
 
 
 def _one_after_the_other(
-    reading: Reading, rng: Random, common: Row, numbers: Iterator[int], end_us: int
+    reading: GeneratedReading, rng: Random, common: Row, numbers: Iterator[int], end_us: int
 ) -> Iterator[Row]:
     start_us = reading.mix.start_us + rng.randrange(2_000_000)
     while start_us < end_us:
         until_us = start_us + int(rng.expovariate(1 / reading.mix.restart_h) * _HOUR_US) + 1_000_000
-        connection = Connection(reading, rng, {**common, "connection_id": next(numbers)}, start_us)
+        connection = GeneratedConnection(reading, rng, {**common, "connection_id": next(numbers)}, start_us)
         yield from connection.rows(min(until_us, end_us), is_closed=until_us < end_us)
         start_us = until_us + rng.randint(1_000_000, 5_000_000)
 
 
-def _sources(mix: Mix, rng: Random, cluster: Cluster, rack: str | None) -> Mapping[int, tuple[Source, ...]]:
+def _sources(
+    mix: FleetMix, rng: Random, cluster: GeneratedCluster, rack: str | None
+) -> Mapping[int, tuple[GeneratedSource, ...]]:
     """What the client wants, by the broker that leads it."""
     wanted = min(rng.choice(mix.client_topics), len(cluster.topics))
     by_leader: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
@@ -78,14 +80,14 @@ def _sources(mix: Mix, rng: Random, cluster: Cluster, rack: str | None) -> Mappi
             by_leader[partition.leader][topic, cluster.nearest(partition, rack)] += 1
     return {
         leader: tuple(
-            Source(cluster.topics[topic], node, cluster.racks[node], cluster.racks[leader], partitions)
+            GeneratedSource(cluster.topics[topic], node, cluster.racks[node], cluster.racks[leader], partitions)
             for (topic, node), partitions in sorted(counts.items())
         )
         for leader, counts in by_leader.items()
     }
 
 
-def _numbered(mix: Mix, rng: Random, rows: Iterable[Row], common: Mapping[str, Any]) -> Iterator[Row]:
+def _numbered(mix: FleetMix, rng: Random, rows: Iterable[Row], common: Mapping[str, Any]) -> Iterator[Row]:
     """With their ``seq``; some are lost, which is told, and some come twice."""
     first, last = 0, -1
     for seq, row in enumerate(rows):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from proxy.analysis.report.model import Advice, Figure
+from proxy.analysis.report.model import Figure, Recommendation
 from proxy.analysis.report.ranking import named, share
-from proxy.analysis.report.results import Found
+from proxy.analysis.report.results import QueryResults
 from proxy.analysis.report.words import in_words, plural
 
 __all__ = ["MOST", "advice"]
@@ -24,16 +24,16 @@ _LEAST_SHARE_OF_DELAY: Final = 0.1
 _LEAST_CPU_S_A_MONTH: Final = 3600.0
 
 
-def advice(found: Found) -> tuple[Advice, ...]:
+def advice(found: QueryResults) -> tuple[Recommendation, ...]:
     """At most five."""
     told = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
     return tuple(islice(told, MOST))
 
 
-def _upgrades(found: Found) -> Iterator[Advice]:
+def _upgrades(found: QueryResults) -> Iterator[Recommendation]:
     breaking_bytes = found.readiness.breaking_bytes
     for row in found.readiness.breaking.rows:
-        yield Advice(
+        yield Recommendation(
             f"Upgrade {named(row['client_id'])} before the brokers go to Kafka 4, or keep it behind Sidefetch",
             f"It asks for {', '.join(row['versions'])}, which Kafka 4 does not serve"
             + (f" ({row['software']})." if row["software"] else "."),
@@ -43,14 +43,14 @@ def _upgrades(found: Found) -> Iterator[Advice]:
         )
 
 
-def _racks_that_are_not_known(found: Found) -> Iterator[Advice]:
+def _racks_that_are_not_known(found: QueryResults) -> Iterator[Recommendation]:
     zones = found.zones
     all_bytes = zones.crossing_bytes + zones.inner_bytes + zones.unknown_bytes
     part = share(zones.readerless_bytes, all_bytes)
     price = zones.prices.out_per_gb + zones.prices.in_per_gb
     worst = found.about.a_month(zones.readerless_bytes / zones.prices.gb_bytes * price)
     if part is not None and part >= _LEAST_SHARE and worst >= _LEAST_USD_A_MONTH:
-        yield Advice(
+        yield Recommendation(
             "Tell each Sidefetch its rack",
             "Without it, leaders are read wherever they are, and nobody knows what crosses (--rack, --rack-from).",
             Figure("a month, at most", worst, "usd"),
@@ -60,13 +60,13 @@ def _racks_that_are_not_known(found: Found) -> Iterator[Advice]:
         )
 
 
-def _crossing(found: Found) -> Iterator[Advice]:
+def _crossing(found: QueryResults) -> Iterator[Recommendation]:
     zones = found.zones
     a_month = found.about.a_month(zones.cost)
     if a_month >= _LEAST_USD_A_MONTH:
         pairs = [row for row in zones.pairs.rows if row["is_crossing"]]
         worst = max(pairs, key=lambda row: row["cost"])
-        yield Advice(
+        yield Recommendation(
             "Read from replicas in the reader's own rack",
             f"Most goes between {worst['source_rack']} and {worst['reader_rack']}: have a replica in each rack, and"
             " replica.selector.class on the brokers, or --replica-selector rack-aware.",
@@ -76,11 +76,11 @@ def _crossing(found: Found) -> Iterator[Advice]:
         )
 
 
-def _conversions(found: Found) -> Iterator[Advice]:
+def _conversions(found: QueryResults) -> Iterator[Recommendation]:
     for row in found.conversion.by_client.rows:
         cpu_s = found.about.a_month(row["cpu_s"])
         if cpu_s >= _LEAST_CPU_S_A_MONTH:
-            yield Advice(
+            yield Recommendation(
                 f"Upgrade {named(row['client_id'])}: all that it reads is converted",
                 f"It reads records of format v{row['converted_to']}"
                 + (f" with {row['software']}." if row["software"] else "."),
@@ -90,12 +90,12 @@ def _conversions(found: Found) -> Iterator[Advice]:
             )
 
 
-def _slots(found: Found) -> Iterator[Advice]:
+def _slots(found: QueryResults) -> Iterator[Recommendation]:
     denied = found.sessions.of_brokers("evicted") + found.sessions.of_brokers("refused")
     part = share(denied, denied + found.sessions.of_brokers("created"))
     if part is not None and part >= _LEAST_SHARE:
         a_day = denied / found.about.days
-        yield Advice(
+        yield Recommendation(
             "Give the brokers more slots for sessions",
             "Sessions lose their slot, or get none, and then name every partition again"
             " (max.incremental.fetch.session.cache.slots).",
@@ -106,9 +106,9 @@ def _slots(found: Found) -> Iterator[Advice]:
         )
 
 
-def _thrashing(found: Found) -> Iterator[Advice]:
+def _thrashing(found: QueryResults) -> Iterator[Recommendation]:
     for row in found.sessions.thrashing.rows:
-        yield Advice(
+        yield Recommendation(
             f"Look at why {named(row['client_id'])} connects so often",
             "Its sessions are many and short, and each keeps a slot from others for two minutes.",
             Figure("sessions a day that are none", row["short_lives"] / found.about.days, "count"),
@@ -117,7 +117,7 @@ def _thrashing(found: Found) -> Iterator[Advice]:
         )
 
 
-def _delays(found: Found) -> Iterator[Advice]:
+def _delays(found: QueryResults) -> Iterator[Recommendation]:
     remedies = {
         "budget": ("Give Sidefetch more memory", "Answers wait until there is room for them (--memory)."),
         "throttle": (
@@ -130,7 +130,7 @@ def _delays(found: Found) -> Iterator[Advice]:
     for cause, (title, why) in remedies.items():
         part = share(waiting.delay_s(cause), waiting.all_delay_s)
         if part is not None and part >= _LEAST_SHARE_OF_DELAY:
-            yield Advice(
+            yield Recommendation(
                 title,
                 why,
                 Figure("of clients' delay", part, "share"),
@@ -139,9 +139,9 @@ def _delays(found: Found) -> Iterator[Advice]:
             )
 
 
-def _anomalies(found: Found) -> Iterator[Advice]:
+def _anomalies(found: QueryResults) -> Iterator[Recommendation]:
     for row in found.anomalies.runs.rows:
-        yield Advice(
+        yield Recommendation(
             f"Ask what has happened to {named(row['client_id'])}",
             str(row["explanation"]),
             Figure("spreads from its usual", abs(row["z"]), "ratio"),
@@ -149,11 +149,11 @@ def _anomalies(found: Found) -> Iterator[Advice]:
         )
 
 
-def _lost_rows(found: Found) -> Iterator[Advice]:
+def _lost_rows(found: QueryResults) -> Iterator[Recommendation]:
     about = found.about
     part = share(about.lost_count, about.lost_count + about.row_count)
     if part is not None and part >= _LEAST_SHARE:
-        yield Advice(
+        yield Recommendation(
             "Give ledgers more room, or collect them sooner",
             "Sidecars have lost rows: --ledger-max-size, --ledger-memory, or the topic (--ledger-topic).",
             Figure("of all rows", part, "share"),
@@ -161,7 +161,7 @@ def _lost_rows(found: Found) -> Iterator[Advice]:
         )
 
 
-_RULES: Final[Iterable[Callable[[Found], Iterator[Advice]]]] = (
+_RULES: Final[Iterable[Callable[[QueryResults], Iterator[Recommendation]]]] = (
     _upgrades,
     _racks_that_are_not_known,
     _crossing,

@@ -8,25 +8,25 @@ from typing import Any, Final
 import attrs
 
 from proxy.analysis.answers.zones import Prices
-from proxy.analysis.ingest import Read
+from proxy.analysis.ingest import IngestResult
 from proxy.analysis.report.advice import advice
 from proxy.analysis.report.model import Report
-from proxy.analysis.report.results import Found
+from proxy.analysis.report.results import QueryResults
 from proxy.analysis.report.sections import anomalies, conversion, readiness, savings, sessions, waiting, zones
 from proxy.analysis.report.sections import coverage as read
 
-__all__ = ["found_in", "report_of"]
+__all__ = ["query_results", "report_of"]
 
 _AT_ONCE: Final = 3
 """Answers that Spark is asked for: what one leaves of the machine, the others take."""
 
 
-def report_of(rows: Read, prices: Prices) -> Report:
+def report_of(rows: IngestResult, prices: Prices) -> Report:
     """Asks, and tells."""
-    return told(found_in(rows, prices))
+    return write_report(query_results(rows, prices))
 
 
-def found_in(rows: Read, prices: Prices) -> Found:
+def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
     """Cost: *rows* are read once, and kept in memory or on disk while they are asked."""
     kept = {name: frame.persist() for name, frame in attrs.asdict(rows.ledger, recurse=False).items()}
     ledger = attrs.evolve(rows.ledger, **kept)
@@ -46,13 +46,13 @@ def found_in(rows: Read, prices: Prices) -> Found:
             frame.count()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = {name: pool.submit(ask) for name, ask in asks.items()}
-            return Found(**{name: answer.result() for name, answer in answers.items()})
+            return QueryResults(**{name: answer.result() for name, answer in answers.items()})
     finally:
         for frame in kept.values():
             frame.unpersist()
 
 
-def told(found: Found) -> Report:
+def write_report(found: QueryResults) -> Report:
     """In words, charts and tables. Pure."""
     about = found.about
     return Report(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from proxy.analysis.report.model import Report, Table, Value
+from proxy.analysis.report.model import Report, ReportTable, Value
 
 __all__ = ["as_csv", "as_json"]
 
@@ -44,7 +44,7 @@ def as_csv(report: Report) -> dict[str, str]:
     return files
 
 
-def _as_object(table: Table) -> dict[str, Any]:
+def _as_object(table: ReportTable) -> dict[str, Any]:
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     units = {column.name: column.unit for column in table.columns}

@@ -5,15 +5,15 @@ from typing import Literal
 import attrs
 
 __all__ = [
-    "About",
-    "Advice",
     "Chart",
-    "Column",
     "Figure",
+    "Recommendation",
     "Report",
-    "Section",
+    "ReportColumn",
+    "ReportScope",
+    "ReportSection",
+    "ReportTable",
     "Series",
-    "Table",
     "Tone",
     "Unit",
     "Value",
@@ -39,7 +39,7 @@ class Figure:
 
 
 @attrs.frozen
-class Column:
+class ReportColumn:
     """One column of a table."""
 
     name: str
@@ -49,13 +49,13 @@ class Column:
 
 
 @attrs.frozen
-class Table:
+class ReportTable:
     """The first rows of a ranking, and one for all others; or all rows, where they are few by themselves."""
 
     name: str
     """Of the CSV file."""
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Value, ...], ...]
     has_rest: bool = False
     """Whether the last row is that of all others."""
@@ -85,7 +85,7 @@ class Chart:
 
 
 @attrs.frozen
-class Section:
+class ReportSection:
     """One answer."""
 
     name: str
@@ -96,11 +96,11 @@ class Section:
     """What it does not know, or has modelled."""
     figures: tuple[Figure, ...] = ()
     charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
 
 
 @attrs.frozen
-class Advice:
+class Recommendation:
     """One thing to do."""
 
     title: str
@@ -111,7 +111,7 @@ class Advice:
 
 
 @attrs.frozen
-class About:
+class ReportScope:
     """What was read."""
 
     clusters: tuple[str, ...]
@@ -142,8 +142,8 @@ class About:
 class Report:
     """All of it."""
 
-    about: About
+    about: ReportScope
     figures: tuple[Figure, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[Recommendation, ...]
     """What to do first comes first."""
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]

@@ -6,7 +6,17 @@ from importlib.resources import files
 from typing import Final
 
 from proxy.analysis.report.charts import NARROW_PX, WIDE_PX, drawn
-from proxy.analysis.report.model import About, Advice, Chart, Column, Figure, Report, Section, Table, Value
+from proxy.analysis.report.model import (
+    Chart,
+    Figure,
+    Recommendation,
+    Report,
+    ReportColumn,
+    ReportScope,
+    ReportSection,
+    ReportTable,
+    Value,
+)
 from proxy.analysis.report.words import in_words, plural
 
 __all__ = ["page"]
@@ -50,7 +60,7 @@ def _body(report: Report) -> Iterator[str]:
     yield "</footer>\n</div>\n"
 
 
-def _about(about: About) -> Iterator[str]:
+def _about(about: ReportScope) -> Iterator[str]:
     if about.from_us is not None:
         yield f"{in_words(about.from_us, 'at_us')} to {in_words(about.until_us, 'at_us')}"
     if about.cluster_count:
@@ -81,7 +91,7 @@ def _number(figure: Figure) -> str:
     return f"<b{value}>{escape(in_words(figure.value, figure.unit))}</b>"
 
 
-def _next(advice: Iterable[Advice]) -> str:
+def _next(advice: Iterable[Recommendation]) -> str:
     items = "".join(
         f'<li><div><h3>{escape(each.title)}</h3><p class="why">{escape(each.why)}</p></div>'
         f'<p class="brings">{_number(each.brings)}<span>{escape(each.brings.title)}</span></p>'
@@ -98,7 +108,7 @@ def _next(advice: Iterable[Advice]) -> str:
     return f'<section id="next" aria-labelledby="next-title">\n{title}\n{told}</section>\n'
 
 
-def _section(section: Section) -> str:
+def _section(section: ReportSection) -> str:
     title = f"{section.name}-title"
     charts = "".join(map(_chart, section.charts))
     return (
@@ -132,7 +142,7 @@ def _chart(chart: Chart) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     if not table.rows:
         return ""
     heads = "".join(
@@ -147,7 +157,7 @@ def _table(table: Table) -> str:
     )
 
 
-def _row(table: Table, row: tuple[Value, ...]) -> str:
+def _row(table: ReportTable, row: tuple[Value, ...]) -> str:
     is_rest = table.has_rest and row is table.rows[-1]
     cells = "".join(
         _cell(column, value, index == 0)
@@ -156,7 +166,7 @@ def _row(table: Table, row: tuple[Value, ...]) -> str:
     return f'<tr role="row"{" class=rest" if is_rest else ""}>{cells}</tr>\n'
 
 
-def _cell(column: Column, value: Value, is_first: bool) -> str:
+def _cell(column: ReportColumn, value: Value, is_first: bool) -> str:
     told = escape(in_words(value, column.unit))
     if is_first:
         return f'<th role="rowheader" scope="row"{_aligned(column)}>{told}</th>'
@@ -164,5 +174,5 @@ def _cell(column: Column, value: Value, is_first: bool) -> str:
     return f'<td role="cell" data-head="{escape(column.title)}"{_aligned(column)}{number}><span>{told}</span></td>'
 
 
-def _aligned(column: Column) -> str:
+def _aligned(column: ReportColumn) -> str:
     return ' class="n"' if column.unit in _NUMBERS else ""

@@ -7,7 +7,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from proxy.analysis.report.model import Column, Table, Value
+from proxy.analysis.report.model import ReportColumn, ReportTable, Value
 from proxy.analysis.report.words import plural
 
 __all__ = ["MOST", "Ranking", "Row", "named", "rows_of", "share", "summed", "table_of", "the_first"]
@@ -73,10 +73,10 @@ def table_of(
     name: str,
     title: str,
     ranking: Ranking,
-    columns: Iterable[tuple[Column, Callable[[Row], Value]]],
+    columns: Iterable[tuple[ReportColumn, Callable[[Row], Value]]],
     what: str,
     note: str = "",
-) -> Table:
+) -> ReportTable:
     """A row each; the last one is that of all others.
 
     Args: columns: each with how a row's value is found; of the rest, ``KeyError`` is for not known.
@@ -87,7 +87,9 @@ def table_of(
     if ranking.rest is not None:
         others = plural(ranking.count - len(ranking.rows), f"other {what}", f"other {what}")
         rows.append((others, *(_or_none(value, ranking.rest) for _, value in columns[1:])))
-    return Table(name, title, tuple(column for column, _ in columns), tuple(rows), ranking.rest is not None, note)
+    return ReportTable(
+        name, title, tuple(column for column, _ in columns), tuple(rows), ranking.rest is not None, note
+    )
 
 
 def _or_none(value: Callable[[Row], Value], row: Row) -> Value:

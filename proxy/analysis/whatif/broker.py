@@ -15,9 +15,9 @@ from typing import Final
 import attrs
 
 from proxy.session.epochs import NO_SESSION, SessionId
-from proxy.session.slots import MAX_SESSION_ID, Held, Slots
+from proxy.session.slots import MAX_SESSION_ID, OccupiedSlot, SessionSlots
 
-__all__ = ["SHARDS", "Broker", "Partitions"]
+__all__ = ["SHARDS", "Partitions", "SessionCacheModel"]
 
 SHARDS: Final = 8
 """Kafka's ``NumFetchSessionCacheShards``, which no setting changes."""
@@ -37,12 +37,12 @@ def _ignore(_: SessionId) -> None:
     """Nobody wants to know."""
 
 
-class Broker:
+class SessionCacheModel:
     """One broker's cache.
 
     Args: slots:      the setting; each shard has its part of it, rounded down.
           on_eviction: told of each session that had to make room.
-    Cost: as ``Slots``.
+    Cost: as ``SessionSlots``.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Broker:
         self._given = NO_SESSION
         self._on_eviction = on_eviction
         self._shards = [
-            Slots[Partitions](slots // shards, partial(next, self._ids(shard)), self._evicted)
+            SessionSlots[Partitions](slots // shards, partial(next, self._ids(shard)), self._evicted)
             for shard in range(shards)
         ]
         self._turn = 0
@@ -120,7 +120,7 @@ class Broker:
             self._partitions -= session.size
         return shard.remove(SessionId(session_id))
 
-    def _shard(self, session_id: int) -> Slots[Partitions]:
+    def _shard(self, session_id: int) -> SessionSlots[Partitions]:
         return self._shards[self.shard_of(session_id)]
 
     def _ids(self, shard: int) -> Iterator[int]:
@@ -134,6 +134,6 @@ class Broker:
                 yield own
                 own += 1
 
-    def _evicted(self, held: Held[Partitions]) -> None:
+    def _evicted(self, held: OccupiedSlot[Partitions]) -> None:
         self._partitions -= held.session.size
         self._on_eviction(held.id)

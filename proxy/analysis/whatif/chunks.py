@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import finished, total
-from proxy.analysis.frames import Ledger
+from proxy.analysis.answers.parts import finish_columns, total
+from proxy.analysis.frames import LedgerFrames
 from proxy.convert.sizes import MARGIN
 
 __all__ = ["RESULT", "TOLD_CHUNK_BYTES", "chunks"]
@@ -41,7 +41,7 @@ RESULT: Final = (
 it was; least and most: as it would be."""
 
 
-def chunks(ledger: Ledger, sizes: Sequence[int], *, told_bytes: int = TOLD_CHUNK_BYTES) -> DataFrame:
+def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, told_bytes: int = TOLD_CHUNK_BYTES) -> DataFrame:
     """*sizes*: of chunks, in bytes; *told_bytes*: what the ledger's sidecars were set to."""
     converted = ledger.exchange.where("converted_in_bytes > 0")
     off = F.max(F.try_divide(F.col("padding_bytes").cast("double"), F.col("converted_out_bytes").cast("double")))
@@ -56,7 +56,7 @@ def chunks(ledger: Ledger, sizes: Sequence[int], *, told_bytes: int = TOLD_CHUNK
     is_new = (size < told_bytes) & ~is_at_once & ~(is_one_set & (F.col("converted_in_bytes") > told_bytes))
     guess = F.greatest(padding.cast("double"), F.col("converted_out_bytes") * F.col("worst"))
     most = F.when(is_new, guess).when((size > told_bytes) & is_at_once, 0).otherwise(padding)
-    return finished(
+    return finish_columns(
         answers.groupBy("cluster_id", "chunk_bytes").agg(
             total("exchanges").alias("answers"),
             total("converted_out_bytes").alias("converted_out_bytes"),

@@ -17,10 +17,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import finished, weighed, whole
-from proxy.analysis.frames import Ledger
+from proxy.analysis.answers.parts import finish_columns, weighted, whole_sum
+from proxy.analysis.frames import LedgerFrames
 
-__all__ = ["RESULT", "Layout", "racks"]
+__all__ = ["RESULT", "RackLayout", "racks"]
 
 RESULT: Final = (
     StructType()
@@ -42,7 +42,7 @@ _NO_NODES: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 @attrs.frozen
-class Layout:
+class RackLayout:
     """What is to be otherwise."""
 
     brokers: Mapping[int, str] = _NO_NODES
@@ -53,9 +53,9 @@ class Layout:
     """Whether replicas in the reader's rack are read; if not, leaders."""
 
 
-def racks(ledger: Ledger, layout: Layout | None = None) -> DataFrame:
+def racks(ledger: LedgerFrames, layout: RackLayout | None = None) -> DataFrame:
     """Cost: the exchanges once; what is joined are topics times brokers times racks."""
-    layout = layout or Layout()
+    layout = layout or RackLayout()
     led_by = ["cluster_id", "topic", "leader"]
     partitions = _partitions(ledger, layout)
     known = partitions.groupBy(*led_by).agg(F.count("*").alias("partitions"))
@@ -72,18 +72,18 @@ def racks(ledger: Ledger, layout: Layout | None = None) -> DataFrame:
     far = 1 - F.coalesce(F.col("near"), F.lit(0)) / F.col("partitions")
     is_unknown = F.col("partitions").isNull()
     then = F.when(is_unknown, F.col("crossing_bytes")).otherwise(F.col("bytes") * far)
-    return finished(
+    return finish_columns(
         joined.groupBy("cluster_id", "reader_rack").agg(
-            whole(F.sum("bytes")).alias("bytes"),
-            whole(F.sum("crossing_bytes")).alias("crossing_bytes"),
-            whole(F.sum(then)).alias("then_crossing_bytes"),
-            whole(F.sum(F.when(is_unknown, F.col("bytes")))).alias("unknown_bytes"),
+            whole_sum(F.sum("bytes")).alias("bytes"),
+            whole_sum(F.sum("crossing_bytes")).alias("crossing_bytes"),
+            whole_sum(F.sum(then)).alias("then_crossing_bytes"),
+            whole_sum(F.sum(F.when(is_unknown, F.col("bytes")))).alias("unknown_bytes"),
         ),
         RESULT,
     )
 
 
-def _partitions(ledger: Ledger, layout: Layout) -> DataFrame:
+def _partitions(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
     """Of each partition, as last told, the leader, its rack then, and those of all replicas in sync."""
     last = ledger.topology.groupBy("cluster_id", "topic", "partition").agg(
         F.max_by(F.struct("leader", "replicas"), "at_us").alias("last")
@@ -99,11 +99,11 @@ def _partitions(ledger: Ledger, layout: Layout) -> DataFrame:
     )
 
 
-def _read(ledger: Ledger, layout: Layout) -> DataFrame:
+def _read(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
     """Bytes, and those of them that crossed, by what was read and by the reader's rack then."""
     sources = ledger.exchange.select("cluster_id", "reader_rack", "weight", F.explode("sources").alias("source"))
     is_near = F.coalesce(F.col("source.rack") == F.col("reader_rack"), F.lit(False))
-    size = weighed("source.bytes")
+    size = weighted("source.bytes")
     return sources.groupBy(
         "cluster_id",
         F.col("source.topic").alias("topic"),

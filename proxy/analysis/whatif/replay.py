@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from proxy.analysis.whatif.broker import SHARDS, Broker
+from proxy.analysis.whatif.broker import SHARDS, SessionCacheModel
 from proxy.session.epochs import NO_SESSION
 
 __all__ = ["BACK_OFF_S", "Others", "Outcome", "Replay"]
@@ -82,7 +82,7 @@ class Replay:
     """
 
     def __init__(self, slots: int, shards: int = SHARDS, others: Others | None = None) -> None:
-        self._broker = Broker(slots, shards)
+        self._broker = SessionCacheModel(slots, shards)
         self._outcome = Outcome()
         self._lanes: dict[_Key, _Lane] = {}
         self._by_told: dict[tuple[Hashable, int], _Key] = {}

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.whatif.broker import SHARDS
 from proxy.analysis.whatif.replay import Others, Replay
 
@@ -49,7 +49,7 @@ _EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "lane", "told_id", 
 
 
 def slots(
-    ledger: Ledger, candidates: Sequence[int], *, shards: int = SHARDS, others: Others | None = None
+    ledger: LedgerFrames, candidates: Sequence[int], *, shards: int = SHARDS, others: Others | None = None
 ) -> DataFrame:
     """*candidates*: numbers of slots; *others*: who else has sessions with each broker; the ledger does not tell.
 
@@ -62,7 +62,7 @@ def slots(
     return sorted_.mapInArrow(partial(_played, shards, others), RESULT)
 
 
-def _events(ledger: Ledger) -> DataFrame:
+def _events(ledger: LedgerFrames) -> DataFrame:
     """What is played: ends of sessions, and fetches; of runs the first, and the others with the last."""
     fetch = ledger.fetch.select(
         "cluster_id",

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import CONNECTION, finished, stacked, total
+from proxy.analysis.answers.parts import CONNECTION, finish_columns, total, union_rows
 from proxy.analysis.answers.readiness import SERVED_FROM
-from proxy.analysis.frames import Ledger
+from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["RESULT", "upgrade"]
 
@@ -42,7 +42,11 @@ _CLIENT: Final = ("cluster_id", "client_id", "software")
 
 
 def upgrade(
-    ledger: Ledger, *, client_ids: Collection[str] = (), software: Collection[str] = (), keeps_sessions: bool = True
+    ledger: LedgerFrames,
+    *,
+    client_ids: Collection[str] = (),
+    software: Collection[str] = (),
+    keeps_sessions: bool = True,
 ) -> DataFrame:
     """Clients are upgraded that have one of *client_ids*, or are one of *software*; all of them if both are empty.
 
@@ -51,16 +55,16 @@ def upgrade(
     is_upgraded = _one_of("client_id", client_ids) | _one_of("software", software)
     if not client_ids and not software:
         is_upgraded = F.lit(True)
-    sums = stacked((_read(ledger, keeps_sessions=keeps_sessions), _lifted(ledger)))
+    sums = union_rows((_read(ledger, keeps_sessions=keeps_sessions), _lifted(ledger)))
     by_client = sums.groupBy(*_CLIENT).agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SUMS))
-    return finished(by_client.withColumn("is_upgraded", is_upgraded), RESULT)
+    return finish_columns(by_client.withColumn("is_upgraded", is_upgraded), RESULT)
 
 
 def _one_of(column: str, values: Collection[str]) -> Column:
     return F.coalesce(F.col(column).isin(*values), F.lit(False))
 
 
-def _read(ledger: Ledger, *, keeps_sessions: bool) -> DataFrame:
+def _read(ledger: LedgerFrames, *, keeps_sessions: bool) -> DataFrame:
     is_full = (F.col("client_session_id") == 0) & F.lit(keeps_sessions)
 
     def of_full(value: Column) -> Column:
@@ -76,7 +80,7 @@ def _read(ledger: Ledger, *, keeps_sessions: bool) -> DataFrame:
     )
 
 
-def _lifted(ledger: Ledger) -> DataFrame:
+def _lifted(ledger: LedgerFrames) -> DataFrame:
     """Requests in versions that Kafka 4 does not serve: of each connection the last row has their sums."""
     last = ledger.client.groupBy(*CONNECTION).agg(
         *(F.max_by(name, "seq").alias(name) for name in (*_CLIENT, "apis"))

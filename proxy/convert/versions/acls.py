@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32Timedelta
 
 from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Lift, Pieces, once, throttle_in_front
+from proxy.convert.versions.upgrade import Pieces, Upgrade, throttle_in_front, upgrade_once
 from proxy.wire.apis import ApiKey
 
 __all__ = [
@@ -129,15 +129,15 @@ def _lift(
     key: int,
     lift: Callable[[memoryview], Pieces],
     lower: Callable[[memoryview], Pieces],
-) -> Lift:
-    return Lift(
+) -> Upgrade:
+    return Upgrade(
         api,
         key,
         0,
         1,
         adds="the pattern type LITERAL",
         loses="ACLs for prefixed names are not listed, created or deleted",
-        steps=once(lift, lower),
+        steps=upgrade_once(lift, lower),
         throttle_ms=throttle_in_front,
     )
 

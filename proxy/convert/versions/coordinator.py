@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.entities import read
-from proxy.convert.versions.upgrade import Ask, AskCoordinator, Pieces
+from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Pieces
 
 __all__ = ["ask_coordinator"]
 
@@ -25,13 +25,13 @@ _TRIES: Final = 5
 
 def ask_coordinator(
     group: str, body: Pieces, kind: type[R]
-) -> Generator[Ask | AskCoordinator, memoryview | None, R | None]:
+) -> Generator[AskBroker | AskCoordinator, memoryview | None, R | None]:
     """The coordinator's answer, or the last one that told of none; None if none could be found.
 
     The client's own broker is asked first: where clients know the coordinator, that is it, and there they are who
     they have said they are.
     """
-    told = (yield Ask(body, is_last=False)) or b""
+    told = (yield AskBroker(body, is_last=False)) or b""
     answer: R | None = read(kind, memoryview(told))
     for tried in range(_TRIES):
         if answer is not None and not _is_elsewhere(answer):

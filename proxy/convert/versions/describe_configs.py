@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32Timedelta
 
 from proxy.convert.versions.entities import Nested, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "DescribeConfigsResponseV0"]
@@ -59,13 +59,13 @@ def _is_default(config: Any) -> bool:
 
 
 LIFTS: Final = (
-    Lift(
+    Upgrade(
         "DescribeConfigs",
         ApiKey.DESCRIBE_CONFIGS,
         0,
         1,
         adds="include_synonyms is false",
         loses="nothing",
-        steps=once(_lifted, _lowered),
+        steps=upgrade_once(_lifted, _lowered),
     ),
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from proxy.convert.versions.upgrade import Lift
+from proxy.convert.versions.upgrade import Upgrade
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS"]
@@ -10,7 +10,7 @@ __all__ = ["LIFTS"]
 _SINCE: Final = 4
 
 LIFTS: Final = tuple(
-    Lift(
+    Upgrade(
         "Fetch",
         ApiKey.FETCH,
         version,

@@ -11,7 +11,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.entities import Code, up_to
-from proxy.convert.versions.upgrade import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor
 
@@ -48,9 +48,9 @@ def _lowered(code: Code, answer: memoryview) -> Pieces:
     return [_I16.pack(lowered), answer[cursor.at :]]
 
 
-def _lift(version: int, newest: ErrorCode, lift: Callable[[memoryview], Pieces], adds: str) -> Lift:
-    steps = once(lift, partial(_lowered, up_to(newest)))
-    return Lift("JoinGroup", ApiKey.JOIN_GROUP, version, 2, adds, "nothing", steps)
+def _lift(version: int, newest: ErrorCode, lift: Callable[[memoryview], Pieces], adds: str) -> Upgrade:
+    steps = upgrade_once(lift, partial(_lowered, up_to(newest)))
+    return Upgrade("JoinGroup", ApiKey.JOIN_GROUP, version, 2, adds, "nothing", steps)
 
 
 LIFTS: Final = (

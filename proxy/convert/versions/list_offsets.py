@@ -19,7 +19,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, read, up_to, write
-from proxy.convert.versions.upgrade import Ask, Lift, Pieces, Steps
+from proxy.convert.versions.upgrade import AskBroker, Pieces, Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "ListOffsetsRequestV0", "ListOffsetsResponseV0"]
@@ -116,7 +116,7 @@ def _questions(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_Que
 
 def _asked(
     replica_id: BrokerId, questions: Iterable[_Question], *, may_go_on: bool
-) -> Generator[Ask, memoryview, _Answers]:
+) -> Generator[AskBroker, memoryview, _Answers]:
     """Ask all *questions*, in as many requests as one partition has questions: none may name a partition twice.
 
     *may_go_on*: whether more questions may follow these.
@@ -127,7 +127,7 @@ def _asked(
         now = {(each.topic, each.partition): each for each in reversed(left)}
         left = [each for each in left if now[each.topic, each.partition] is not each]
         is_last = not (left or may_go_on)
-        answer = yield Ask(write(_request(replica_id, now.values())), is_last=is_last)
+        answer = yield AskBroker(write(_request(replica_id, now.values())), is_last=is_last)
         for topic in read(ListOffsetsResponse, answer).topics:
             for each in topic.partitions:
                 question = now.get((topic.name, each.partition_index))
@@ -177,7 +177,7 @@ def _offsets(topic: TopicName, partition: ListOffsetsPartitionV0, answers: _Answ
 
 
 LIFTS: Final = (
-    Lift(
+    Upgrade(
         "ListOffsets",
         ApiKey.LIST_OFFSETS,
         0,

@@ -17,7 +17,7 @@ from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.coordinator import ask_coordinator
 from proxy.convert.versions.entities import Code, Nested, OldRequest, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Lift, Steps
+from proxy.convert.versions.upgrade import Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "OffsetCommitRequestV0", "OffsetCommitRequestV1"]
@@ -99,8 +99,8 @@ def _without_coordinator(request: OffsetCommitRequest) -> v2.OffsetCommitRespons
     )
 
 
-def _lift(version: int, steps: Callable[[memoryview], Steps], adds: str, loses: str) -> Lift:
-    return Lift("OffsetCommit", ApiKey.OFFSET_COMMIT, version, 2, adds, loses, steps)
+def _lift(version: int, steps: Callable[[memoryview], Steps], adds: str, loses: str) -> Upgrade:
+    return Upgrade("OffsetCommit", ApiKey.OFFSET_COMMIT, version, 2, adds, loses, steps)
 
 
 LIFTS: Final = (

@@ -10,7 +10,7 @@ from kio.static.primitive import i64
 
 from proxy.convert.versions.coordinator import ask_coordinator
 from proxy.convert.versions.entities import read, up_to, write
-from proxy.convert.versions.upgrade import Lift, Steps
+from proxy.convert.versions.upgrade import Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS"]
@@ -60,7 +60,7 @@ def _without_coordinator(request: OffsetFetchRequest) -> v1.OffsetFetchResponse:
 
 
 LIFTS: Final = (
-    Lift(
+    Upgrade(
         "OffsetFetch",
         ApiKey.OFFSET_FETCH,
         0,

@@ -12,7 +12,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.entities import Code, Nested, OldRequest, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 
 __all__ = [
@@ -91,15 +91,15 @@ def _lowered(kind: type[Any], code: Code, answer: memoryview) -> Pieces:
     return write(recast(kind, read(OffsetForLeaderEpochResponse, answer), code))
 
 
-def _lift(version: int, lower: Callable[[memoryview], Pieces]) -> Lift:
-    return Lift(
+def _lift(version: int, lower: Callable[[memoryview], Pieces]) -> Upgrade:
+    return Upgrade(
         "OffsetForLeaderEpoch",
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         version,
         2,
         adds="no current leader epoch: no client is fenced",
         loses="nothing",
-        steps=once(_lifted, lower),
+        steps=upgrade_once(_lifted, lower),
     )
 
 

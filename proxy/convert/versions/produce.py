@@ -27,7 +27,7 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
 
 from proxy.convert.up import to_batches
 from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Ask, Lift, Steps, Work
+from proxy.convert.versions.upgrade import AskBroker, Compute, Steps, Upgrade
 from proxy.errors import BadRecords, ClientProtocolError
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor, write_string
@@ -164,7 +164,7 @@ _Converted = Mapping[_Key, tuple[_Batch, ...] | ErrorCode]
 
 def _steps(version: int, body: memoryview) -> Steps:
     request = _Request.read(body)
-    converted: _Converted = yield Work(partial(_convert, request), len(body))
+    converted: _Converted = yield Compute(partial(_convert, request), len(body))
     told = {
         key: _Told(key.partition, some if isinstance(some, ErrorCode) else ErrorCode.none)
         for key, some in converted.items()
@@ -178,7 +178,7 @@ def _steps(version: int, body: memoryview) -> Steps:
         now = {key: some[0] for key, some in left.items()}
         left = {key: some[1:] for key, some in left.items() if some[1:]}
         asked = _lifted(acks, request.timeout_ms, now)
-        answer = yield Ask(asked, is_answered=acks != 0, is_last=not left)
+        answer = yield AskBroker(asked, is_answered=acks != 0, is_last=not left)
         if answer is not None:
             response = read(ProduceResponse, answer)
             throttle_time = max(throttle_time, response.throttle_time)
@@ -239,7 +239,7 @@ def _lowered(version: int, told: Mapping[_Key, _Told], throttle_time: i32Timedel
 
 
 LIFTS: Final = tuple(
-    Lift(
+    Upgrade(
         "Produce",
         ApiKey.PRODUCE,
         version,

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from proxy.convert.versions.upgrade import Lift, relabelled, throttle_at_the_end, throttle_in_front
+from proxy.convert.versions.upgrade import Upgrade, same_layout, throttle_at_the_end, throttle_in_front
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS"]
 
 LIFTS: Final = tuple(
-    Lift(api, key, 0, 1, "nothing", "nothing", relabelled, throttle_ms)
+    Upgrade(api, key, 0, 1, "nothing", "nothing", same_layout, throttle_ms)
     for api, key, throttle_ms in (
         ("AlterReplicaLogDirs", ApiKey.ALTER_REPLICA_LOG_DIRS, throttle_in_front),
         ("DescribeLogDirs", ApiKey.DESCRIBE_LOG_DIRS, throttle_in_front),

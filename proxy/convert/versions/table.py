@@ -7,7 +7,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from proxy.convert.versions.upgrade import Lift
+from proxy.convert.versions.upgrade import Upgrade
 from proxy.wire.apis import ApiKey, ApiRanges
 
 __all__ = ["LIFTS", "TARGETS", "markdown_table", "serves"]
@@ -41,10 +41,10 @@ TARGETS: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
 """What each is lifted to."""
 
 
-class _Lifts(Mapping[tuple[int, int], Lift]):
+class _Upgrades(Mapping[tuple[int, int], Upgrade]):
     """Imports the module of an API when a lift of it is asked for: those of all would take a fifth of the start."""
 
-    def __getitem__(self, version: tuple[int, int]) -> Lift:
+    def __getitem__(self, version: tuple[int, int]) -> Upgrade:
         return _lifts_of(version[0])[version]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -57,13 +57,13 @@ class _Lifts(Mapping[tuple[int, int], Lift]):
         return version in TARGETS
 
 
-LIFTS: Final[Mapping[tuple[int, int], Lift]] = _Lifts()
+LIFTS: Final[Mapping[tuple[int, int], Upgrade]] = _Upgrades()
 
 
 @cache
-def _lifts_of(key: int) -> Mapping[tuple[int, int], Lift]:
+def _lifts_of(key: int) -> Mapping[tuple[int, int], Upgrade]:
     _, name = _APIS[key]
-    lifts: Sequence[Lift] = import_module(f"proxy.convert.versions.{name}").LIFTS
+    lifts: Sequence[Upgrade] = import_module(f"proxy.convert.versions.{name}").LIFTS
     return {(lift.key, lift.version): lift for lift in lifts}
 
 
@@ -94,6 +94,6 @@ def markdown_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _span(lifts: Sequence[Lift]) -> str:
+def _span(lifts: Sequence[Upgrade]) -> str:
     first, last = lifts[0].version, lifts[-1].version
     return str(first) if first == last else f"{first}-{last}"

@@ -11,7 +11,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i16
 
 from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Lift, Pieces, once
+from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 
 __all__ = ["LIFTS", "CreateTopicsResponseV0", "CreateTopicsResponseV1", "DeleteTopicsResponseV0"]
@@ -80,7 +80,15 @@ _CREATED_V1: Final = partial(_created, CreateTopicsResponseV1, up_to(ErrorCode.p
 _ONLY_VALIDATED: Final = "validate_only is false"
 
 LIFTS: Final = (
-    Lift("CreateTopics", ApiKey.CREATE_TOPICS, 0, 2, _ONLY_VALIDATED, "nothing", once(_validated_too, _CREATED_V0)),
-    Lift("CreateTopics", ApiKey.CREATE_TOPICS, 1, 2, "nothing", "nothing", once(_as_it_is, _CREATED_V1)),
-    Lift("DeleteTopics", ApiKey.DELETE_TOPICS, 0, 1, "nothing", "nothing", once(_as_it_is, _deleted)),
+    Upgrade(
+        "CreateTopics",
+        ApiKey.CREATE_TOPICS,
+        0,
+        2,
+        _ONLY_VALIDATED,
+        "nothing",
+        upgrade_once(_validated_too, _CREATED_V0),
+    ),
+    Upgrade("CreateTopics", ApiKey.CREATE_TOPICS, 1, 2, "nothing", "nothing", upgrade_once(_as_it_is, _CREATED_V1)),
+    Upgrade("DeleteTopics", ApiKey.DELETE_TOPICS, 0, 1, "nothing", "nothing", upgrade_once(_as_it_is, _deleted)),
 )

@@ -7,16 +7,16 @@ from typing import Any, Final
 import attrs
 
 __all__ = [
-    "Ask",
+    "AskBroker",
     "AskCoordinator",
-    "Lift",
+    "Compute",
     "Pieces",
     "Steps",
-    "Work",
-    "once",
-    "relabelled",
+    "Upgrade",
+    "same_layout",
     "throttle_at_the_end",
     "throttle_in_front",
+    "upgrade_once",
 ]
 
 Pieces = Sequence[bytes | memoryview]
@@ -26,7 +26,7 @@ _I32: Final = struct.Struct(">i")
 
 
 @attrs.frozen
-class Ask:
+class AskBroker:
     """Ask the client's own broker, in the version lifted to; back comes the body of its answer."""
 
     body: Pieces
@@ -51,7 +51,7 @@ class AskCoordinator:
 
 
 @attrs.frozen
-class Work:
+class Compute:
     """Call *run*, in a thread if that may take long; back comes what it returns. Later requests wait."""
 
     run: Callable[[], object]
@@ -59,7 +59,7 @@ class Work:
     """Of what it works on."""
 
 
-Steps = Generator[Ask | AskCoordinator | Work, Any, Pieces | None]
+Steps = Generator[AskBroker | AskCoordinator | Compute, Any, Pieces | None]
 """Ends with the answer's body, or None for a request that is not answered.
 
 Raises: MalformedFrame: the request is no such request, before the first step; the broker's answer is none, later.
@@ -72,7 +72,7 @@ def _never(_: memoryview) -> int:
 
 
 @attrs.frozen
-class Lift:
+class Upgrade:
     """How one version of an API is answered by a broker that serves only newer ones."""
 
     api: str
@@ -91,19 +91,19 @@ class Lift:
     """How long a broker's answer says that the client must be silent, if this client is too old to heed it."""
 
 
-def relabelled(body: memoryview) -> Steps:
+def same_layout(body: memoryview) -> Steps:
     """The layout is the same in both versions, both ways."""
-    answer = yield Ask([body])
+    answer = yield AskBroker([body])
     return [answer]
 
 
-def once(
+def upgrade_once(
     lift: Callable[[memoryview], Pieces], lower: Callable[[memoryview], Pieces]
 ) -> Callable[[memoryview], Steps]:
     """The request lifted is asked, the answer lowered."""
 
     def steps(body: memoryview) -> Steps:
-        answer = yield Ask(lift(body))
+        answer = yield AskBroker(lift(body))
         return lower(answer)
 
     return steps

@@ -13,21 +13,21 @@ from proxy.cluster.topology import BrokerId
 from proxy.config import Config
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, MalformedFrame
-from proxy.net.downstream.handshakes import Handshakes
-from proxy.net.downstream.limits import Tell
-from proxy.net.downstream.sasl_server import Admitted, admit, watched_users
-from proxy.net.io.files import Watched
+from proxy.net.downstream.handshakes import TlsHandshakes
+from proxy.net.downstream.limits import LimitLog
+from proxy.net.downstream.sasl_server import AuthenticatedClient, authenticate, watch_users
+from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket
-from proxy.net.io.tls import client_reason, listen_tls
+from proxy.net.io.tls import client_reason, server_context
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection, reach
 from proxy.net.upstream.topology import TopologyService
 from proxy.wire import api_versions
 from proxy.wire.headers import read_request_header
 
-__all__ = ["Received", "Reception"]
+__all__ = ["AcceptedClient", "ConnectionAcceptor"]
 
 _LOG_EVERY_S: Final = 1.0
 _UNNAMED: Final = -1000
@@ -35,18 +35,18 @@ _UNNAMED: Final = -1000
 
 
 @attrs.frozen
-class Received:
+class AcceptedClient:
     """A client that may be served."""
 
     node_id: BrokerId
     """Its broker."""
     ready: BrokerConnection | None
     """A bare connection to that one, if one was made already."""
-    admitted: Admitted | None
+    admitted: AuthenticatedClient | None
     """Who it is, where it had to tell us."""
 
 
-class Reception:
+class ConnectionAcceptor:
     """Of all clients."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Reception:
         topology: TopologyService,
         budget: Budget,
         request_budget: Budget,
-        tell: Tell,
+        tell: LimitLog,
         log: Log,
         counts: Counter[str],
     ) -> None:
@@ -68,14 +68,14 @@ class Reception:
         self._request_budget = request_budget
         self._log = log
         self._counts = counts
-        self._tls = listen_tls(config.downstream_security, log)
-        self._users = watched_users(config.downstream_security.sasl_file, log)
-        self._handshakes: Handshakes | None = None
+        self._tls = server_context(config.downstream_security, log)
+        self._users = watch_users(config.downstream_security.sasl_file, log)
+        self._handshakes: TlsHandshakes | None = None
         if self._tls is not None:
-            self._handshakes = Handshakes(config.limits.max_handshakes, self._tls, tell)
+            self._handshakes = TlsHandshakes(config.limits.max_handshakes, self._tls, tell)
 
     @property
-    def watched(self) -> list[Watched[Any]]:
+    def watched(self) -> list[WatchedFiles[Any]]:
         """Files to be looked at from time to time."""
         return [each for each in (self._tls, self._users) if each is not None]
 
@@ -95,7 +95,7 @@ class Reception:
             self._log.warning("client-not-secured", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
             return None
 
-    async def received(self, node_id: BrokerId | None, client: FrameSocket) -> Received:
+    async def received(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
         """*node_id*: the broker whose listener it has come to; None for any.
 
         Raises: Refused, ClientProtocolError, BrokerProtocolError, BrokerUnavailable
@@ -104,15 +104,15 @@ class Reception:
         if node_id is None:
             node_id, ready = await self._any_broker()
         if self._users is None:
-            return Received(node_id, ready, None)
-        asked = _AskedForVersions(partial(self._reached, node_id), ready)
+            return AcceptedClient(node_id, ready, None)
+        asked = _VersionsBroker(partial(self._reached, node_id), ready)
         try:
             limit = self._config.downstream.max_frame_bytes
-            admitted = await admit(client, self._users.value, asked.versions, limit)
+            admitted = await authenticate(client, self._users.value, asked.versions, limit)
         except BaseException:
             asked.close()
             raise
-        return Received(node_id, asked.connection, admitted)
+        return AcceptedClient(node_id, asked.connection, admitted)
 
     async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
         """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
@@ -151,7 +151,7 @@ class Reception:
 
 
 @attrs.define
-class _AskedForVersions:
+class _VersionsBroker:
     """A broker that is asked for its versions while its client is not known yet."""
 
     reach: Callable[[], Awaitable[BrokerConnection]]

@@ -6,10 +6,10 @@ from proxy.net.io.sockets import FrameSocket
 from proxy.net.upstream.topology import TopologyService
 from proxy.wire.addresses import Place
 
-__all__ = ["local_place", "true_place"]
+__all__ = ["broker_address", "local_address"]
 
 
-def local_place(
+def local_address(
     advertise: str | None, topology: TopologyService, listeners: Listeners, client: FrameSocket
 ) -> Place:
     """With us: *advertise*, or the host that this client has reached us by, and the broker's port."""
@@ -23,7 +23,7 @@ def local_place(
     return place
 
 
-def true_place(topology: TopologyService, _: FrameSocket) -> Place:
+def broker_address(topology: TopologyService, _: FrameSocket) -> Place:
     """Where they really are: the client will be redirected on its way there, as it was."""
 
     def place(node_id: int, host: str, port: int) -> tuple[str, int]:

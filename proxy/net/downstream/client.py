@@ -12,41 +12,41 @@ from proxy.cluster.topology import BrokerId, Topology
 from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame, ProxyError
 from proxy.events import ClientRecord, ExchangeRecord
 from proxy.net.downstream.client_login import ClientLogin
-from proxy.net.downstream.limits import Look, Tell
-from proxy.net.downstream.recorder import Telling
-from proxy.net.downstream.sasl_server import Admitted
+from proxy.net.downstream.limits import ConnectionActivity, LimitLog
+from proxy.net.downstream.recorder import ConnectionRecorder
+from proxy.net.downstream.sasl_server import AuthenticatedClient
 from proxy.net.downstream.verifier import Verifier
 from proxy.net.io.sockets import FrameSocket, Outbox
-from proxy.net.observability.observers import Who
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.services import Services
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection
-from proxy.net.upstream.connections import FAREWELL_S, Links, Ways
-from proxy.net.upstream.coordinator import Errands
+from proxy.net.upstream.connections import FAREWELL_S, ConnectOptions, UpstreamConnections
+from proxy.net.upstream.coordinator import CoordinatorClient
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,
+    AskGroupCoordinator,
     ClientFrame,
     CloseLink,
+    CloseSessions,
     Command,
     Delivered,
-    DoWork,
     Draining,
-    Errand,
-    ErrandDone,
+    EmitRecord,
     Event,
-    Identified,
-    Learn,
-    Leave,
+    GroupCoordinatorResult,
     Link,
     MemoryNeeded,
-    Note,
+    MetadataUpdated,
     OpenLink,
+    PrincipalChanged,
+    RefreshMetadata,
     Reply,
+    RunInThread,
     Send,
+    ThreadFinished,
     Tick,
-    Told,
-    WorkDone,
     Worker,
 )
 from proxy.wire.addresses import Place
@@ -69,7 +69,7 @@ class ClientConnection:
         place: Place,
         services: Services,
         ready: BrokerConnection | None = None,
-        admitted: Admitted | None = None,
+        admitted: AuthenticatedClient | None = None,
     ) -> None:
         self._client = client
         self._node_id = node_id
@@ -79,7 +79,7 @@ class ClientConnection:
         self._relay = ClientRelay(
             node_id, place, random.random(), services.reading.of(principal), services.sasl, services.limits
         )
-        self._tell = Tell(services.counts, services.log)
+        self._tell = LimitLog(services.counts, services.log)
         self._over: LimitReached | None = None
         self._verifier = Verifier(
             node_id,
@@ -89,7 +89,7 @@ class ClientConnection:
             services.log,
             services.access,
         )
-        self._errands = Errands(
+        self._errands = CoordinatorClient(
             node_id,
             services.topology.address_of,
             services.connect_timeout_s,
@@ -97,12 +97,12 @@ class ClientConnection:
             services.access,
         )
         self._login = ClientLogin(client.peer, services, self._log_in_by)
-        self._who = Who(node_id, client.peer, services.topology.topology)
-        self._telling = Telling(self._who, services, lambda: self._login.topology.topology)
+        self._who = ConnectionInfo(node_id, client.peer, services.topology.topology)
+        self._telling = ConnectionRecorder(self._who, services, lambda: self._login.topology.topology)
         self._outbox = Outbox(client, self._telling.converted, services.workers)
-        self._links = Links(
+        self._links = UpstreamConnections(
             node_id,
-            Ways(
+            ConnectOptions(
                 services.topology.address_of,
                 services.connect_timeout_s,
                 services.reading.ask_timeout_s,
@@ -163,10 +163,10 @@ class ClientConnection:
         """Answer at once what waits."""
         self._deliver(Draining())
 
-    def look(self) -> Look:
+    def look(self) -> ConnectionActivity:
         """What it is at."""
         client = self._client
-        return Look(
+        return ConnectionActivity(
             client.received_frames,
             client.at_boundary,
             client.is_listening,
@@ -182,7 +182,7 @@ class ClientConnection:
             self._telling.observe(record)
 
     @property
-    def who(self) -> Who:
+    def who(self) -> ConnectionInfo:
         """Whom all that is told is about."""
         return self._who
 
@@ -275,25 +275,25 @@ class ClientConnection:
                 self._reply(pieces, record)
             case Send(link, pieces):
                 self._links.send(link, pieces)
-            case Note(record):
+            case EmitRecord(record):
                 self._telling.observe(record)
-            case Learn(topics):
+            case RefreshMetadata(topics):
                 self._login.topology.learn(topics, self._told)
             case OpenLink(link, client_id):
                 self._who.client_id = client_id
                 self._links.open(link, client_id)
-            case Leave(farewell):
+            case CloseSessions(farewell):
                 self._links.leave_lanes(farewell)
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
-            case Errand():
+            case AskGroupCoordinator():
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_errand, command)
-            case DoWork(worker, run):
+            case RunInThread(worker, run):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._work, worker, run)
-            case Identified(principal, mechanism, login):
+            case PrincipalChanged(principal, mechanism, login):
                 self._login.identified(principal, mechanism, login)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
@@ -312,7 +312,7 @@ class ClientConnection:
         self._links.access = self._errands.access = self._verifier.access = access
 
     def _told(self, topology: Topology) -> None:
-        self._deliver(Told(topology))
+        self._deliver(MetadataUpdated(topology))
 
     def _deliver(self, event: Event) -> None:
         """Take an event that comes from another task: what goes wrong with it must end us, not that task."""
@@ -333,12 +333,14 @@ class ClientConnection:
             self._telling.observe(note.record)
         await self._links.say_farewell(farewell, busy)
 
-    async def _run_errand(self, errand: Errand) -> None:
-        self._handle(ErrandDone(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh)))
+    async def _run_errand(self, errand: AskGroupCoordinator) -> None:
+        self._handle(
+            GroupCoordinatorResult(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh))
+        )
 
     async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
-        self._handle(WorkDone(worker, done))
+        self._handle(ThreadFinished(worker, done))
 
 
 def _name_of(link: Link) -> str:

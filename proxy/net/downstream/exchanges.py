@@ -7,10 +7,10 @@ import trio
 
 from proxy.events import Cause, ConversionRecord, ExchangeRecord
 
-__all__ = ["Exchanges"]
+__all__ = ["ExchangeRecords"]
 
 
-class Exchanges:
+class ExchangeRecords:
     """Those of one connection. Answers are sent one after another, and so is what is converted for them."""
 
     def __init__(self, tell: Callable[[ExchangeRecord], None]) -> None:

@@ -8,11 +8,11 @@ from typing import Final
 
 import trio
 
-from proxy.net.downstream.limits import Tell
-from proxy.net.io.files import Watched
-from proxy.net.io.tls import TlsSocket, shake_hands
+from proxy.net.downstream.limits import LimitLog
+from proxy.net.io.files import WatchedFiles
+from proxy.net.io.tls import TlsSocket, start_tls
 
-__all__ = ["Handshakes"]
+__all__ = ["TlsHandshakes"]
 
 _LONGEST_S: Final = 10.0
 """From a connection to the end of its handshake: as long as Kafka's own clients wait for a connection."""
@@ -20,13 +20,13 @@ _DAWDLING_S: Final = 2.0
 """What a handshake may still take where others wait: two round trips to the far side of the world, and to spare."""
 
 
-class Handshakes:
+class TlsHandshakes:
     """All that clients make, as many of them at once as there are places; the others wait for theirs, in order.
 
     A client that says nothing takes no place, and no memory for TLS.
     """
 
-    def __init__(self, places: int, context: Watched[ssl.SSLContext], tell: Tell) -> None:
+    def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], tell: LimitLog) -> None:
         self._places = trio.CapacityLimiter(places)
         self._context = context
         self._tell = tell
@@ -44,7 +44,7 @@ class Handshakes:
                 self._hurry()
             async with self._places:
                 with self._in_time():
-                    return await shake_hands(stream, self._context.value)
+                    return await start_tls(stream, self._context.value)
 
     @contextmanager
     def _in_time(self) -> Iterator[None]:

@@ -13,7 +13,15 @@ from proxy.config import LimitsConfig
 from proxy.errors import LimitReached
 from proxy.net.io.logs import Log
 
-__all__ = ["Admission", "Deadlines", "Look", "Overseen", "Tell", "allow_open_files", "oversee"]
+__all__ = [
+    "ConnectionActivity",
+    "ConnectionLimits",
+    "Deadlines",
+    "LimitLog",
+    "TimedConnection",
+    "enforce_timeouts",
+    "raise_open_files_limit",
+]
 
 _FILES_A_CONNECTION: Final = 5
 """A client's own, and four to brokers."""
@@ -36,7 +44,7 @@ _REMEDIES: Final = {
 }
 
 
-def allow_open_files(config: LimitsConfig, log: Log) -> None:
+def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
     """As many as this process may have; shells grant a tenth of them or less unless asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -50,7 +58,7 @@ def allow_open_files(config: LimitsConfig, log: Log) -> None:
         )
 
 
-class Tell:
+class LimitLog:
     """Counts how often each limit was reached, and tells the log, a line in a while for each limit and host."""
 
     def __init__(self, counts: Counter[str], log: Log) -> None:
@@ -72,10 +80,10 @@ class Tell:
         )
 
 
-class Admission:
+class ConnectionLimits:
     """How many connections there are, in all and from each host."""
 
-    def __init__(self, config: LimitsConfig, tell: Tell) -> None:
+    def __init__(self, config: LimitsConfig, tell: LimitLog) -> None:
         self._config = config
         self._tell = tell
         self._by_host: Counter[str] = Counter()
@@ -107,7 +115,7 @@ def _host(peer: str) -> str:
 
 
 @attrs.frozen
-class Look:
+class ConnectionActivity:
     """What can be seen of a connection from outside."""
 
     frames: int
@@ -131,7 +139,7 @@ class Deadlines:
         self._began_s = self._changed_s = self._request_s = self._sent_s = now_s
         self._frames = self._sent_bytes = 0
 
-    def overdue(self, look: Look, now_s: float) -> LimitReached | None:
+    def overdue(self, look: ConnectionActivity, now_s: float) -> LimitReached | None:
         """Why the connection must end, if it must."""
         config = self._config
         if look.frames != self._frames or look.is_between or not look.is_listened_to:
@@ -152,22 +160,22 @@ class Deadlines:
         return None
 
 
-class Overseen(Protocol):
+class TimedConnection(Protocol):
     """A connection."""
 
-    def look(self) -> Look: ...
+    def look(self) -> ConnectionActivity: ...
 
     def end(self, why: LimitReached) -> None:
         """Close it."""
 
 
-async def oversee(connections: Callable[[], Collection[Overseen]], config: LimitsConfig) -> None:
+async def enforce_timeouts(connections: Callable[[], Collection[TimedConnection]], config: LimitsConfig) -> None:
     """Look at all connections, for ever, and end those that are overdue. Costs microseconds for each."""
     shortest_s = min(
         config.handshake_timeout_s, config.request_timeout_s, config.idle_timeout_s, config.send_timeout_s
     )
     every_s = min(_EVERY_S, shortest_s / 4)
-    known: dict[Overseen, Deadlines] = {}
+    known: dict[TimedConnection, Deadlines] = {}
     while True:
         await trio.sleep(every_s)
         now_s = trio.current_time()

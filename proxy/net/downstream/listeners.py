@@ -13,7 +13,7 @@ from proxy.cluster.topology import BrokerId
 from proxy.config import Address, DownstreamConfig
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
-from proxy.relay.ports import NoPortLeft, PortBook
+from proxy.relay.ports import NoPortLeft, PortAssignments
 
 __all__ = ["Handler", "Listeners"]
 
@@ -37,7 +37,7 @@ class Listeners:
         self._handler = handler
         self._nursery = nursery
         self._log = log
-        self._book = PortBook(config.broker_ports, config.share_ports)
+        self._book = PortAssignments(config.broker_ports, config.share_ports)
         self._hosts: list[str] = []
 
     async def open_bootstrap(self) -> None:

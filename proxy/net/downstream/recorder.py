@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.convert.down import Conversion
+from proxy.convert.down import DownConversion
 from proxy.events import (
     ClientRecord,
     ConversionRecord,
@@ -17,25 +17,25 @@ from proxy.events import (
     StalledFetchRecord,
     TruncationRecord,
 )
-from proxy.net.downstream.exchanges import Exchanges
-from proxy.net.observability.observers import Who
+from proxy.net.downstream.exchanges import ExchangeRecords
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.services import Services
 from proxy.wire.frames import Chunks
 
-__all__ = ["Telling"]
+__all__ = ["ConnectionRecorder"]
 
 _LOG_EVERY_S: Final = 5.0
 
 
-class Telling:
+class ConnectionRecorder:
     """Passes records on as they come, but for those of exchanges, which wait until the answer has been sent."""
 
-    def __init__(self, who: Who, services: Services, topology: Callable[[], Topology]) -> None:
+    def __init__(self, who: ConnectionInfo, services: Services, topology: Callable[[], Topology]) -> None:
         """*topology*: as the client's principal may see it, at this time."""
         self._who = who
         self._services = services
         self._topology = topology
-        self.exchanges = Exchanges(self.observe)
+        self.exchanges = ExchangeRecords(self.observe)
 
     def observe(self, record: Record) -> None:
         self._who.topology = self._topology()
@@ -62,7 +62,7 @@ class Telling:
 
     def converted(self, chunks: Chunks, cpu_s: float) -> None:
         """Records have been sent that were converted on their way out, which has taken so long."""
-        assert isinstance(chunks, Conversion)
+        assert isinstance(chunks, DownConversion)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(
             chunks.magic,

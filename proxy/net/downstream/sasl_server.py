@@ -11,7 +11,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from proxy.errors import ClientProtocolError, ConfigError, MalformedFrame
-from proxy.net.io.files import Watched
+from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.sockets import FrameSocket
 from proxy.sasl.logins import plain_user
@@ -21,7 +21,7 @@ from proxy.wire import api_versions, sasl
 from proxy.wire.apis import ApiKey, passes
 from proxy.wire.headers import RequestHeader, read_request_header
 
-__all__ = ["Admitted", "Refused", "admit", "watched_users"]
+__all__ = ["AuthenticatedClient", "AuthenticationFailed", "authenticate", "watch_users"]
 
 _SIZE: Final = struct.Struct(">i")
 _LOGIN_S: Final = 30.0
@@ -36,12 +36,12 @@ Versions = Callable[[memoryview], Awaitable[bytes]]
 """Answers a client's ApiVersions, with size."""
 
 
-class Refused(ClientProtocolError):
+class AuthenticationFailed(ClientProtocolError):
     """The client is not who it says."""
 
 
 @attrs.frozen
-class Admitted:
+class AuthenticatedClient:
     """A client that is known."""
 
     principal: str
@@ -49,7 +49,7 @@ class Admitted:
     """What it has sent already behind its login."""
 
 
-def watched_users(path: str | None, log: Log) -> Watched[Users] | None:
+def watch_users(path: str | None, log: Log) -> WatchedFiles[Users] | None:
     """Those in the file at *path*, as long as it stays readable. Raises: ConfigError."""
     if path is None:
         return None
@@ -63,10 +63,12 @@ def watched_users(path: str | None, log: Log) -> Watched[Users] | None:
             why = wrong.strerror if isinstance(wrong, OSError) else wrong
             raise ConfigError(f"listen-sasl-file: {path}: {why}; accepted: lines as sidefetch user makes") from None
 
-    return Watched("listen-sasl", [path], load, log)
+    return WatchedFiles("listen-sasl", [path], load, log)
 
 
-async def admit(client: FrameSocket, users: Users, versions: Versions, limit_bytes: int) -> Admitted:
+async def authenticate(
+    client: FrameSocket, users: Users, versions: Versions, limit_bytes: int
+) -> AuthenticatedClient:
     """Have the client log in. *limit_bytes*: of its frames from then on.
 
     Raises: Refused: it has given a wrong name or password; ClientProtocolError: it goes about it in another way;
@@ -75,7 +77,7 @@ async def admit(client: FrameSocket, users: Users, versions: Versions, limit_byt
     client.limit(_MOST_BYTES)
     try:
         with trio.fail_after(_LOGIN_S):
-            admitted = await _Door(client, users, versions).admitted()
+            admitted = await _SaslServer(client, users, versions).admitted()
     except trio.TooSlowError:
         raise ClientProtocolError(f"it has not logged in within {_LOGIN_S:g} s") from None
     except MalformedFrame as wrong:
@@ -86,7 +88,7 @@ async def admit(client: FrameSocket, users: Users, versions: Versions, limit_byt
     return admitted
 
 
-class _Door:
+class _SaslServer:
     def __init__(self, client: FrameSocket, users: Users, versions: Versions) -> None:
         self._client = client
         self._users = users
@@ -97,11 +99,11 @@ class _Door:
         self._scram: ScramServer | None = None
         self._user = ""
 
-    async def admitted(self) -> Admitted:
+    async def admitted(self) -> AuthenticatedClient:
         while frames := await self._client.receive():
             while frames:
                 if await self._is_last(frames.pop(0)):
-                    return Admitted(f"user:{self._user}", frames)
+                    return AuthenticatedClient(f"user:{self._user}", frames)
         raise ClientProtocolError("it went away without a login")
 
     async def _is_last(self, frame: memoryview) -> bool:
@@ -134,7 +136,7 @@ class _Door:
     async def _authenticate(self, header: RequestHeader, frame: memoryview) -> bool:
         try:
             answer, is_last = await self._judged(bytes(sasl.read_request(header, frame).auth_bytes))
-        except Refused as refused:
+        except AuthenticationFailed as refused:
             why = "Authentication failed: invalid credentials"
             await self._say(sasl.refused(header, ErrorCode.sasl_authentication_failed, why))
             raise refused
@@ -162,7 +164,7 @@ class _Door:
                 answer = None
         if answer is None:
             await trio.sleep(random.uniform(*_REFUSED_S))
-            raise Refused(f"{self._mechanism} with a wrong name or password")
+            raise AuthenticationFailed(f"{self._mechanism} with a wrong name or password")
         return answer, True
 
     async def _say(self, framed: bytes) -> None:

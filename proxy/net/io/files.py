@@ -9,7 +9,7 @@ import trio
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
 
-__all__ = ["POLL_S", "Watched", "secret"]
+__all__ = ["POLL_S", "WatchedFiles", "read_secret"]
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ POLL_S: Final = 2.0
 _MOST_BYTES: Final = 1024**2
 
 
-class Watched(Generic[T]):
+class WatchedFiles(Generic[T]):
     """What *load* makes of the files at *paths*, made anew when one of them is another, or has changed.
 
     Mounted secrets are links to a folder whose link is swapped, so links are followed at each look. What cannot be
@@ -62,7 +62,7 @@ class Watched(Generic[T]):
         return [_identity(path) for path in self._paths]
 
 
-def secret(option: str, path: str) -> str:
+def read_secret(option: str, path: str) -> str:
     """The one line that a file holds, which is never told. Raises: ConfigError."""
     try:
         with open(path, "rb") as file:

@@ -12,7 +12,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-__all__ = ["Answer", "Request", "is_loopback", "json_answer", "read_request", "serve_http", "text_answer"]
+__all__ = [
+    "HttpRequest",
+    "HttpResponse",
+    "is_loopback",
+    "json_response",
+    "read_request",
+    "serve_http",
+    "text_response",
+]
 
 _MOST_AT_ONCE: Final = 16
 """Connections; the oldest goes for one more. A kubelet has three, for a moment each."""
@@ -36,7 +44,7 @@ _REASONS: Final = {
 
 
 @attrs.frozen
-class Request:
+class HttpRequest:
     """A GET or HEAD, or something else that is refused."""
 
     method: str
@@ -50,7 +58,7 @@ class Request:
 
 
 @attrs.frozen
-class Answer:
+class HttpResponse:
     """To be followed by the end of the connection."""
 
     status: int
@@ -71,14 +79,14 @@ class Answer:
         return "\r\n".join([*head, "", ""]).encode() + (self.body if has_body else b"")
 
 
-def text_answer(status: int, text: str) -> Answer:
+def text_response(status: int, text: str) -> HttpResponse:
     """For people, and for those who look at the status only."""
-    return Answer(status, f"{text}\n".encode(), headers={"Allow": "GET, HEAD"} if status == 405 else {})
+    return HttpResponse(status, f"{text}\n".encode(), headers={"Allow": "GET, HEAD"} if status == 405 else {})
 
 
-def json_answer(document: Any) -> Answer:
+def json_response(document: Any) -> HttpResponse:
     """200, with a document."""
-    return Answer(200, json.dumps(document, separators=(",", ":")).encode(), "application/json")
+    return HttpResponse(200, json.dumps(document, separators=(",", ":")).encode(), "application/json")
 
 
 def is_loopback(host: str) -> bool:
@@ -89,14 +97,14 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def read_request(head: bytes, peer: str) -> Request | Answer:
+def read_request(head: bytes, peer: str) -> HttpRequest | HttpResponse:
     """What is asked for, or what to say where that is no request. *head* is what has come, up to too much."""
     end = _END.search(head)
     if end is None or end.start() > _MOST_HEAD_BYTES:
-        return text_answer(431, f"more than {_MOST_HEAD_BYTES} bytes")
+        return text_response(431, f"more than {_MOST_HEAD_BYTES} bytes")
     found = _REQUEST.match(head)
     if found is None:
-        return text_answer(400, "not HTTP/1.1")
+        return text_response(400, "not HTTP/1.1")
     fields: dict[str, str] = {}
     at = found.end()
     while at < end.end() and (field := _FIELD.match(head, at)) is not None:
@@ -106,23 +114,23 @@ def read_request(head: bytes, peer: str) -> Request | Answer:
         fields[name] = field[2].decode("latin-1").strip(" \t")
         at = field.end()
     if head[at : end.end()] not in (b"\r\n", b"\n"):
-        return text_answer(400, "no header field")
+        return text_response(400, "no header field")
     host = _HOST.fullmatch(fields.get("host", ""))
     if host is None and fields.get("host"):
-        return text_answer(400, "no host")
+        return text_response(400, "no host")
     path = found[2].partition(b"?")[0].decode()
-    return Request(found[1].decode(), path, host[1] if host else "", fields.get("accept", ""), peer)
+    return HttpRequest(found[1].decode(), path, host[1] if host else "", fields.get("accept", ""), peer)
 
 
 async def serve_http(
-    listeners: Sequence[trio.SocketListener], answer: Callable[[Request], Awaitable[Answer]]
+    listeners: Sequence[trio.SocketListener], answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
 ) -> None:
     """Answer for ever. *answer* is asked for GET and HEAD of any path."""
     await trio.serve_listeners(_Server(answer).serve, list(listeners))
 
 
 class _Server:
-    def __init__(self, answer: Callable[[Request], Awaitable[Answer]]) -> None:
+    def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
         self._answer = answer
         self._open: dict[trio.CancelScope, None] = {}
 
@@ -151,7 +159,7 @@ class _Server:
                 return
             head += chunk
         request = read_request(bytes(head), peer)
-        said = request if isinstance(request, Answer) else await self._answer(request)
+        said = request if isinstance(request, HttpResponse) else await self._answer(request)
         await stream.send_all(said.written(has_body=not head.startswith(b"HEAD ")))
         # To close with something unread would reset the connection, and the answer could be lost.
         await stream.send_eof()

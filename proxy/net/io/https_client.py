@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-__all__ = ["answer_to"]
+__all__ = ["get_body"]
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -15,7 +15,7 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-def answer_to(
+def get_body(
     request: Request, tls: ssl.SSLContext, timeout_s: float, *, most_bytes: int, through_proxy: bool
 ) -> bytes:
     """The answer's body. Blocking, for a thread.

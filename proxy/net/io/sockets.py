@@ -189,7 +189,7 @@ class FrameSocket:
         await outbox.flush()
 
 
-class _Mark(NamedTuple):
+class _ResponseEnd(NamedTuple):
     """Where one answer ends, and the next begins."""
 
     on_sent: Callable[[float], None]
@@ -211,7 +211,7 @@ class Outbox:
         self._workers = workers
         self._connection = connection
         self._on_made = on_made
-        self._pieces: deque[memoryview | Chunks | _Mark] = deque()
+        self._pieces: deque[memoryview | Chunks | _ResponseEnd] = deque()
         self._cpu_s = self._making_s = 0.0
         self._filled = trio.Event()
         self._drained = trio.Event()
@@ -228,7 +228,7 @@ class Outbox:
             if len(piece):
                 self._pieces.append(memoryview(piece) if isinstance(piece, bytes) else piece)
         if on_sent is not None:
-            self._pieces.append(_Mark(on_sent))
+            self._pieces.append(_ResponseEnd(on_sent))
         if idle:
             while self._send_what_fits() and self._pieces:
                 chunks = self._to_make()
@@ -283,7 +283,7 @@ class Outbox:
         """Whether all is sent that is made already."""
         while self._pieces:
             first = self._pieces[0]
-            if isinstance(first, _Mark):
+            if isinstance(first, _ResponseEnd):
                 self._pieces.popleft()
                 first.on_sent(self._making_s)
                 self._making_s = 0.0
@@ -313,7 +313,7 @@ class Outbox:
     def _to_make(self) -> Chunks:
         """What stands first, once all is sent that is made."""
         chunks = self._pieces[0]
-        assert not isinstance(chunks, memoryview | _Mark)
+        assert not isinstance(chunks, memoryview | _ResponseEnd)
         return chunks
 
     def _made(self, chunk: bytes | bytearray | memoryview | None, cpu_s: float) -> None:

@@ -15,10 +15,18 @@ import trio
 
 from proxy.config import DownstreamSecurity, UpstreamSecurity
 from proxy.errors import ConfigError
-from proxy.net.io.files import Watched, secret
+from proxy.net.io.files import WatchedFiles, read_secret
 from proxy.net.io.logs import Log
 
-__all__ = ["TlsSocket", "client_context", "client_reason", "listen_tls", "reason", "shake_hands", "trusting"]
+__all__ = [
+    "TlsSocket",
+    "broker_reason",
+    "client_context",
+    "client_reason",
+    "context_trusting",
+    "server_context",
+    "start_tls",
+]
 
 _RECORD_BYTES: Final = 16 * 1024
 """The most that a record of TLS holds."""
@@ -114,7 +122,7 @@ def _records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryvie
         yield bytes(gathered)
 
 
-async def shake_hands(stream: trio.SocketStream, context: ssl.SSLContext, *, host: str | None = None) -> TlsSocket:
+async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host: str | None = None) -> TlsSocket:
     """Take over *stream*'s socket and make it a TLS one: towards the server *host*, or as the server.
 
     Raises: OSError: it could not be; the socket is closed.
@@ -151,7 +159,7 @@ async def shake_hands(stream: trio.SocketStream, context: ssl.SSLContext, *, hos
         raise
 
 
-def trusting(option: str, ca: str | None) -> ssl.SSLContext:
+def context_trusting(option: str, ca: str | None) -> ssl.SSLContext:
     """Towards servers for which those in the file *ca* vouch, or the system's. Raises: ConfigError."""
     try:
         context = ssl.create_default_context(cafile=ca)
@@ -164,7 +172,7 @@ def trusting(option: str, ca: str | None) -> ssl.SSLContext:
 
 def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
     """How to speak to brokers. Raises: ConfigError."""
-    context = trusting("upstream-tls-ca", config.tls_ca)
+    context = context_trusting("upstream-tls-ca", config.tls_ca)
     context.check_hostname = config.tls_verify_host
     if config.tls_cert is not None and config.tls_key is not None:
         _load_pair(context, "upstream", config.tls_cert, config.tls_key, config.tls_key_password_file)
@@ -192,7 +200,7 @@ def _server_context(config: DownstreamSecurity) -> ssl.SSLContext:
 
 def _load_pair(context: ssl.SSLContext, side: str, cert: str, key: str, password_file: str | None) -> None:
     # Without one, OpenSSL would ask for it on the terminal.
-    password = secret(f"{side}-tls-key-password-file", password_file) if password_file is not None else ""
+    password = read_secret(f"{side}-tls-key-password-file", password_file) if password_file is not None else ""
     try:
         context.load_cert_chain(cert, key, password)
     except (OSError, ValueError) as wrong:
@@ -209,12 +217,12 @@ def _why(wrong: Exception) -> str:
     return str(wrong.strerror if isinstance(wrong, OSError) else wrong)
 
 
-def listen_tls(config: DownstreamSecurity, log: Log) -> Watched[ssl.SSLContext] | None:
+def server_context(config: DownstreamSecurity, log: Log) -> WatchedFiles[ssl.SSLContext] | None:
     """How to speak to clients, as long as that is; None for plaintext. Raises: ConfigError."""
     if config.tls_cert is None:
         return None
     paths = [config.tls_cert, config.tls_key, config.tls_key_password_file, config.tls_client_ca]
-    return Watched("listen-tls", paths, lambda: _server_context(config), log)
+    return WatchedFiles("listen-tls", paths, lambda: _server_context(config), log)
 
 
 def client_reason(error: Exception) -> str:
@@ -233,7 +241,7 @@ def client_reason(error: Exception) -> str:
     return named.lower().replace("_", " ") or str(error)
 
 
-def reason(error: OSError) -> str:
+def broker_reason(error: OSError) -> str:
     """Why TLS with a broker failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         said, code = error.verify_message, error.verify_code

@@ -21,23 +21,23 @@ import trio
 
 from proxy.config import AdminConfig
 from proxy.errors import ConfigError
-from proxy.net.io.http import Answer, Request, is_loopback, json_answer, serve_http, text_answer
+from proxy.net.io.http import HttpRequest, HttpResponse, is_loopback, json_response, serve_http, text_response
 from proxy.net.io.logs import Log
 from proxy.net.observability.page import read_page
-from proxy.net.observability.probes import PROBES, State, why_not
+from proxy.net.observability.probes import PROBES, ProbeState, failure_reason
 from proxy.telemetry.document import document
-from proxy.telemetry.snapshot import Facts
+from proxy.telemetry.snapshot import MetricsSnapshot
 
-__all__ = ["Admin"]
+__all__ = ["AdminServer"]
 
 _PATHS: Final = (*PROBES, "/metrics", "/api/v1/state", "/")
 
 
-class Admin:
+class AdminServer:
     """The port, if there is to be one."""
 
     def __init__(
-        self, config: AdminConfig, state: Callable[[], State], facts: Callable[[], Facts], log: Log
+        self, config: AdminConfig, state: Callable[[], ProbeState], facts: Callable[[], MetricsSnapshot], log: Log
     ) -> None:
         self._config = config
         self._state = state
@@ -63,29 +63,29 @@ class Admin:
         task_status.started()
         await serve_http(listeners, self._answer)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.path not in _PATHS:
-            return text_answer(404, f"there are {', '.join(_PATHS)}")
+            return text_response(404, f"there are {', '.join(_PATHS)}")
         if request.method not in ("GET", "HEAD"):
-            return text_answer(405, "only GET and HEAD")
+            return text_response(405, "only GET and HEAD")
         if request.path in PROBES:
-            no = why_not(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
-            return text_answer(503, no) if no else text_answer(200, "yes")
+            no = failure_reason(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
+            return text_response(503, no) if no else text_response(200, "yes")
         if request.path == "/metrics":
             return await self._metrics(request)
         if not self._config.open and not (is_loopback(request.peer) and is_loopback(request.host)):
-            return text_answer(403, "only to this host, as localhost: forward the port, or see --admin-open")
-        return json_answer(document(self._facts())) if request.path == "/api/v1/state" else await self._page()
+            return text_response(403, "only to this host, as localhost: forward the port, or see --admin-open")
+        return json_response(document(self._facts())) if request.path == "/api/v1/state" else await self._page()
 
-    async def _metrics(self, request: Request) -> Answer:
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
         # What Prometheus reads is written by a library that takes megabytes; only who is asked needs it.
         module = await trio.to_thread.run_sync(_exposition)
         body, content_type = module.exposition(self._facts(), request.accept)
-        return Answer(200, body, content_type)
+        return HttpResponse(200, body, content_type)
 
-    async def _page(self) -> Answer:
+    async def _page(self) -> HttpResponse:
         page = await trio.to_thread.run_sync(read_page)
-        return Answer(200, page.html, "text/html; charset=utf-8", page.headers)
+        return HttpResponse(200, page.html, "text/html; charset=utf-8", page.headers)
 
 
 def _exposition() -> ModuleType:

@@ -9,12 +9,12 @@ import attrs
 
 from proxy.telemetry.rows import Loss
 
-__all__ = ["Backlog", "Batch", "Line", "LostLine", "Sink"]
+__all__ = ["Backlog", "LedgerLine", "LostLine", "RowBatch", "RowSink"]
 
 _FULL: Final = "full"
 
 
-class Line(NamedTuple):
+class LedgerLine(NamedTuple):
     """A row as it is written."""
 
     seq: int
@@ -23,11 +23,11 @@ class Line(NamedTuple):
 
 
 @attrs.frozen
-class Batch:
+class RowBatch:
     """What is to be written next: what was lost, and rows, oldest first."""
 
     losses: tuple[Loss, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[LedgerLine, ...]
 
 
 LostLine = Callable[[Loss, int, str | None], bytes]
@@ -45,7 +45,7 @@ class Backlog:
         self._limit_bytes = limit_bytes
         self._proxy_id = proxy_id
         self._lock = threading.Lock()
-        self._lines: deque[Line] = deque()
+        self._lines: deque[LedgerLine] = deque()
         self._losses: list[Loss] = []
         self.size_bytes = 0
         self.lost_rows = 0
@@ -55,26 +55,26 @@ class Backlog:
         """Whether there is anything to write."""
         return bool(self._lines or self._losses)
 
-    def put(self, line: Line) -> None:
+    def put(self, line: LedgerLine) -> None:
         """The newest row; the oldest ones go where there is no room for it."""
         with self._lock:
             self._lines.append(line)
             self.size_bytes += len(line.data)
             self._make_room()
 
-    def take(self, most_bytes: int) -> Batch:
+    def take(self, most_bytes: int) -> RowBatch:
         """The oldest rows, as many as fit, but one at least. Then it is written, given back, or lost."""
         with self._lock:
             losses, self._losses = tuple(self._losses), []
-            lines: list[Line] = []
+            lines: list[LedgerLine] = []
             size_bytes = 0
             while self._lines and (not lines or size_bytes + len(self._lines[0].data) <= most_bytes):
                 lines.append(self._lines.popleft())
                 size_bytes += len(lines[-1].data)
             self.size_bytes -= size_bytes
-            return Batch(losses, tuple(lines))
+            return RowBatch(losses, tuple(lines))
 
-    def give_back(self, batch: Batch) -> None:
+    def give_back(self, batch: RowBatch) -> None:
         """It could not be written: it is still the oldest, and goes first if newer rows had to go meanwhile."""
         with self._lock:
             has_overflown = any(loss.reason == _FULL for loss in self._losses)
@@ -99,7 +99,7 @@ class Backlog:
             self.size_bytes -= len(line.data)
             self._lose(line)
 
-    def _lose(self, line: Line) -> None:
+    def _lose(self, line: LedgerLine) -> None:
         self.lost_rows += 1
         self._tell(Loss(self._proxy_id, _FULL, line.seq, line.seq))
 
@@ -116,7 +116,7 @@ class Backlog:
 
 
 @attrs.frozen
-class Sink:
+class RowSink:
     """What those who write rows are given; they may use it from any thread."""
 
     backlog: Backlog

@@ -12,12 +12,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
-from proxy.telemetry.snapshot import Facts
+from proxy.telemetry.snapshot import MetricsSnapshot
 
 __all__ = ["exposition"]
 
 
-def exposition(facts: Facts, accept: str) -> tuple[bytes, str]:
+def exposition(facts: MetricsSnapshot, accept: str) -> tuple[bytes, str]:
     """The text, and its type: the one of those that *accept* names, an ``Accept`` header."""
     encoder, content_type = choose_encoder(accept)
     return encoder(_Registry(facts)), content_type
@@ -27,7 +27,7 @@ def exposition(facts: Facts, accept: str) -> tuple[bytes, str]:
 class _Registry:
     """What an encoder asks of a registry. With what the process itself takes."""
 
-    facts: Facts
+    facts: MetricsSnapshot
 
     def collect(self) -> Iterator[Metric]:
         for instrument in INSTRUMENTS:
@@ -36,7 +36,7 @@ class _Registry:
         yield from ProcessCollector(registry=None).collect()
 
 
-def _family(instrument: Instrument, facts: Facts) -> Metric:
+def _family(instrument: Instrument, facts: MetricsSnapshot) -> Metric:
     family_of = CounterMetricFamily if instrument.kind == "counter" else GaugeMetricFamily
     name = instrument.prometheus.removesuffix("_total")
     family = family_of(name, instrument.meaning, labels=instrument.attributes)
@@ -45,7 +45,7 @@ def _family(instrument: Instrument, facts: Facts) -> Metric:
     return family
 
 
-def _histogram(facts: Facts) -> Metric:
+def _histogram(facts: MetricsSnapshot) -> Metric:
     family = HistogramMetricFamily(DELAY.prometheus, DELAY.meaning)
     durations = DELAY.read(facts)
     buckets = [("+Inf" if isinf(bound_s) else str(bound_s), count) for bound_s, count in durations.cumulative()]

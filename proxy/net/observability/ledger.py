@@ -24,17 +24,17 @@ from proxy.config import LedgerConfig
 from proxy.errors import ConfigError
 from proxy.events import ClientRecord, ExchangeRecord, FetchRecord, Record
 from proxy.net.io.logs import Log
-from proxy.net.observability.backlog import Backlog, Line, Sink
+from proxy.net.observability.backlog import Backlog, LedgerLine, RowSink
 from proxy.net.observability.ledger_files import LedgerFiles
 from proxy.net.observability.ledger_folder import FileLimits
-from proxy.net.observability.ledger_topic import Cluster, LedgerTopic
-from proxy.net.observability.observers import Who, at_us
-from proxy.telemetry.folding import Folds
+from proxy.net.observability.ledger_topic import LedgerCluster, LedgerProducer
+from proxy.net.observability.observers import ConnectionInfo, epoch_us
+from proxy.telemetry.folding import RowFolding
 from proxy.telemetry.ledger import Row
-from proxy.telemetry.rows import Loss, Rows
+from proxy.telemetry.rows import Loss, RowMaker
 from proxy.telemetry.sampling import Sampler
 
-__all__ = ["Ledger", "encoded", "process_id"]
+__all__ = ["LedgerWriter", "encode_row", "process_id"]
 
 _FOLDS_S: Final = 1.0
 """Between looks for runs that have gone on for long enough."""
@@ -44,7 +44,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @attrs.define
-class _Told:
+class _ConnectionRows:
     """What was told of a connection."""
 
     numbers: Counter[str] = attrs.field(factory=Counter)
@@ -52,7 +52,7 @@ class _Told:
     software: str | None = None
 
 
-class Ledger:
+class LedgerWriter:
     """Writes rows while ``kept``; told a record, it neither waits nor raises."""
 
     wants_exchanges: Final = True
@@ -63,7 +63,7 @@ class Ledger:
         rack: str | None,
         log: Log,
         counts: Counter[str],
-        cluster: Cluster | None = None,
+        cluster: LedgerCluster | None = None,
     ) -> None:
         """*counts*: where bugs are counted; *cluster*: where the topic is, if there is one.
 
@@ -72,24 +72,24 @@ class Ledger:
         self._log = log
         self._counts = counts
         self.proxy_id = process_id()
-        self._rows = Rows(self.proxy_id, rack, at_us)
+        self._rows = RowMaker(self.proxy_id, rack, epoch_us)
         self._sampler = Sampler(config.sample, self.proxy_id)
-        self._folds = Folds()
-        self._connections: dict[int, _Told] = {}
+        self._folds = RowFolding()
+        self._connections: dict[int, _ConnectionRows] = {}
         self._cluster_id: str | None = None
         self._next = 0
         self._backlogs: list[Backlog] = []
         self._files: LedgerFiles | None = None
-        self._topic: LedgerTopic | None = None
+        self._topic: LedgerProducer | None = None
         if config.folder is not None:
             limits = FileLimits(config.file_bytes, config.file_age_s, config.max_bytes)
             folder = _folder(config.folder)
             self._files = LedgerFiles(folder, self.proxy_id, limits, self._sink(config), log)
         if config.topic is not None and cluster is not None:
-            self._topic = LedgerTopic(config.topic, self.proxy_id, cluster, self._sink(config), log)
+            self._topic = LedgerProducer(config.topic, self.proxy_id, cluster, self._sink(config), log)
 
-    def observe(self, who: Who, record: Record, /) -> None:
-        told = self._connections.setdefault(who.number, _Told())
+    def observe(self, who: ConnectionInfo, record: Record, /) -> None:
+        told = self._connections.setdefault(who.number, _ConnectionRows())
         kind = _sampled_kind(record)
         if kind is not None:
             told.numbers[kind] += 1
@@ -103,7 +103,7 @@ class Ledger:
         if row is not None:
             self._write(self._folds.add(row))
 
-    def left(self, who: Who, /) -> None:
+    def left(self, who: ConnectionInfo, /) -> None:
         self._write(self._folds.left(who.number))
         self._connections.pop(who.number, None)
 
@@ -147,11 +147,11 @@ class Ledger:
     async def _end_runs(self) -> None:
         while True:
             await trio.sleep(_FOLDS_S)
-            self._write(self._folds.over(at_us(trio.current_time())))
+            self._write(self._folds.over(epoch_us(trio.current_time())))
 
-    def _sink(self, config: LedgerConfig) -> Sink:
+    def _sink(self, config: LedgerConfig) -> RowSink:
         self._backlogs.append(Backlog(config.memory_bytes, self.proxy_id))
-        return Sink(self._backlogs[-1], self._lost_line, self._tell_bug)
+        return RowSink(self._backlogs[-1], self._lost_line, self._tell_bug)
 
     def _tell_bug(self, bug: Exception) -> None:
         self._counts["bugs"] += 1
@@ -160,13 +160,13 @@ class Ledger:
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:
             row["seq"] = self._next
-            line = Line(self._next, encoded(row))
+            line = LedgerLine(self._next, encode_row(row))
             self._next += 1
             for backlog in self._backlogs:
                 backlog.put(line)
 
     def _lost_line(self, loss: Loss, at_us: int, cluster_id: str | None) -> bytes:
-        return encoded(self._rows.lost(loss, at_us, cluster_id or self._cluster_id))
+        return encode_row(self._rows.lost(loss, at_us, cluster_id or self._cluster_id))
 
 
 def process_id() -> str:
@@ -174,7 +174,7 @@ def process_id() -> str:
     return f"{socket.gethostname()}-{os.urandom(4).hex()}"
 
 
-def encoded(row: Row) -> bytes:
+def encode_row(row: Row) -> bytes:
     """As a line of JSON."""
     return _encode(row).encode() + b"\n"
 

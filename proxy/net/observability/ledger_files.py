@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.net.io.logs import Log
-from proxy.net.observability.backlog import Sink
+from proxy.net.observability.backlog import RowSink
 from proxy.net.observability.ledger_folder import FileLimits, LedgerFolder
 from proxy.telemetry.rows import Loss
 
@@ -21,7 +21,7 @@ _COMPLAIN_EVERY_S: Final = 30.0
 class LedgerFiles:
     """Looks every half second for rows of the backlog, and writes them; while it cannot, they stay there."""
 
-    def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, sink: Sink, log: Log) -> None:
+    def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, sink: RowSink, log: Log) -> None:
         self._path = folder
         self._folder = LedgerFolder(folder, proxy_id, limits, time.monotonic)
         self._sink = sink

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from proxy.net.observability.backlog import Line, LostLine
+from proxy.net.observability.backlog import LedgerLine, LostLine
 from proxy.telemetry.rows import Loss
 
 __all__ = ["FileLimits", "LedgerFolder"]
@@ -75,7 +75,9 @@ class LedgerFolder:
         taken = 0 if self._current is None else self._current.size_bytes
         return max(self._limits.file_bytes - taken, 0)
 
-    def write(self, losses: Sequence[Loss], lines: Sequence[Line], lost_line: Callable[[Loss], bytes]) -> None:
+    def write(
+        self, losses: Sequence[Loss], lines: Sequence[LedgerLine], lost_line: Callable[[Loss], bytes]
+    ) -> None:
         """Write all of it, or nothing.
 
         Raises: OSError: nothing was written.

@@ -16,7 +16,7 @@ from proxy.cluster.topology import NO_LEADER, Topology
 from proxy.convert.codecs import compress
 from proxy.errors import BrokerUnavailable, ProxyError
 from proxy.net.io.logs import Log
-from proxy.net.observability.backlog import Batch, Sink
+from proxy.net.observability.backlog import RowBatch, RowSink
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection, open_broker
 from proxy.net.upstream.topology import TopologyService
@@ -24,7 +24,7 @@ from proxy.telemetry.rows import Loss
 from proxy.wire.produce import keyed_records
 from proxy.wire.records import Codec, batch_of
 
-__all__ = ["Cluster", "LedgerTopic"]
+__all__ = ["LedgerCluster", "LedgerProducer"]
 
 _CLIENT_ID: Final = "sidefetch-ledger"
 _EVERY_S: Final = 1.0
@@ -40,7 +40,7 @@ _TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_larg
 
 
 @attrs.frozen
-class Cluster:
+class LedgerCluster:
     """Where the topic is, and how it is reached."""
 
     topology: TopologyService
@@ -48,13 +48,13 @@ class Cluster:
     connect_timeout_s: float
 
 
-class LedgerTopic:
+class LedgerProducer:
     """Produces the backlog to *topic*: to the partition that is its key's, in order, one batch at a time.
 
     Of a batch that is not acknowledged it is not known whether it was written: it is produced again.
     """
 
-    def __init__(self, topic: str, proxy_id: str, cluster: Cluster, sink: Sink, log: Log) -> None:
+    def __init__(self, topic: str, proxy_id: str, cluster: LedgerCluster, sink: RowSink, log: Log) -> None:
         self._topic = topic
         self._key = proxy_id.encode()
         self._proxy_id = proxy_id
@@ -123,7 +123,7 @@ class LedgerTopic:
             self._backlog.give_back(batch)
             raise BrokerUnavailable(f"{self._topic}: {error.name}")
 
-    def _make_smaller(self, batch: Batch) -> None:
+    def _make_smaller(self, batch: RowBatch) -> None:
         """The topic does not take as much at once; a row that is too large alone is lost."""
         if len(batch.lines) > 1:
             self._most_bytes = max(self._most_bytes // 2, 1)
@@ -133,7 +133,7 @@ class LedgerTopic:
             batch = attrs.evolve(batch, lines=())
         self._backlog.give_back(batch)
 
-    async def _produce(self, batch: Batch) -> ErrorCode:
+    async def _produce(self, batch: RowBatch) -> ErrorCode:
         """Raises: BrokerUnavailable, BrokerProtocolError: nobody knows whether it was taken."""
         connection, partition = await self._leader()
         request = await trio.to_thread.run_sync(self._request, batch, partition)
@@ -143,7 +143,7 @@ class LedgerTopic:
             return error
         raise BrokerUnavailable(f"{connection.frames.peer}: no answer within {_ANSWER_S:g} s")
 
-    def _request(self, batch: Batch, partition: int) -> ProduceRequest:
+    def _request(self, batch: RowBatch, partition: int) -> ProduceRequest:
         now_us = time.time_ns() // 1000
         told = [self._sink.lost_line(loss, now_us, None) for loss in batch.losses]
         values = [data[:-1] for data in (*told, *(line.data for line in batch.lines))]

@@ -12,12 +12,12 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExport
 
 from proxy.events import ExchangeRecord, Record
 from proxy.net.io.logs import Log
-from proxy.net.observability.observers import Who
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.observability.sdk import SdkLog, otlp, resource
 from proxy.telemetry.durations import BOUNDS_S, delay_s
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
-from proxy.telemetry.snapshot import Facts
+from proxy.telemetry.snapshot import MetricsSnapshot
 
 __all__ = ["Metrics", "exporter_of"]
 
@@ -43,21 +43,21 @@ class Metrics:
 
     wants_exchanges = True
 
-    def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], Facts], log: Log) -> None:
+    def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], MetricsSnapshot], log: Log) -> None:
         """*facts* is called in trio's thread."""
         self._exporters = exporters
         self._facts = facts
-        self._taken: Facts | None = None
+        self._taken: MetricsSnapshot | None = None
         self._taken_s = -math.inf
         self._log = log
         self._delays: Histogram | None = None
 
-    def observe(self, _: Who, record: Record, /) -> None:
+    def observe(self, _: ConnectionInfo, record: Record, /) -> None:
         """A histogram cannot be read by the SDK when it wants: it is told of each duration."""
         if self._delays is not None and isinstance(record, ExchangeRecord):
             self._delays.record(delay_s(record))
 
-    def left(self, _: Who, /) -> None:
+    def left(self, _: ConnectionInfo, /) -> None:
         """Nothing is kept of anybody."""
 
     async def run(self) -> None:

@@ -12,13 +12,13 @@ from proxy.cluster.topology import Topology
 from proxy.events import Record
 from proxy.wire.frames import Piece
 
-__all__ = ["Observer", "Observers", "RecordsObserver", "Who", "at_us"]
+__all__ = ["ConnectionInfo", "Observer", "Observers", "RecordsObserver", "epoch_us"]
 
 _NUMBERS: Iterator[int] = count(1)
 
 
 @attrs.define(eq=False)
-class Who:
+class ConnectionInfo:
     """The client's connection that a record is about. Some of it becomes known only while it goes on."""
 
     node: int
@@ -41,9 +41,9 @@ class Observer(Protocol):
     def wants_exchanges(self) -> bool:
         """Whether it is of use to tell it exchanges, which cost more to tell than the rest."""
 
-    def observe(self, who: Who, record: Record, /) -> None: ...
+    def observe(self, who: ConnectionInfo, record: Record, /) -> None: ...
 
-    def left(self, who: Who, /) -> None:
+    def left(self, who: ConnectionInfo, /) -> None:
         """The connection has ended; nothing more is told of it."""
 
 
@@ -51,7 +51,7 @@ class Observer(Protocol):
 class RecordsObserver(Protocol):
     """Is shown answers, too, before they leave: to look at within the call, for they are sent on, not copied."""
 
-    def answering(self, who: Who, pieces: Iterable[Piece], /) -> None:
+    def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
         """*pieces* of an exchange's answer: views are records as brokers keep them, chunks may be conversions.
 
         The records of exchanges follow in the same order.
@@ -66,19 +66,19 @@ class Observers:
         self._readers = [each for each in observers if isinstance(each, RecordsObserver)]
         self.wants_exchanges = any(each.wants_exchanges for each in observers)
 
-    def observe(self, who: Who, record: Record) -> None:
+    def observe(self, who: ConnectionInfo, record: Record) -> None:
         for each in self._observers:
             each.observe(who, record)
 
-    def answering(self, who: Who, pieces: Iterable[Piece]) -> None:
+    def answering(self, who: ConnectionInfo, pieces: Iterable[Piece]) -> None:
         for each in self._readers:
             each.answering(who, pieces)
 
-    def left(self, who: Who) -> None:
+    def left(self, who: ConnectionInfo) -> None:
         for each in self._observers:
             each.left(who)
 
 
-def at_us(at_s: float) -> int:
+def epoch_us(at_s: float) -> int:
     """A time of trio's clock, in microseconds since 1970 UTC."""
     return round((time.time() - trio.current_time() + at_s) * 1_000_000)

@@ -10,27 +10,27 @@ import trio
 
 from proxy.config import Config, TelemetryConfig
 from proxy.net.io.logs import Log
-from proxy.net.observability.admin import Admin
+from proxy.net.observability.admin import AdminServer
 from proxy.net.observability.certificates import Certificates
 from proxy.net.observability.observers import Observer, Observers
-from proxy.net.observability.probes import State
-from proxy.net.observability.telemetry import Sources, Telemetry
+from proxy.net.observability.probes import ProbeState
+from proxy.net.observability.telemetry import SampledValues, Telemetry
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.topology import TopologyService
 from proxy.telemetry.exporting import Exporter, metric_exporters, trace_exporters
 
 if TYPE_CHECKING:
-    from proxy.net.observability.ledger import Ledger
+    from proxy.net.observability.ledger import LedgerWriter
     from proxy.net.observability.metrics import Metrics
     from proxy.net.observability.traces import Traces
 
-__all__ = ["Watching"]
+__all__ = ["TelemetryOutputs"]
 
 _EXPORT_S: Final = 3.0
 """For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
 
 
-class Watching:
+class TelemetryOutputs:
     """Use: ``observers`` are told records; ``kept`` around all that is served; ``begin`` within."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Watching:
         counts: Counter[str],
         topology: TopologyService,
         access: Access,
-        sources: Sources,
+        sources: SampledValues,
         observers: Sequence[Observer] = (),
     ) -> None:
         """*observers*: beside those that settings ask for."""
@@ -78,11 +78,11 @@ class Watching:
                 if self._traces is not None:
                     await self._traces.close(_EXPORT_S)
 
-    async def begin(self, nursery: trio.Nursery, state: Callable[[], State]) -> None:
+    async def begin(self, nursery: trio.Nursery, state: Callable[[], ProbeState]) -> None:
         """Answer those who ask. Raises: ConfigError: the port cannot be listened on."""
         if self.telemetry is not None:
             nursery.start_soon(self._certificates.run)
-            await nursery.start(Admin(self._config.admin, state, self.telemetry.facts, self._log).run)
+            await nursery.start(AdminServer(self._config.admin, state, self.telemetry.facts, self._log).run)
         if self._metrics is not None:
             nursery.start_soon(self._metrics.run)
 
@@ -106,10 +106,12 @@ def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "
 
 def _ledger(
     config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
-) -> "Ledger | None":
+) -> "LedgerWriter | None":
     if config.ledger.folder is None and config.ledger.topic is None:
         return None
-    from proxy.net.observability.ledger import Ledger
-    from proxy.net.observability.ledger_topic import Cluster
+    from proxy.net.observability.ledger import LedgerWriter
+    from proxy.net.observability.ledger_topic import LedgerCluster
 
-    return Ledger(config.ledger, rack, log, counts, Cluster(topology, access, config.upstream.connect_timeout_s))
+    return LedgerWriter(
+        config.ledger, rack, log, counts, LedgerCluster(topology, access, config.upstream.connect_timeout_s)
+    )

@@ -13,14 +13,14 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Page", "read_page"]
+__all__ = ["StatusPage", "read_page"]
 
 _FILE: Final = Path(__file__).with_name("page.html")
 _INLINE: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 @attrs.frozen
-class Page:
+class StatusPage:
     """As it is answered."""
 
     html: bytes
@@ -28,7 +28,7 @@ class Page:
 
 
 @cache
-def read_page() -> Page:
+def read_page() -> StatusPage:
     """From the package; may wait for the disk."""
     html = _FILE.read_bytes()
     digests: dict[str, list[str]] = {"script": [], "style": []}
@@ -50,4 +50,4 @@ def read_page() -> Page:
         "Cross-Origin-Resource-Policy": "same-origin",
         "Referrer-Policy": "no-referrer",
     }
-    return Page(html, headers)
+    return StatusPage(html, headers)

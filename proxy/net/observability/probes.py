@@ -18,13 +18,13 @@ from typing import Final
 
 import attrs
 
-__all__ = ["PROBES", "State", "why_not"]
+__all__ = ["PROBES", "ProbeState", "failure_reason"]
 
 PROBES: Final = ("/startupz", "/readyz", "/livez")
 
 
 @attrs.frozen
-class State:
+class ProbeState:
     """What probes ask for."""
 
     is_listening: bool
@@ -33,7 +33,7 @@ class State:
     """Asked only where it matters: it may have a broker asked."""
 
 
-def why_not(probe: str, state: State, *, requires_broker: bool) -> str:
+def failure_reason(probe: str, state: ProbeState, *, requires_broker: bool) -> str:
     """Why one of ``PROBES`` is answered with 503; empty for 200."""
     if probe == "/livez":
         return ""

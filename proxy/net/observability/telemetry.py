@@ -11,30 +11,30 @@ from proxy.events import ClientRecord, Record
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.net.io.logs import Level, Log, Scalar
 from proxy.net.io.memory import Budget
-from proxy.net.observability.observers import Who
-from proxy.net.reload import Live
+from proxy.net.observability.observers import ConnectionInfo
+from proxy.net.reload import ReloadableSettings
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.traffic import Traffic
 from proxy.telemetry.problems import Problems
-from proxy.telemetry.snapshot import Budgeted, Facts, Status
-from proxy.telemetry.state import State
+from proxy.telemetry.snapshot import BudgetSnapshot, MetricsSnapshot, Status
+from proxy.telemetry.state import ReadingState
 from proxy.version import VERSION
 
-__all__ = ["Connected", "Sources", "Telemetry"]
+__all__ = ["ConnectedClient", "SampledValues", "Telemetry"]
 
 
-class Connected(Protocol):
+class ConnectedClient(Protocol):
     """A client's connection."""
 
     @property
-    def who(self) -> Who: ...
+    def who(self) -> ConnectionInfo: ...
 
     def inventory(self) -> ClientRecord | None:
         """What it uses; None before it has asked anything."""
 
 
 @attrs.frozen
-class Sources:
+class SampledValues:
     """What is asked when somebody wants to know, beside what records tell."""
 
     topology: TopologyService
@@ -44,11 +44,11 @@ class Sources:
     client_session_limit: int
     budgets: Sequence[Budget]
     traffic: Traffic
-    live: Live
+    live: ReloadableSettings
     counts: Counter[str]
     connections: Callable[[], int]
     status: Callable[[], Status]
-    clients: Callable[[], Iterable[Connected]]
+    clients: Callable[[], Iterable[ConnectedClient]]
 
 
 class Telemetry:
@@ -59,7 +59,7 @@ class Telemetry:
     def __init__(
         self,
         rack: str | None,
-        sources: Sources,
+        sources: SampledValues,
         log: Log,
         *,
         ledger_lost: Callable[[], int],
@@ -74,22 +74,22 @@ class Telemetry:
         self._sources = sources
         self._ledger_lost = ledger_lost
         self._certificates = certificates
-        self._state = State(rack, _now_us())
+        self._state = ReadingState(rack, _now_us())
         self._problems = Problems()
         log.watch = self._told
 
-    def observe(self, who: Who, record: Record, /) -> None:
+    def observe(self, who: ConnectionInfo, record: Record, /) -> None:
         self._state.observe(who, record, _now_us())
 
-    def left(self, who: Who, /) -> None:
+    def left(self, who: ConnectionInfo, /) -> None:
         self._state.left(who)
 
-    def facts(self) -> Facts:
+    def facts(self) -> MetricsSnapshot:
         """Now. From trio's thread: it may have a broker asked."""
         sources, now_us = self._sources, _now_us()
         self._learn(now_us)
         sessions = sources.client_sessions
-        return Facts(
+        return MetricsSnapshot(
             state=self._state,
             now_us=now_us,
             version=VERSION,
@@ -100,7 +100,8 @@ class Telemetry:
             counts=sources.counts,
             ledger_lost=self._ledger_lost(),
             budgets=tuple(
-                Budgeted(each.limit, each.limit_bytes, each.claimed_bytes, each.waiting) for each in sources.budgets
+                BudgetSnapshot(each.limit, each.limit_bytes, each.claimed_bytes, each.waiting)
+                for each in sources.budgets
             ),
             client_sessions=len(sessions),
             client_session_partitions=sessions.partitions,

@@ -27,16 +27,16 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from proxy.convert.down import Conversion
+from proxy.convert.down import DownConversion
 from proxy.errors import ConfigError
 from proxy.events import ExchangeRecord, Record
 from proxy.net.io.logs import Log
-from proxy.net.observability.observers import Who
+from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.observability.sdk import SdkLog, otlp, resource
 from proxy.telemetry import attributes as told
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
-from proxy.telemetry.spans import About, Gathered, Span
+from proxy.telemetry.spans import PendingSpans, Span, SpanSubject
 from proxy.wire.frames import Piece
 
 __all__ = ["Traces", "exporter_of", "traces_of"]
@@ -80,10 +80,10 @@ class _Trace:
 
 
 @attrs.frozen(eq=False)
-class _Client:
+class _TracedConnection:
     """A client's connection."""
 
-    gathered: Gathered = attrs.field(factory=Gathered)
+    gathered: PendingSpans = attrs.field(factory=PendingSpans)
     leaving: deque[_Trace] = attrs.field(factory=deque)
     """Of exchanges whose answers are being sent."""
 
@@ -105,12 +105,12 @@ class Traces:
         self._log = log
         self._sdk_log = SdkLog(log)
         self._sdk_log.begin()
-        self._clients: dict[int, _Client] = {}
-        self._ids = _Ids()
-        self._sampler = _Decided()
+        self._clients: dict[int, _TracedConnection] = {}
+        self._ids = _TraceIds()
+        self._sampler = _EnvironmentSampler()
         provider = TracerProvider(self._sampler, resource(), shutdown_on_exit=False, id_generator=self._ids)
         try:
-            provider.add_span_processor(BatchSpanProcessor(_Counted(exporters, counts)))
+            provider.add_span_processor(BatchSpanProcessor(_CountingExporter(exporters, counts)))
         except ValueError as wrong:
             raise ConfigError(f"OTEL_BSP_...: {wrong}") from wrong
         self._provider = provider
@@ -123,7 +123,7 @@ class Traces:
 
     # --------------------------------------------------------------------------------------------- what is told
 
-    def observe(self, who: Who, record: Record, /) -> None:
+    def observe(self, who: ConnectionInfo, record: Record, /) -> None:
         client = self._client(who)
         if not isinstance(record, ExchangeRecord):
             client.gathered.add(record, trio.current_time())
@@ -135,7 +135,7 @@ class Traces:
         else:
             client.gathered.drop(record)
 
-    def answering(self, who: Who, pieces: Iterable[Piece], /) -> None:
+    def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
         trace = self._begun()
         self._client(who).leaving.append(trace)
         if not trace.is_wanted:
@@ -143,10 +143,10 @@ class Traces:
         for piece in pieces:
             if isinstance(piece, memoryview):
                 trace.producers.search(piece)
-            elif isinstance(piece, Conversion):
+            elif isinstance(piece, DownConversion):
                 trace.producers.search(piece.source, piece.offset)
 
-    def left(self, who: Who, /) -> None:
+    def left(self, who: ConnectionInfo, /) -> None:
         client = self._clients.pop(who.number, None)
         if client is not None and client.gathered and (trace := self._begun()).is_wanted:
             self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
@@ -162,14 +162,14 @@ class Traces:
 
     # ----------------------------------------------------------------------------------------- what comes of it
 
-    def _client(self, who: Who) -> _Client:
+    def _client(self, who: ConnectionInfo) -> _TracedConnection:
         client = self._clients.get(who.number)
         if client is None:
-            client = self._clients[who.number] = _Client()
+            client = self._clients[who.number] = _TracedConnection()
         return client
 
-    def _about(self, who: Who) -> About:
-        return About(who.number, who.peer, who.client_id, who.topology, self._rack)
+    def _about(self, who: ConnectionInfo) -> SpanSubject:
+        return SpanSubject(who.number, who.peer, who.client_id, who.topology, self._rack)
 
     def _begun(self) -> _Trace:
         trace_id = RandomIdGenerator.generate_trace_id(self._ids)
@@ -210,7 +210,7 @@ def _link(producer: Producer) -> Link:
     return Link(context, {told.LINK_OFFSET.name: producer.offset})
 
 
-class _Ids(RandomIdGenerator):
+class _TraceIds(RandomIdGenerator):
     """Gives a trace the id that it was decided by."""
 
     next_trace_id = 0
@@ -219,7 +219,7 @@ class _Ids(RandomIdGenerator):
         return self.next_trace_id
 
 
-class _Decided(Sampler):
+class _EnvironmentSampler(Sampler):
     """Asks the sampler that the environment names, once a trace."""
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class _Decided(Sampler):
         return self._asked.get_description()
 
 
-class _Counted(SpanExporter):
+class _CountingExporter(SpanExporter):
     """All exporters as one, with what they have done counted; called in the SDK's thread."""
 
     def __init__(self, exporters: Sequence[SpanExporter], counts: Counter[str]) -> None:

@@ -7,12 +7,12 @@ import trio
 from proxy.net.io.logs import Log
 from proxy.relay.traffic import Traffic
 
-__all__ = ["tell_traffic"]
+__all__ = ["log_traffic"]
 
 _EVERY_S: Final = 300.0
 
 
-async def tell_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> None:
+async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> None:
     """For ever: sums since the start, if they have grown since they were told last."""
     told = 0
     while True:

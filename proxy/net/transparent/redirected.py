@@ -15,11 +15,11 @@ from proxy.net.io.logs import Log
 from proxy.net.transparent.destinations import Destinations
 from proxy.net.transparent.original import original_destination
 from proxy.net.transparent.splice import splice
-from proxy.net.upstream.outbound import dialed, is_ours, not_reached
+from proxy.net.upstream.outbound import connect_failure, is_outbound, register_outbound
 from proxy.net.upstream.topology import TopologyService
-from proxy.wire.protocol_detection import NEEDED_BYTES, Beginning, beginning_of
+from proxy.wire.protocol_detection import NEEDED_BYTES, Beginning, detect_protocol
 
-__all__ = ["Redirected", "Serve"]
+__all__ = ["RedirectedConnections", "Serve"]
 
 Serve = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
 """Serves a client as one that came to a broker's listener, or to the bootstrap listener: None."""
@@ -31,7 +31,7 @@ _PASSED_EVERY_S: Final = 600.0
 
 
 @attrs.define(eq=False)
-class _Guest:
+class _RedirectedClient:
     """A client that is served, as if its destination were *node_id*'s."""
 
     destination: Address
@@ -39,7 +39,7 @@ class _Guest:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
-class Redirected:
+class RedirectedConnections:
     """Decides what becomes of each: served as by the broker that it meant, as by any, or passed on untouched."""
 
     def __init__(self, config: Config, topology: TopologyService, counts: Counter[str], log: Log) -> None:
@@ -52,7 +52,7 @@ class Redirected:
         self._log = log
         look_s = self._timeout_s if self._asks else 0.0
         self._destinations = Destinations(topology, look_s=look_s, log=log, resolved=self._see_off)
-        self._guests: set[_Guest] = set()
+        self._guests: set[_RedirectedClient] = set()
         self._passing = 0
 
     @property
@@ -84,7 +84,7 @@ class Redirected:
             return  # it has gone already
         if beginning is None:
             return
-        if destination is not None and is_ours(client, destination):
+        if destination is not None and is_outbound(client, destination):
             self._refuse_loop(destination)
         elif self._secures or beginning == "kafka":
             await self._serve(destination, stream, serve)
@@ -100,7 +100,7 @@ class Redirected:
             await trio.lowlevel.wait_readable(connected)
             first = await connected.recv(NEEDED_BYTES, socket.MSG_PEEK)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-            return beginning_of(first) if first else None
+            return detect_protocol(first) if first else None
         raise LimitReached("handshake-timeout", f"no request within {self._wait_s:g} s")
 
     def _refuse_loop(self, destination: Address) -> None:
@@ -121,7 +121,7 @@ class Redirected:
         if destination is None:
             await serve(None, stream)
             return
-        guest = _Guest(destination, node_id)
+        guest = _RedirectedClient(destination, node_id)
         self._guests.add(guest)
         try:
             with guest.scope:
@@ -157,9 +157,9 @@ class Redirected:
         try:
             with trio.fail_after(self._timeout_s):
                 onward = await trio.open_tcp_stream(destination.host, destination.port)
-                dialed(onward)
+                register_outbound(onward)
         except (OSError, trio.TooSlowError) as wrong:
-            self._not_passed(destination, not_reached(wrong))
+            self._not_passed(destination, connect_failure(wrong))
             return
         self._counts[f"passed_{what}"] += 1
         self._log.info(

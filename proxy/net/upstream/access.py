@@ -14,10 +14,10 @@ from kio.static.protocol import RequestPayload
 
 from proxy.config import UpstreamSecurity
 from proxy.errors import LoginRefused
-from proxy.net.io.files import Watched, secret
+from proxy.net.io.files import WatchedFiles, read_secret
 from proxy.net.io.logs import Log
-from proxy.net.io.tls import client_context, trusting
-from proxy.net.upstream.tokens import Client, TokenFile, TokenGrants
+from proxy.net.io.tls import client_context, context_trusting
+from proxy.net.upstream.tokens import OauthClient, TokenFile, TokenGrants
 from proxy.sasl.logins import Login, PlainLogin, ScramLogin
 from proxy.wire.apis import ApiKey, ApiRanges
 
@@ -34,11 +34,11 @@ _NONCE_BYTES: Final = 18
 class Access:
     """One way to be with brokers; all connections that are made by it are equal to them."""
 
-    tls: Watched[ssl.SSLContext] | None = None
+    tls: WatchedFiles[ssl.SSLContext] | None = None
     login: LoginSource | None = None
     remedy: str = "see upstream-sasl"
     """What to do where a login is refused."""
-    watched: tuple[Watched[Any], ...] = ()
+    watched: tuple[WatchedFiles[Any], ...] = ()
     """What ``run`` has to look at."""
 
     def as_client(self, login: LoginSource) -> Self:
@@ -58,59 +58,59 @@ OPEN: Final = Access()
 
 def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
     """As the settings say. Raises: ConfigError: a file is not what it should be."""
-    watched: list[Watched[Any]] = []
+    watched: list[WatchedFiles[Any]] = []
     tls = None
     if config.tls:
         paths = [config.tls_ca, config.tls_cert, config.tls_key, config.tls_key_password_file]
-        tls = Watched("upstream-tls", paths, lambda: client_context(config), log)
+        tls = WatchedFiles("upstream-tls", paths, lambda: client_context(config), log)
         watched.append(tls)
     login, remedy = _login_of(config, watched, log)
     return Access(tls, login, remedy, tuple(watched))
 
 
 def _login_of(
-    config: UpstreamSecurity, watched: list[Watched[Any]], log: Log | None
+    config: UpstreamSecurity, watched: list[WatchedFiles[Any]], log: Log | None
 ) -> tuple[LoginSource | None, str]:
     """Who we are, and what to do where we are refused; adds to *watched*."""
     if config.token_file is not None:
         return TokenFile(config.token_file), "see upstream-sasl-token-file"
     if config.client_id_file is not None and config.client_secret_file is not None:
-        client = Watched(
+        client = WatchedFiles(
             "upstream-sasl-client", [config.client_id_file, config.client_secret_file], lambda: _client(config), log
         )
-        tls = Watched("upstream-sasl-token-ca", [config.token_ca], lambda: _token_tls(config), log)
+        tls = WatchedFiles("upstream-sasl-token-ca", [config.token_ca], lambda: _token_tls(config), log)
         watched += [client, tls]
         return TokenGrants(config, client, tls, log), "see what upstream-sasl-token-url grants, and for whom"
     if config.username_file is not None and config.password_file is not None:
         files = [config.username_file, config.password_file]
-        named = Watched("upstream-sasl", files, lambda: _named_login(config), log)
+        named = WatchedFiles("upstream-sasl", files, lambda: _named_login(config), log)
         watched.append(named)
         return _source(named), "see upstream-sasl-username-file and upstream-sasl-password-file"
     return None, ""
 
 
-def _client(config: UpstreamSecurity) -> Client:
+def _client(config: UpstreamSecurity) -> OauthClient:
     assert config.client_id_file is not None
     assert config.client_secret_file is not None
-    return Client(
-        secret("upstream-sasl-client-id-file", config.client_id_file),
-        secret("upstream-sasl-client-secret-file", config.client_secret_file),
+    return OauthClient(
+        read_secret("upstream-sasl-client-id-file", config.client_id_file),
+        read_secret("upstream-sasl-client-secret-file", config.client_secret_file),
     )
 
 
 def _token_tls(config: UpstreamSecurity) -> ssl.SSLContext:
-    return trusting("upstream-sasl-token-ca", config.token_ca)
+    return context_trusting("upstream-sasl-token-ca", config.token_ca)
 
 
 def _named_login(config: UpstreamSecurity) -> Login:
     assert config.username_file is not None
     assert config.password_file is not None
-    user = secret("upstream-sasl-username-file", config.username_file)
-    password = secret("upstream-sasl-password-file", config.password_file)
+    user = read_secret("upstream-sasl-username-file", config.username_file)
+    password = read_secret("upstream-sasl-password-file", config.password_file)
     return PlainLogin(user, password) if config.sasl == "PLAIN" else ScramLogin(config.sasl, user, password)
 
 
-def _source(watched: Watched[Login]) -> LoginSource:
+def _source(watched: WatchedFiles[Login]) -> LoginSource:
     async def current() -> Login:
         return watched.value
 

@@ -17,9 +17,9 @@ from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket
-from proxy.net.io.tls import reason, shake_hands
+from proxy.net.io.tls import broker_reason, start_tls
 from proxy.net.upstream.access import OPEN, Access, log_in
-from proxy.net.upstream.outbound import dialed, not_reached
+from proxy.net.upstream.outbound import connect_failure, register_outbound
 from proxy.version import VERSION
 from proxy.wire import api_versions, messages
 from proxy.wire.apis import ApiRanges
@@ -99,7 +99,7 @@ class BrokerConnection:
             await self.frames.send(pieces)
             frames = await self.frames.receive()
         except OSError as broken:
-            why = reason(broken) if isinstance(broken, ssl.SSLError) else broken
+            why = broker_reason(broken) if isinstance(broken, ssl.SSLError) else broken
             raise BrokerUnavailable(f"{self.frames.peer}: {why}") from broken
         except MalformedFrame as wrong:
             raise BrokerProtocolError(f"{self.frames.peer}: {wrong}{self._guess}") from wrong
@@ -149,7 +149,7 @@ async def reach(
                 await _known(connection)
             return connection
     except trio.TooSlowError as late:
-        raise BrokerUnavailable(f"{address}: {not_reached(late)}") from late
+        raise BrokerUnavailable(f"{address}: {connect_failure(late)}") from late
 
 
 async def _connected(
@@ -158,19 +158,19 @@ async def _connected(
     try:
         with trio.fail_after(connect_timeout_s):
             stream = await trio.open_tcp_stream(address.host, address.port)
-            dialed(stream)
+            register_outbound(stream)
             tls = access.tls
-            connected = stream if tls is None else await shake_hands(stream, tls.value, host=address.host)
+            connected = stream if tls is None else await start_tls(stream, tls.value, host=address.host)
         try:
             frames = FrameSocket(connected, _MAX_ANSWER_BYTES, budget)
         except OSError:
             stream.socket.close()  # it was reset before anybody looked
             raise
     except ssl.SSLError as wrong:
-        raise BrokerUnavailable(f"{address}: {reason(wrong)}") from wrong
+        raise BrokerUnavailable(f"{address}: {broker_reason(wrong)}") from wrong
     except (OSError, trio.TooSlowError, ValueError) as wrong:
         # ValueError: brokers may tell a host that no name can be, such as one of a single dot.
-        raise BrokerUnavailable(f"{address}: {not_reached(wrong)}") from wrong
+        raise BrokerUnavailable(f"{address}: {connect_failure(wrong)}") from wrong
     return BrokerConnection(frames, client_id, access)
 
 

@@ -17,17 +17,17 @@ from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection, connect, open_broker, reach
-from proxy.net.upstream.reauthentication import Standing
+from proxy.net.upstream.reauthentication import Reauthenticator
 from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, LinkLost, LinkOpened
 
-__all__ = ["FAREWELL_S", "Links", "Ways"]
+__all__ = ["FAREWELL_S", "ConnectOptions", "UpstreamConnections"]
 
 FAREWELL_S: Final = 1.0
 """How long closing a session may take, with a broker that may be gone."""
 
 
 @attrs.frozen
-class Ways:
+class ConnectOptions:
     """How brokers are reached."""
 
     address_of: Callable[[BrokerId], Address]
@@ -42,21 +42,21 @@ class Ways:
 
 
 @attrs.define(eq=False)
-class _OpenLink:
+class _OpenConnection:
     frames: FrameSocket
     outbox: Outbox
     scope: trio.CancelScope
-    standing: Standing
+    standing: Reauthenticator
     nursery: trio.Nursery | None = None
 
 
-class Links:
+class UpstreamConnections:
     """Use: ``nursery`` must be set while anything is opened; ``close`` when that is over."""
 
     def __init__(
         self,
         node_id: BrokerId,
-        ways: Ways,
+        ways: ConnectOptions,
         access: Access,
         ready: BrokerConnection | None,
         *,
@@ -84,7 +84,7 @@ class Links:
         self._waited_for_memory = waited_for_memory
         self._observe = observe
         self._ready = ready
-        self._links: dict[Link, _OpenLink] = {}
+        self._links: dict[Link, _OpenConnection] = {}
 
     def node_of(self, link: Link) -> BrokerId:
         """The broker that it is to."""
@@ -166,7 +166,7 @@ class Links:
         with trio.CancelScope() as scope:
             frames = connection.frames
             outbox = Outbox(frames)
-            opened = _OpenLink(frames, outbox, scope, Standing(connection, outbox.put))
+            opened = _OpenConnection(frames, outbox, scope, Reauthenticator(connection, outbox.put))
             self._links[link] = opened
             frames.on_large_frame = partial(self._answering, link, opened)
             frames.on_room = self._waited_for_memory
@@ -200,7 +200,7 @@ class Links:
             )
         raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
 
-    async def _receive(self, link: Link, opened: _OpenLink) -> None:
+    async def _receive(self, link: Link, opened: _OpenConnection) -> None:
         try:
             while frames := await opened.frames.receive():
                 for frame in frames:
@@ -221,11 +221,11 @@ class Links:
         except (OSError, MalformedFrame):
             pass  # it is lost, and that is told
 
-    def _answering(self, link: Link, opened: _OpenLink) -> None:
+    def _answering(self, link: Link, opened: _OpenConnection) -> None:
         if self._links.get(link) is opened:
             self._handle(LinkAnswering(link))
 
-    async def _renew(self, link: Link, opened: _OpenLink) -> None:
+    async def _renew(self, link: Link, opened: _OpenConnection) -> None:
         try:
             await opened.standing.renew()
         except (ProxyError, OSError) as wrong:
@@ -266,7 +266,7 @@ class Links:
             await self.say_farewell(farewell, ())
 
 
-async def _pump(opened: _OpenLink) -> None:
+async def _pump(opened: _OpenConnection) -> None:
     try:
         await opened.outbox.pump()
     except OSError:

@@ -14,7 +14,7 @@ from proxy.net.io.logs import Log
 from proxy.net.upstream.access import OPEN, Access
 from proxy.net.upstream.brokers import BrokerConnection, open_broker
 
-__all__ = ["Errands"]
+__all__ = ["CoordinatorClient"]
 
 _CLIENT_ID: Final = "sidefetch"
 """Of whoever looks for a coordinator; a client's request goes under its own."""
@@ -26,7 +26,7 @@ _LONGEST_WAIT_S: Final = 2.0
 _LOG_EVERY_S: Final = 5.0
 
 
-class Errands:
+class CoordinatorClient:
     """Runs errands of one client connection, one at a time; keeps the connection to the coordinator found last."""
 
     def __init__(

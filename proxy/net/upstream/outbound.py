@@ -9,7 +9,7 @@ from cachetools import TTLCache
 
 from proxy.config import Address
 
-__all__ = ["dialed", "is_ours", "not_reached"]
+__all__ = ["connect_failure", "is_outbound", "register_outbound"]
 
 _MOST: Final = 4096
 _KEPT_S: Final = 120.0
@@ -19,18 +19,18 @@ _recent: Final[TTLCache[tuple[Address, Address], None]] = TTLCache(_MOST, _KEPT_
 """By both of its ends, of which there is one connection at a time."""
 
 
-def dialed(stream: trio.SocketStream) -> None:
+def register_outbound(stream: trio.SocketStream) -> None:
     """We have made this connection."""
     with suppress(OSError):  # it broke already
         _recent[_address(stream.socket.getsockname()), _address(stream.socket.getpeername())] = None
 
 
-def is_ours(client: Address, destination: Address) -> bool:
+def is_outbound(client: Address, destination: Address) -> bool:
     """Whether it was us who connected, lately, from *client* to *destination*."""
     return (client, destination) in _recent
 
 
-def not_reached(error: BaseException) -> str:
+def connect_failure(error: BaseException) -> str:
     """Why a connection could not be made, without trio's list of every address tried."""
     if isinstance(error, trio.TooSlowError):
         return "no answer in time"

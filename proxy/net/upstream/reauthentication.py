@@ -14,7 +14,7 @@ from proxy.wire import messages
 from proxy.wire.frames import Piece
 from proxy.wire.headers import read_correlation_id
 
-__all__ = ["Standing"]
+__all__ = ["Reauthenticator"]
 
 _OURS: Final = 2**31 - 4
 """The correlation id of our own requests among a client's, out of those that Kafka's clients keep for this."""
@@ -22,7 +22,7 @@ _ANSWER_S: Final = 60.0
 """The broker answers first what it was sent before: a fetch may wait for long there."""
 
 
-class Standing:
+class Reauthenticator:
     """Renews the login of one connection between two of its requests, before the one that would come too late.
 
     A broker takes requests one after another: what was sent is answered first, and what comes meanwhile is held.

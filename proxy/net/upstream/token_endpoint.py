@@ -10,9 +10,9 @@ from urllib.parse import quote_plus, urlencode
 from urllib.request import Request
 
 from proxy.errors import BrokerUnavailable
-from proxy.net.io.https_client import answer_to
+from proxy.net.io.https_client import get_body
 
-__all__ = ["granted"]
+__all__ = ["request_token"]
 
 _TIMEOUT_S: Final = 5.0
 """For each step of the conversation; within the time that a connection may take."""
@@ -21,7 +21,7 @@ _UNTOLD_S: Final = 300.0
 """The life of a token whose server does not tell it."""
 
 
-def granted(
+def request_token(
     where: str, url: str, name: str, password: str, scope: str | None, tls: ssl.SSLContext
 ) -> tuple[object, float]:
     """A token, as the server tells it, and how long it lives, in seconds.
@@ -34,7 +34,7 @@ def granted(
     request = Request(url, urlencode(form).encode(), {"Accept": "application/json"})  # noqa: S310  # checked before
     request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
     try:
-        told = json.loads(answer_to(request, tls, _TIMEOUT_S, most_bytes=_MOST_BYTES, through_proxy=True))
+        told = json.loads(get_body(request, tls, _TIMEOUT_S, most_bytes=_MOST_BYTES, through_proxy=True))
         return told["access_token"], float(told.get("expires_in", _UNTOLD_S))
     except HTTPError as refused:
         with refused:

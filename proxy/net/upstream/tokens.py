@@ -8,7 +8,7 @@ import trio
 
 from proxy.config import UpstreamSecurity
 from proxy.errors import BrokerUnavailable, ConfigError
-from proxy.net.io.files import Watched, secret
+from proxy.net.io.files import WatchedFiles, read_secret
 from proxy.net.io.logs import Log
 from proxy.sasl.logins import BearerLogin, Login
 
@@ -29,14 +29,14 @@ class TokenFile:
     async def __call__(self) -> Login:
         """Raises: BrokerUnavailable: there is none."""
         try:
-            token = await trio.to_thread.run_sync(secret, "upstream-sasl-token-file", self.path)
+            token = await trio.to_thread.run_sync(read_secret, "upstream-sasl-token-file", self.path)
         except ConfigError as wrong:
             raise BrokerUnavailable(str(wrong)) from None
         return BearerLogin(_checked(token, "upstream-sasl-token-file"))
 
 
 @attrs.frozen
-class Client:
+class OauthClient:
     """Who asks for tokens."""
 
     name: str
@@ -49,8 +49,8 @@ class TokenGrants:
     def __init__(
         self,
         config: UpstreamSecurity,
-        client: Watched[Client],
-        tls: Watched[ssl.SSLContext],
+        client: WatchedFiles[OauthClient],
+        tls: WatchedFiles[ssl.SSLContext],
         log: Log | None = None,
     ) -> None:
         assert config.token_url is not None
@@ -71,13 +71,20 @@ class TokenGrants:
             return BearerLogin(self._token)
 
     async def _refresh(self) -> None:
-        from proxy.net.upstream.token_endpoint import granted  # megabytes, which few need
+        from proxy.net.upstream.token_endpoint import request_token  # megabytes, which few need
 
         asked_at_s = trio.current_time()
         client, tls = self._client.value, self._tls.value
         try:
             told, life_s = await trio.to_thread.run_sync(
-                granted, _URL, self._url, client.name, client.password, self._scope, tls, abandon_on_cancel=True
+                request_token,
+                _URL,
+                self._url,
+                client.name,
+                client.password,
+                self._scope,
+                tls,
+                abandon_on_cancel=True,
             )
             token = _checked(told, _URL)
         except BrokerUnavailable as wrong:

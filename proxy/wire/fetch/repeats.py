@@ -12,7 +12,7 @@ from proxy.wire.fetch.requests import (
     NO_LIMIT,
     FetchRequest,
     RequestLayout,
-    Section,
+    TopicSection,
     has_no_tags,
     read_placed,
     request_layout,
@@ -78,11 +78,13 @@ class Repeats:
         self._frame = bytearray(cursor.frame)
         return self._last
 
-    def _take_over(self, sections: Sequence[Section], changed: Mapping[int, bytes]) -> tuple[Section, ...]:
+    def _take_over(
+        self, sections: Sequence[TopicSection], changed: Mapping[int, bytes]
+    ) -> tuple[TopicSection, ...]:
         patched = list(sections)
         for index, entries in changed.items():
             self._frame[self._starts[index] : self._ends[index]] = entries
-            patched[index] = Section(sections[index].topic, entries)
+            patched[index] = TopicSection(sections[index].topic, entries)
         return tuple(patched)
 
     def _has(self, frame: memoryview, start: int, end: int) -> bool:
@@ -118,7 +120,7 @@ def _names_the_same(layout: RequestLayout, before: bytes, now: bytes) -> bool:
     return all(before[at :: layout.stride] == now[at :: layout.stride] for at in range(_PARTITION_BYTES))
 
 
-def distinct(layout: RequestLayout, sections: tuple[Section, ...]) -> tuple[Section, ...]:
+def distinct(layout: RequestLayout, sections: tuple[TopicSection, ...]) -> tuple[TopicSection, ...]:
     """Return *sections* with each partition once and without empty topics; the very same if there is nothing to do.
 
     A partition that is named again keeps its first place and gets its last values.
@@ -141,4 +143,4 @@ def distinct(layout: RequestLayout, sections: tuple[Section, ...]) -> tuple[Sect
     merged: dict[int, bytearray] = {}
     for key, index in first_in.items():
         merged.setdefault(index, bytearray()).extend(entries[key])
-    return tuple(Section(sections[index].topic, bytes(each)) for index, each in merged.items())
+    return tuple(TopicSection(sections[index].topic, bytes(each)) for index, each in merged.items())

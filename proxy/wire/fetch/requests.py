@@ -10,7 +10,16 @@ from typing import Final
 import attrs
 
 from proxy.errors import LimitReached
-from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Ask, Key, Topic, read_topic, write_count, write_topic
+from proxy.wire.fetch.types import (
+    IDS_VERSION,
+    UNKNOWN,
+    FetchPartition,
+    PartitionKey,
+    Topic,
+    read_topic,
+    write_count,
+    write_topic,
+)
 from proxy.wire.headers import RequestHeader, write_request_header
 from proxy.wire.primitives import Cursor, write_string
 
@@ -48,17 +57,17 @@ class RequestLayout:
     def stride(self) -> int:
         return self.entry.size
 
-    def ask(self, fields: tuple[int, ...]) -> Ask:
+    def ask(self, fields: tuple[int, ...]) -> FetchPartition:
         """The ask in one unpacked entry."""
         if self.version >= 12:
             _, epoch, offset, last_fetched_epoch, _, max_bytes = fields
-            return Ask(offset, _shared(max_bytes), epoch, last_fetched_epoch)
+            return FetchPartition(offset, _shared(max_bytes), epoch, last_fetched_epoch)
         if self.version >= 9:
             _, epoch, offset, _, max_bytes = fields
-            return Ask(offset, _shared(max_bytes), epoch)
-        return Ask(fields[1], _shared(fields[-1]))
+            return FetchPartition(offset, _shared(max_bytes), epoch)
+        return FetchPartition(fields[1], _shared(fields[-1]))
 
-    def pack(self, partition: int, ask: Ask) -> bytes:
+    def pack(self, partition: int, ask: FetchPartition) -> bytes:
         """One entry; consumers leave the log start offset unknown."""
         if self.version >= 12:
             return self.entry.pack(partition, ask.epoch, ask.offset, ask.last_fetched_epoch, UNKNOWN, ask.max_bytes)
@@ -89,7 +98,7 @@ def request_layout(version: int) -> RequestLayout:
 
 
 @attrs.frozen
-class Section:
+class TopicSection:
     """One topic of a request; a topic may have several."""
 
     topic: Topic
@@ -106,8 +115,8 @@ class FetchRequest:
     options: FetchOptions
     session_id: int
     session_epoch: int
-    sections: tuple[Section, ...]
-    forgotten: tuple[Key, ...]
+    sections: tuple[TopicSection, ...]
+    forgotten: tuple[PartitionKey, ...]
 
     @property
     def version(self) -> int:
@@ -165,7 +174,7 @@ def _limited(count: int, most: int) -> int:
     return count
 
 
-def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence[int]) -> Section:
+def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence[int]) -> TopicSection:
     topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
     count = cursor.count(flexible=layout.flexible, item_bytes=layout.stride)
     start = cursor.at
@@ -176,7 +185,7 @@ def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence
             entries = _entries_without_tags(layout, cursor, count)
         cursor.skip_tags()
     starts.append(start)
-    return Section(topic, entries)
+    return TopicSection(topic, entries)
 
 
 def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
@@ -194,14 +203,14 @@ def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> 
     return bytes(kept)
 
 
-def _read_forgotten(layout: RequestLayout, cursor: Cursor, most: int) -> Iterator[Key]:
+def _read_forgotten(layout: RequestLayout, cursor: Cursor, most: int) -> Iterator[PartitionKey]:
     total = 0
     for _ in range(_limited(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
         topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
         count = cursor.count(flexible=layout.flexible, item_bytes=4)
         total = _limited(total + count, most)
         for _ in range(count):
-            yield Key(topic, cursor.i32())
+            yield PartitionKey(topic, cursor.i32())
         if layout.flexible:
             cursor.skip_tags()
 
@@ -211,8 +220,8 @@ def write_request(
     options: FetchOptions,
     session_id: int,
     session_epoch: int,
-    asks: Mapping[Key, Ask],
-    forgotten: Iterable[Key],
+    asks: Mapping[PartitionKey, FetchPartition],
+    forgotten: Iterable[PartitionKey],
 ) -> bytes:
     """A consumer's fetch as a frame, with its size. *asks* keep their order; neighbours of one topic share it.
 

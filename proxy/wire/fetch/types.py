@@ -19,14 +19,14 @@ UNKNOWN: Final = -1
 _I32: Final = struct.Struct(">i")
 
 
-class Key(NamedTuple):
+class PartitionKey(NamedTuple):
     """A partition as a request names it."""
 
     topic: Topic
     partition: int
 
 
-class Ask(NamedTuple):
+class FetchPartition(NamedTuple):
     """What is asked of one partition."""
 
     offset: int

@@ -8,17 +8,17 @@ from pyspark.sql import functions as F
 
 from proxy.analysis.answers.conversion import conversion
 from proxy.analysis.answers.coverage import coverage
-from proxy.analysis.answers.parts import stacked
+from proxy.analysis.answers.parts import union_rows
 from proxy.analysis.answers.readiness import readiness
 from proxy.analysis.answers.savings import savings
 from proxy.analysis.answers.sessions import sessions
 from proxy.analysis.answers.zones import zones
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.telemetry.ledger import Row
 from tests.analysis.rows import ledger_of
 
-MIX = Mix(losses=1e-2, duplicates=0, restart_h=0.2, hourly_news=400, hourly_evictions=1, hourly_resets=1)
+MIX = FleetMix(losses=1e-2, duplicates=0, restart_h=0.2, hourly_news=400, hourly_evictions=1, hourly_resets=1)
 SIDECARS = 8
 
 
@@ -85,7 +85,7 @@ def test_answers_add_up_to_the_rows(spark: SparkSession) -> None:
     }
     names = [name.split() for name in wanted]
     sums = [F.sum(F.when(F.col("answer") == answer, F.col(figure))) for answer, figure in names]
-    told = stacked(
+    told = union_rows(
         frame.select(F.lit(answer).alias("answer"), *{figure for of, figure in names if of == answer})
         for answer, frame in asked.items()
     )

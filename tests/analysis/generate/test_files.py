@@ -5,13 +5,13 @@ from pathlib import Path
 
 from proxy.analysis.generate.cluster import cluster_of
 from proxy.analysis.generate.files import write_files
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.telemetry.ledger import problems
 
 
 def test_files_follow_each_other_and_hold_all_rows(tmp_path: Path) -> None:
-    rows = list(sidecar_rows(Mix(losses=1e-2, duplicates=1e-2), 1, 0, 3))
+    rows = list(sidecar_rows(FleetMix(losses=1e-2, duplicates=1e-2), 1, 0, 3))
 
     assert write_files(tmp_path, iter(rows)) == len(rows)
 
@@ -27,7 +27,7 @@ def test_files_follow_each_other_and_hold_all_rows(tmp_path: Path) -> None:
 
 
 def test_a_topology_has_leaders_and_racks(tmp_path: Path) -> None:
-    cluster = cluster_of(Mix(brokers=6), 1, 0)
+    cluster = cluster_of(FleetMix(brokers=6), 1, 0)
 
     count = write_files(tmp_path, cluster.topology_rows(7))
 

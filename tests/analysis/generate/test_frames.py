@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 
 from proxy.analysis.generate.cluster import cluster_of
 from proxy.analysis.generate.frames import generate, tiled
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry.ledger import RECORDS
 
-MIX = Mix(losses=1e-3, duplicates=0, topics=5)
+MIX = FleetMix(losses=1e-3, duplicates=0, topics=5)
 DAY_US = 86_400_000_000
 
 

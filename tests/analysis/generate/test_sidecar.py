@@ -8,18 +8,18 @@ import pytest
 
 from proxy.analysis.generate.connection import REQUEST_BYTES, RESPONSE_BYTES
 from proxy.analysis.generate.lane import PATIENCE_US, VERSION
-from proxy.analysis.generate.mix import FETCH, KINDS, Mix
+from proxy.analysis.generate.mix import FETCH, KINDS, FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.convert.versions.table import LIFTS
-from proxy.telemetry.folding import Folds
+from proxy.telemetry.folding import RowFolding
 from proxy.telemetry.ledger import RECORDS, Row, problems
 from proxy.wire.fetch import request_layout, response_layout
 
-WHOLE = Mix(losses=0, duplicates=0, hourly_evictions=0.5, hourly_resets=0.2, restart_h=2, hourly_news=60)
+WHOLE = FleetMix(losses=0, duplicates=0, hourly_evictions=0.5, hourly_resets=0.2, restart_h=2, hourly_news=60)
 """Eventful, and nothing of it is missing."""
 
 
-def fleet(mix: Mix, seed: int = 1, sidecars: int = 12, hours: float = 3) -> Iterator[Row]:
+def fleet(mix: FleetMix, seed: int = 1, sidecars: int = 12, hours: float = 3) -> Iterator[Row]:
     return (row for index in range(sidecars) for row in sidecar_rows(mix, seed, index, hours))
 
 
@@ -33,7 +33,7 @@ def of(rows: list[Row], record: str) -> list[Row]:
 
 
 def test_rows_are_those_of_the_ledger_and_all_kinds_occur() -> None:
-    rows = list(fleet(Mix(losses=1e-3, duplicates=1e-3, hourly_evictions=0.5)))
+    rows = list(fleet(FleetMix(losses=1e-3, duplicates=1e-3, hourly_evictions=0.5)))
 
     assert not [problem for row in rows for problem in problems(row)]
     assert {row["record"] for row in rows} == RECORDS.keys() - {"topology"}
@@ -43,7 +43,7 @@ def test_rows_are_those_of_the_ledger_and_all_kinds_occur() -> None:
 
 def test_the_same_seed_makes_the_same_rows_and_another_one_others() -> None:
     def text(seed: int) -> str:
-        return "".join(json.dumps(row) for row in fleet(Mix(), seed, sidecars=3, hours=1))
+        return "".join(json.dumps(row) for row in fleet(FleetMix(), seed, sidecars=3, hours=1))
 
     assert text(1) == text(1)
     assert text(1) != text(2)
@@ -51,7 +51,7 @@ def test_the_same_seed_makes_the_same_rows_and_another_one_others() -> None:
 
 def test_every_number_is_there_or_told_to_be_lost() -> None:
     numbers: dict[str, list[int]] = defaultdict(list)
-    for row in fleet(Mix(losses=1e-2, duplicates=0), sidecars=4):
+    for row in fleet(FleetMix(losses=1e-2, duplicates=0), sidecars=4):
         first = row["seq_first"] if row["record"] == "lost" else row["seq"]
         numbers[row["proxy_id"]] += range(first, row["seq"] + 1)
 
@@ -121,7 +121,7 @@ def test_runs_are_as_a_sidecar_folds_them(whole: list[Row]) -> None:
     assert {row["record"] for row in runs} == {"exchange", "fetch"}
 
     for run in runs:
-        folds = Folds()
+        folds = RowFolding()
         singles = list(unfolded(run))
         assert not [row for single in singles for row in folds.add(single)]
         assert folds.finish() == [run]
@@ -158,7 +158,7 @@ def test_partitions_take_the_bytes_that_they_take_on_the_wire() -> None:
 
 
 def test_what_is_lifted_is_lifted_as_sidefetch_lifts_it() -> None:
-    rows = of(list(fleet(Mix(), sidecars=40, hours=0.2)), "client")
+    rows = of(list(fleet(FleetMix(), sidecars=40, hours=0.2)), "client")
     told = {(api["key"], api["version"], api["lifted_to"]) for row in rows for api in row["apis"]}
 
     assert {to for key, _, to in told if key == FETCH} == {VERSION}
@@ -171,7 +171,7 @@ def test_what_is_lifted_is_lifted_as_sidefetch_lifts_it() -> None:
 
 def test_there_is_more_in_the_afternoon_than_at_night() -> None:
     hours = Counter[int]()
-    for row in fleet(Mix(odd=0), hours=24, sidecars=6):
+    for row in fleet(FleetMix(odd=0), hours=24, sidecars=6):
         if row["record"] == "exchange" and row["with_data"]:
             hours[row["at_us"] // 3_600_000_000 % 24] += 1
 

@@ -2,7 +2,17 @@
 
 from typing import Final
 
-from proxy.analysis.report.model import About, Advice, Chart, Column, Figure, Report, Section, Series, Table
+from proxy.analysis.report.model import (
+    Chart,
+    Figure,
+    Recommendation,
+    Report,
+    ReportColumn,
+    ReportScope,
+    ReportSection,
+    ReportTable,
+    Series,
+)
 
 __all__ = ["HOSTILE", "LONG", "report"]
 
@@ -14,7 +24,9 @@ _RACKS: Final = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
 
 def report() -> Report:
     """Of two weeks."""
-    about = About(("kJ2b0XnVTn6b", HOSTILE), 4, 312, 20_000 * _DAY_US, 20_014 * _DAY_US, 48_211_034, 3, 120, 0.1)
+    about = ReportScope(
+        ("kJ2b0XnVTn6b", HOSTILE), 4, 312, 20_000 * _DAY_US, 20_014 * _DAY_US, 48_211_034, 3, 120, 0.1
+    )
     figures = (
         Figure("Bytes saved", 4.81e12, "bytes", "97 % of what clients' fetches came to"),
         Figure("Fetches spared", 1_200_000_000, "count", "1.4 billion of clients"),
@@ -22,22 +34,24 @@ def report() -> Report:
         Figure("Break on Kafka 4", 7, "count", "of 41 clients"),
     )
     advice = (
-        Advice(
+        Recommendation(
             f"Upgrade {HOSTILE}", "It speaks Fetch v2.", Figure("of the traffic", 0.92, "share"), "41 of 45 GB."
         ),
-        Advice(f"Move {LONG}", "Its readers are elsewhere.", Figure("a month", 412.5, "usd"), "4.8 TB in 14 days."),
+        Recommendation(
+            f"Move {LONG}", "Its readers are elsewhere.", Figure("a month", 412.5, "usd"), "4.8 TB in 14 days."
+        ),
     )
     return Report(about, figures, advice, (_savings(), _zones()))
 
 
-def _savings() -> Section:
+def _savings() -> ReportSection:
     days = tuple(f"Nov {day}" for day in range(1, 15))
     columns = (
-        Column("client_id", "Client"),
-        Column("saved_bytes", "Saved", "bytes"),
-        Column("saved_share", "Of it all", "share"),
-        Column("at_us", "Last seen", "at_us"),
-        Column("why", "Why"),
+        ReportColumn("client_id", "Client"),
+        ReportColumn("saved_bytes", "Saved", "bytes"),
+        ReportColumn("saved_share", "Of it all", "share"),
+        ReportColumn("at_us", "Last seen", "at_us"),
+        ReportColumn("why", "Why"),
     )
     rows = (
         (HOSTILE, 2e12, 0.97, 20_001 * _DAY_US, "=1+1"),
@@ -58,13 +72,13 @@ def _savings() -> Section:
         ),
         Chart("bars", "By client", "two", "bytes", (HOSTILE, LONG), (Series("saved", "own", (2e12, 4e11)),)),
     )
-    table = Table("savings_clients", "Clients", columns, rows, has_rest=True, note="Not all of them.")
-    return Section(
+    table = ReportTable("savings_clients", "Clients", columns, rows, has_rest=True, note="Not all of them.")
+    return ReportSection(
         "savings", "What sessions saved", "Most of it.", "Not all is known.", charts=charts, tables=(table,)
     )
 
 
-def _zones() -> Section:
+def _zones() -> ReportSection:
     crossing = tuple(
         Series(rack, "crossed", tuple(1e12 if rack == reader else 3e11 * place for reader in _RACKS))
         for place, rack in enumerate(_RACKS)
@@ -75,6 +89,6 @@ def _zones() -> Section:
         Chart("bars", "Waits", "mostly for news", "us", ("billing", "search"), waits),
         Chart("stack", "By hour", "alike", "count", ("1", "2", "3"), (Series("n", "unknown", (1.0, 2.0, None)),)),
     )
-    return Section(
+    return ReportSection(
         "zones", "What crosses racks", "A third.", figures=(Figure("Crossed", 3.1e12, "bytes"),), charts=charts
     )

@@ -7,13 +7,13 @@ import pytest
 
 from proxy.analysis.answers.zones import Prices
 from proxy.analysis.report.advice import MOST, advice
-from proxy.analysis.report.build import told
-from proxy.analysis.report.model import About
+from proxy.analysis.report.build import write_report
+from proxy.analysis.report.model import ReportScope
 from proxy.analysis.report.ranking import Ranking, Row
-from proxy.analysis.report.results import Found
+from proxy.analysis.report.results import QueryResults
 from proxy.analysis.report.sections.anomalies import Anomalies
-from proxy.analysis.report.sections.conversion import Conversion
-from proxy.analysis.report.sections.coverage import Read
+from proxy.analysis.report.sections.conversion import ConversionFigures
+from proxy.analysis.report.sections.coverage import CoverageFigures
 from proxy.analysis.report.sections.readiness import Readiness
 from proxy.analysis.report.sections.savings import Savings
 from proxy.analysis.report.sections.sessions import Sessions
@@ -28,20 +28,20 @@ def ranking(*rows: Row) -> Ranking:
     return Ranking(rows, len(rows), None)
 
 
-def found(**answers: Any) -> Found:
+def found(**answers: Any) -> QueryResults:
     """Of three days in which all was well, but for *answers*."""
-    about = About(("c",), 1, 10, 0, 3 * DAY_US, 1000, 0, 0, 1.0)
+    about = ReportScope(("c",), 1, 10, 0, 3 * DAY_US, 1000, 0, 0, 1.0)
     fine: dict[str, Any] = {
-        "read": Read(about, (), NOBODY, (), 0),
+        "read": CoverageFigures(about, (), NOBODY, (), 0),
         "savings": Savings((), NOBODY, NOBODY),
         "zones": Zones(NOBODY, Prices()),
         "readiness": Readiness(NOBODY, 5, 10**9),
-        "conversion": Conversion(NOBODY),
+        "conversion": ConversionFigures(NOBODY),
         "sessions": Sessions((), NOBODY),
         "waiting": Waiting((), NOBODY),
         "anomalies": Anomalies(NOBODY),
     }
-    return Found(**fine | answers)
+    return QueryResults(**fine | answers)
 
 
 def breaking(*clients: tuple[str, int]) -> Readiness:
@@ -100,7 +100,7 @@ def test_cents_are_not_worth_a_line() -> None:
 
 def test_conversions_are_told_by_the_cpu_of_a_month() -> None:
     row = {"client_id": "old", "software": "kafka-python", "converted_to": 1, "in_bytes": 10**12, "cpu_s": 3600.0}
-    (told,) = advice(found(conversion=Conversion(ranking(row))))
+    (told,) = advice(found(conversion=ConversionFigures(ranking(row))))
 
     assert told.brings.value == 10 * 3600 * 1e6
 
@@ -144,7 +144,7 @@ def test_there_are_five_at_most() -> None:
 
 
 def test_an_empty_answer_can_be_told_too() -> None:
-    report = told(found())
+    report = write_report(found())
 
     assert [section.name for section in report.sections][-1] == "read"
     assert all(not table.rows for section in report.sections for table in section.tables)

@@ -3,9 +3,9 @@
 from pyspark.sql import SparkSession
 
 from proxy.analysis.answers.zones import Prices
-from proxy.analysis.ingest import Read
+from proxy.analysis.ingest import IngestResult
 from proxy.analysis.lines import BAD_ROWS
-from proxy.analysis.report.build import found_in, told
+from proxy.analysis.report.build import query_results, write_report
 from tests.analysis.rows import ledger_of, row
 
 OLD = {"client_id": "till", "software": "speaks as Kafka 0.9", "connection_id": 1}
@@ -58,7 +58,7 @@ ROWS = (
 def test_each_section_has_what_the_rows_say(spark: SparkSession) -> None:
     bad = spark.createDataFrame([("{", "cut off", "a.jsonl")], BAD_ROWS)
 
-    found = found_in(Read(ledger_of(spark, *ROWS), bad), Prices(0.01, 0.02))
+    found = query_results(IngestResult(ledger_of(spark, *ROWS), bad), Prices(0.01, 0.02))
 
     about = found.about
     assert (about.proxy_count, about.row_count, about.bad_count, about.lost_count) == (1, 7, 1, 5)
@@ -70,4 +70,4 @@ def test_each_section_has_what_the_rows_say(spark: SparkSession) -> None:
     assert (found.zones.crossing_bytes, found.zones.inner_bytes, found.zones.closest_bytes) == (4420, 0, 0)
     assert found.zones.cost == 4420 * 0.03 / 2**30
     assert (found.sessions.of_brokers("created"), found.sessions.of_brokers("evicted")) == (1, 1)
-    assert any("till" in each.title + each.why for each in told(found).advice)
+    assert any("till" in each.title + each.why for each in write_report(found).advice)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from proxy.analysis.report.model import Advice
+from proxy.analysis.report.model import Recommendation
 from proxy.analysis.report.page import page
 from tests.analysis.report.reports import HOSTILE, report
 
@@ -79,7 +79,7 @@ def test_advice_is_in_order() -> None:
     it = report()
     titles = [advice.title for advice in it.advice]
 
-    assert isinstance(it.advice[0], Advice)
+    assert isinstance(it.advice[0], Recommendation)
     assert re.findall(r"<h3>(Upgrade|Move)", page(it)) == [title.split()[0] for title in titles]
 
 

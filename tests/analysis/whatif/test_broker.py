@@ -1,11 +1,11 @@
 """A broker's cache, by hand."""
 
-from proxy.analysis.whatif.broker import Broker
+from proxy.analysis.whatif.broker import SessionCacheModel
 from proxy.session.slots import EVICTION_S
 
 
 def test_new_sessions_take_shards_in_turn_and_ids_tell_them() -> None:
-    broker = Broker(16)
+    broker = SessionCacheModel(16)
 
     ids = [broker.create(1, 0.0) for _ in range(16)]
 
@@ -16,7 +16,7 @@ def test_new_sessions_take_shards_in_turn_and_ids_tell_them() -> None:
 
 
 def test_a_shard_is_full_though_others_have_room() -> None:
-    broker = Broker(16)
+    broker = SessionCacheModel(16)
     ids = [broker.create(1, 0.0) for _ in range(16)]
     broker.close(ids[1])
 
@@ -25,14 +25,14 @@ def test_a_shard_is_full_though_others_have_room() -> None:
 
 
 def test_few_slots_are_none() -> None:
-    broker = Broker(7)
+    broker = SessionCacheModel(7)
 
     assert broker.create(1, 0.0) == 0
-    assert Broker(7, shards=1).create(1, 0.0) > 0
+    assert SessionCacheModel(7, shards=1).create(1, 0.0) > 0
 
 
 def test_a_session_that_a_real_broker_has_granted_goes_where_its_id_says() -> None:
-    broker = Broker(8)
+    broker = SessionCacheModel(8)
 
     granted = 5 * ((2**31 - 1) // 8) + 7
     assert broker.create(3, 0.0, granted=granted) == granted
@@ -42,7 +42,7 @@ def test_a_session_that_a_real_broker_has_granted_goes_where_its_id_says() -> No
 
 def test_partitions_are_those_of_all_sessions_as_they_are_used() -> None:
     evicted: list[int] = []
-    broker = Broker(2, shards=1, on_eviction=evicted.append)
+    broker = SessionCacheModel(2, shards=1, on_eviction=evicted.append)
     first, second = broker.create(5, 0.0), broker.create(7, 0.0)
     assert broker.use(first, 50, 1.0)
     assert (broker.partitions, broker.peak_partitions) == (57, 12)

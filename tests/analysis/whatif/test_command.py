@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.analysis.generate.cluster import cluster_of
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.whatif import chunks, racks, sizing, slots, upgrade
 from proxy.cli import main, whatif
@@ -27,7 +27,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def in_memory(spark: SparkSession, ours: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     """Spares the reading of files, which is most of the time that a question takes."""
-    rows = [*sidecar_rows(Mix(), 1, 0, 0.2), *cluster_of(Mix(topics=3), 1, 0).topology_rows(0)]
+    rows = [*sidecar_rows(FleetMix(), 1, 0, 0.2), *cluster_of(FleetMix(topics=3), 1, 0).topology_rows(0)]
     monkeypatch.setattr(whatif, "_ledger", lambda *_: ledger_of(spark, *rows))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from proxy.analysis.whatif.racks import RESULT, Layout, racks
+from proxy.analysis.whatif.racks import RESULT, RackLayout, racks
 from proxy.telemetry.ledger import Row
 from tests.analysis.rows import columns, ledger_of, row
 
@@ -22,7 +22,9 @@ def read(reader: str | None, topic: str | None, leader: int, node: int, size: in
     return row("exchange", reader_rack=reader, sources=[source], **told)
 
 
-def crossing(spark: SparkSession, layout: Layout | None, *rows: Row) -> dict[str | None, tuple[int, int, int, int]]:
+def crossing(
+    spark: SparkSession, layout: RackLayout | None, *rows: Row
+) -> dict[str | None, tuple[int, int, int, int]]:
     frame = racks(ledger_of(spark, *rows), layout)
     assert columns(frame.schema) == columns(RESULT)
     return {
@@ -62,12 +64,12 @@ def test_brokers_and_readers_move_and_followers_are_read_or_not(spark: SparkSess
         read("c", "two", 1, 1, 1000),
     ]
 
-    assert crossing(spark, Layout(closest=False), *rows) == {
+    assert crossing(spark, RackLayout(closest=False), *rows) == {
         "a": (10, 0, 0, 0),
         "b": (100, 0, 100, 0),
         "c": (1000, 1000, 1000, 0),
     }
-    assert crossing(spark, Layout(brokers={1: "c"}, readers={"b": "a"}), *rows) == {
+    assert crossing(spark, RackLayout(brokers={1: "c"}, readers={"b": "a"}), *rows) == {
         "a": (110, 0, 110, 0),
         "c": (1000, 1000, 0, 0),
     }

@@ -13,7 +13,7 @@ import attrs
 import pytest
 import trio
 
-from proxy.analysis.whatif.broker import Broker
+from proxy.analysis.whatif.broker import SessionCacheModel
 from proxy.errors import ErrorCode
 from tests.conformance.raw import Raw, dial
 from tests.kafka.admin import Admin, eventually, unique
@@ -48,7 +48,7 @@ class Driven:
 
     raw: Raw
     topic: str
-    simulated: Broker
+    simulated: SessionCacheModel
     evicted: list[int]
     """By the simulated one, and not yet known to be gone from the real one, or closed."""
     epochs: dict[int, tuple[int, int]] = attrs.field(factory=dict)
@@ -120,7 +120,7 @@ class Driven:
 async def driven(cluster: KafkaCluster, topic: str) -> AsyncIterator[Driven]:
     evicted: list[int] = []
     async with dial(cluster.brokers[NODE].address) as raw:
-        driven = Driven(raw, topic, Broker(SLOTS, on_eviction=evicted.append), evicted)
+        driven = Driven(raw, topic, SessionCacheModel(SLOTS, on_eviction=evicted.append), evicted)
         with trio.fail_after(20):
             while any(
                 each.error_code for each in (await driven.fetch((0, -1), range(PARTITIONS))).responses[0].partitions

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from pyspark.sql import SparkSession
 
-from proxy.analysis.generate.mix import Mix
+from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.whatif.replay import Others, Outcome, Replay
 from proxy.analysis.whatif.slots import RESULT, slots
@@ -54,7 +54,7 @@ def test_each_broker_is_played_with_each_number_of_slots(spark: SparkSession) ->
 
 
 def test_a_generated_fleet_is_played_as_without_spark(spark: SparkSession) -> None:
-    mix = Mix(losses=0, duplicates=0, brokers=2, topics=3, restart_h=1)
+    mix = FleetMix(losses=0, duplicates=0, brokers=2, topics=3, restart_h=1)
     rows = [each for index in range(6) for each in sidecar_rows(mix, 1, index, 0.5) if each["record"] != "exchange"]
     others = Others(followers=1, clients=3)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proxy.convert.versions.table import LIFTS
-from proxy.convert.versions.upgrade import Ask, AskCoordinator, Work
+from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.demo.messages import encode_request, encode_response, read_request, read_response
 
 __all__ = ["Played", "answer", "asked", "play", "request"]
@@ -20,14 +20,14 @@ class Played:
     """What a request of an old version has come to."""
 
     def __init__(self) -> None:
-        self.steps: list[Ask | AskCoordinator | Work] = []
+        self.steps: list[AskBroker | AskCoordinator | Compute] = []
         self.body: bytes | None = None
         """Of the answer."""
 
     @property
     def bodies(self) -> list[bytes]:
         """What was asked, wherever."""
-        return [b"".join(each.body) for each in self.steps if not isinstance(each, Work)]
+        return [b"".join(each.body) for each in self.steps if not isinstance(each, Compute)]
 
 
 def play(key: int, version: int, body: bytes, answers: Iterable[Answer] | Callable[[Any], Answer]) -> Played:
@@ -43,9 +43,9 @@ def play(key: int, version: int, body: bytes, answers: Iterable[Answer] | Callab
             played.body = None if done.value is None else b"".join(done.value)
             break
         played.steps.append(step)
-        if isinstance(step, Work):
+        if isinstance(step, Compute):
             came_back = step.run()
-        elif isinstance(step, Ask) and not step.is_answered:
+        elif isinstance(step, AskBroker) and not step.is_answered:
             came_back = None
         else:
             said = next(given) if given is not None else answers(asked(key, lift.to, b"".join(step.body)))  # type: ignore[operator]  # it is one or the other

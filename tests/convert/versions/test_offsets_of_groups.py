@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.convert.versions.upgrade import Ask, AskCoordinator
+from proxy.convert.versions.upgrade import AskBroker, AskCoordinator
 from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import commit, encoded
 
@@ -68,7 +68,7 @@ def test_the_clients_own_broker_is_asked_first_and_the_coordinator_if_that_is_an
     played = play(8, version, body, [committed(NOT_COORDINATOR, NOT_COORDINATOR), committed(0, 0)])
 
     first, second = played.steps
-    assert isinstance(first, Ask)
+    assert isinstance(first, AskBroker)
     assert isinstance(second, AskCoordinator)
     assert (second.group, second.afresh) == ("g", False)
     assert played.bodies[0] == played.bodies[1]

@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions import produce as module
-from proxy.convert.versions.upgrade import Ask, Work
+from proxy.convert.versions.upgrade import AskBroker, Compute
 from proxy.errors import BadRecords, ClientProtocolError, MalformedFrame
 from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import encoded, produce
@@ -125,7 +125,7 @@ def test_a_large_set_is_sent_in_several_requests_one_after_another() -> None:
     )
 
     assert lifted(played) == [{("t", 0): b"a", ("t", 1): b"d"}, {("t", 0): b"b"}, {("t", 0): b"c"}]
-    assert [step.is_last for step in played.steps if isinstance(step, Ask)] == [False, False, True]
+    assert [step.is_last for step in played.steps if isinstance(step, AskBroker)] == [False, False, True]
     assert told(1, played.body) == [(0, 0, 7), (1, 0, 1)]
     assert played.body is not None
     assert played.body[-4:] == (9).to_bytes(4)
@@ -170,16 +170,16 @@ def test_who_wants_no_acknowledgement_is_hung_up_on_once_the_rest_of_what_it_sen
     assert steps is not None
     running = steps(memoryview(body))
     work = next(running)
-    assert isinstance(work, Work)
+    assert isinstance(work, Compute)
     ask = running.send(work.run())
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, AskBroker)
     assert asked(0, 3, b"".join(ask.body)).acks == 1
 
 
 def test_work_is_told_by_the_size_of_the_request() -> None:
     body = sent({"t": {0: b"a" * 1000}})
 
-    (work,) = [step for step in play(0, 2, body, [done((0, 0, 7))]).steps if isinstance(step, Work)]
+    (work,) = [step for step in play(0, 2, body, [done((0, 0, 7))]).steps if isinstance(step, Compute)]
 
     assert work.size_bytes == len(body)
 

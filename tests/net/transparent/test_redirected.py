@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from proxy.config import Address, DownstreamSecurity, LimitsConfig
-from proxy.demo.client import Connection, connect
+from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
 from proxy.net.app import Proxy
@@ -80,20 +80,20 @@ def listener(it: Proxied) -> str:
 
 
 @asynccontextmanager
-async def client(it: Proxied, kernel: Kernel, destination: Address | None) -> AsyncIterator[Connection]:
+async def client(it: Proxied, kernel: Kernel, destination: Address | None) -> AsyncIterator[KafkaConnection]:
     """One that was going to *destination*."""
     kernel.destination = destination
     async with connect(listener(it)) as connection:
         yield connection
 
 
-async def told(connection: Connection) -> set[tuple[int, str, int]]:
+async def told(connection: KafkaConnection) -> set[tuple[int, str, int]]:
     """Which brokers there are, as this client is told."""
     brokers = (await connection.call("metadata", 5, {})).brokers
     return {(each.node_id, each.host, each.port) for each in brokers}
 
 
-async def errors(connection: Connection) -> list[int]:
+async def errors(connection: KafkaConnection) -> list[int]:
     """Of the three partitions of ``t``; a broker tells of those that it leads only."""
     response = await connection.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}))
     return [int(each.error_code) for topic in response.responses for each in topic.partitions]
@@ -180,7 +180,7 @@ async def test_who_was_taken_for_anybodys_comes_again_once_the_broker_is_known(
                 assert await errors(again) == led_by(3)
 
 
-async def fetch_of_a_new_topic(connection: Connection, cluster: EmbeddedCluster) -> None:
+async def fetch_of_a_new_topic(connection: KafkaConnection, cluster: EmbeddedCluster) -> None:
     """Has a broker asked for Metadata, and so for the brokers."""
     cluster.create_topic("new")
     await connection.call("fetch", 11, ask({0: 0}, topic="new"))
@@ -322,7 +322,7 @@ async def test_where_clients_speak_tls_with_us_they_do_so_here_too(kernel: Kerne
         stream = await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port)
         trusting = ssl.create_default_context(cafile=str(authority.path))
         async with trio.SSLStream(stream, trusting, server_hostname="127.0.0.1", https_compatible=True) as inside:
-            assert await errors(Connection(inside)) == led_by(2)
+            assert await errors(KafkaConnection(inside)) == led_by(2)
         assert it.proxy.counts["passed_tls"] == 0
 
 

@@ -15,7 +15,15 @@ import attrs
 from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import LaneId
-from proxy.session.downstream import Answer, Ask, Context, Key, SessionCache, SessionRequest, State
+from proxy.session.downstream import (
+    FetchContext,
+    FetchSessionCache,
+    Key,
+    PlainPartitionState,
+    SessionPartition,
+    SessionRequest,
+    SessionResponse,
+)
 from proxy.session.epochs import NO_SESSION, SessionId
 from proxy.wire.fetch import FetchRequest, PartitionReply, TopicId, read_request, response_layout
 from proxy.wire.fetch import Topic as WireTopic
@@ -40,7 +48,7 @@ _REFUSALS: Final = (
 
 
 @attrs.frozen
-class Look(State):
+class Look(PlainPartitionState):
     """What reading one partition brought."""
 
     last_stable: int = -1
@@ -74,9 +82,9 @@ class Flight:
     redirected: frozenset[Key] = frozenset()
     """What was to be read elsewhere when the broker first looked."""
     is_looked_at: bool = False
-    context: Context | None = None
+    context: FetchContext | None = None
     """None as long as the broker has not looked at it."""
-    covers: Mapping[Key, Ask] = attrs.field(factory=dict)
+    covers: Mapping[Key, SessionPartition] = attrs.field(factory=dict)
     """What it asks for, session and all."""
     looks: Mapping[Key, Look] = attrs.field(factory=dict)
     """What was found; empty until it is answered, and when it was throttled."""
@@ -118,7 +126,7 @@ class ModelBroker:
         self.is_mistaken = False
         """Whether it sends them to a follower that has left the in-sync set, or cannot have what they ask for."""
         self.version = version
-        self.sessions = SessionCache(slots, lambda: next(ids))
+        self.sessions = FetchSessionCache(slots, lambda: next(ids))
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}
         self.past: dict[tuple[str, int], list[Log]] = {}
@@ -253,7 +261,7 @@ class ModelBroker:
         info = known.topic(TopicId(topic.bytes))
         return self.names.get(topic) or (info.name if info is not None else None)
 
-    def _read(self, flight: Flight, context: Context) -> dict[Key, Look]:
+    def _read(self, flight: Flight, context: FetchContext) -> dict[Key, Look]:
         found: dict[Key, Look] = {}
         missing: dict[Key, Look] = {}
         options = flight.request.options
@@ -309,7 +317,7 @@ class ModelBroker:
             return False
         return self.is_mistaken or (replica.is_in_sync and replica.start <= offset <= replica.end)
 
-    def _preferred(self, log: Log, ask: Ask, request: FetchRequest) -> int:
+    def _preferred(self, log: Log, ask: SessionPartition, request: FetchRequest) -> int:
         is_near = request.version >= FOLLOWERS_VERSION and request.options.rack_id == RACK
         return FOLLOWER if is_near and self.would_redirect(log, ask.offset) else -1
 
@@ -327,7 +335,7 @@ class ModelBroker:
             return ErrorCode.unknown_topic_or_partition
         return found.logs[index]
 
-    def refusal(self, log: Log, key: Key, ask: Ask) -> int:
+    def refusal(self, log: Log, key: Key, ask: SessionPartition) -> int:
         """The error that this broker answers with; 0 if it reads. *log*: its own."""
         if isinstance(key[0], UUID) and key[0] != log.topic_id:
             return ErrorCode.inconsistent_topic_id
@@ -345,7 +353,7 @@ class ModelBroker:
             is_there = log.start <= ask.offset and not is_unknown
         return ErrorCode.none if is_there else ErrorCode.offset_out_of_range
 
-    def _answer(self, flight: Flight, answer: Answer, looks: Mapping[Key, Look]) -> None:
+    def _answer(self, flight: Flight, answer: SessionResponse, looks: Mapping[Key, Look]) -> None:
         flight.looks = looks
         flight.session_id = answer.session_id
         for key in answer.keys:
@@ -378,7 +386,7 @@ class ModelFollower(ModelBroker):
     def own(self, log: Log) -> Log:
         return self.replicas[log]
 
-    def refusal(self, log: Log, key: Key, ask: Ask) -> int:
+    def refusal(self, log: Log, key: Key, ask: SessionPartition) -> int:
         assert isinstance(log, Replica)
         if not log.is_assigned:
             return ErrorCode.not_leader_or_follower
@@ -387,18 +395,18 @@ class ModelFollower(ModelBroker):
             return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
         return super().refusal(log, key, ask)
 
-    def _preferred(self, log: Log, ask: Ask, request: FetchRequest) -> int:  # noqa: ARG002
+    def _preferred(self, log: Log, ask: SessionPartition, request: FetchRequest) -> int:  # noqa: ARG002
         return LEADER if self.sends_back and request.options.rack_id else -1
 
 
 def session_request(request: FetchRequest) -> SessionRequest:
     """What a fetch says to the session."""
     layout = request_layout(request.version)
-    asks: dict[Key, Ask] = {}
+    asks: dict[Key, SessionPartition] = {}
     for section in request.sections:
         for fields in layout.entry.iter_unpack(section.entries):
             ask = layout.ask(fields)
-            asks[_heard(section.topic), fields[0]] = Ask(
+            asks[_heard(section.topic), fields[0]] = SessionPartition(
                 ask.offset, ask.max_bytes, ask.epoch, ask.last_fetched_epoch
             )
     forgotten: list[Key] = [(_heard(key.topic), key.partition) for key in request.forgotten]
@@ -415,7 +423,7 @@ def _batch_at(look: Look, at: int, known: Mapping[bytes, Stored]) -> Stored | No
     return known.get(look.records[at : at + size])
 
 
-def _written(request: FetchRequest, answer: Answer, looks: Mapping[Key, Look], throttle_ms: int) -> bytes:
+def _written(request: FetchRequest, answer: SessionResponse, looks: Mapping[Key, Look], throttle_ms: int) -> bytes:
     layout = response_layout(request.version)
     topics: list[tuple[str | UUID, list[PartitionReply]]] = []
     for key in answer.keys:

@@ -8,15 +8,15 @@ import attrs
 from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId
-from proxy.session.upstream import Brought, Plan, SessionReply, UpstreamSession
+from proxy.session.upstream import AcceptedResponse, FetchPlan, SessionResponseFields, UpstreamSession
 from proxy.wire.fetch import (
     FETCH,
     IDS_VERSION,
     UNKNOWN,
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchResponse,
-    Key,
+    PartitionKey,
     PartitionReply,
     Topic,
     TopicId,
@@ -52,7 +52,7 @@ class Exchange:
 
     correlation_id: int
     options: FetchOptions
-    asks: dict[Name, Ask]
+    asks: dict[Name, FetchPartition]
     """In the client's order."""
     ids: dict[str, TopicId]
     heeds: int
@@ -78,7 +78,7 @@ class Said:
     """A partition of an answer."""
 
     name: Name
-    ask: Ask
+    ask: FetchPartition
     reply: PartitionReply
 
 
@@ -92,10 +92,10 @@ class ModelClient:
         self.has_session = has_sessions and version >= _SESSIONS_VERSION
         """Whether it asks incrementally, and is answered so."""
         self._session = UpstreamSession()
-        self._plan = Plan(NO_SESSION, FINAL_EPOCH, {}, (), 0)
+        self._plan = FetchPlan(NO_SESSION, FINAL_EPOCH, {}, (), 0)
         """What the exchange that waits says to the session."""
-        self._asked: Mapping[Key, Ask] = {}
-        self._told: dict[Key, PartitionReply] = {}
+        self._asked: Mapping[PartitionKey, FetchPartition] = {}
+        self._told: dict[PartitionKey, PartitionReply] = {}
         """What answers within the session need not repeat."""
         self.isolation = isolation
         self.positions: dict[Name, Position] = {}
@@ -140,7 +140,9 @@ class ModelClient:
     def fetch(self, options: FetchOptions, heeds: int, at: int, now_s: float) -> bytes:
         """The next fetch, as a frame with its size."""
         self._correlation_id += 1
-        asks = {name: Ask(each.offset, each.max_bytes, each.epoch) for name, each in self.positions.items()}
+        asks = {
+            name: FetchPartition(each.offset, each.max_bytes, each.epoch) for name, each in self.positions.items()
+        }
         logs = {name: self._broker.log(name) for name in asks}
         replicas = {name: self._broker.replicas[log] for name, log in logs.items()}
         bounds, follower_bounds = self._bounds(logs), self._bounds(replicas)
@@ -150,7 +152,9 @@ class ModelClient:
             )
         )
         header = RequestHeader(FETCH, self.version, self._correlation_id, "the-client")
-        keyed = {Key(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()}
+        keyed = {
+            PartitionKey(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()
+        }
         self._asked = keyed
         for key in list(self._session.asks):
             self._session.take_out(key)
@@ -188,11 +192,11 @@ class ModelClient:
         self, response: FetchResponse, replies: list[tuple[Topic, PartitionReply]]
     ) -> list[tuple[Topic, PartitionReply]]:
         """*replies*, and what the session has told before of all others, in the order of asking."""
-        given = {Key(topic, reply.partition): reply for topic, reply in replies}
+        given = {PartitionKey(topic, reply.partition): reply for topic, reply in replies}
         session_id = SessionId(response.session_id)
-        said = SessionReply(response.error, session_id, response.throttle_ms, given.keys())
+        said = SessionResponseFields(response.error, session_id, response.throttle_ms, given.keys())
         outcome = self._session.receive(self._plan, said)
-        assert isinstance(outcome, Brought), f"a session that is well is refused: {outcome}"
+        assert isinstance(outcome, AcceptedResponse), f"a session that is well is refused: {outcome}"
         if not given and response.throttle_ms:
             return []
         if self._plan.is_full:

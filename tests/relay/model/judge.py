@@ -11,7 +11,7 @@ from proxy.errors import ErrorCode
 from proxy.events import ExchangeRecord
 from proxy.session import downstream
 from proxy.session.downstream import Key
-from proxy.wire.fetch import UNKNOWN, Ask, FetchResponse, TopicId
+from proxy.wire.fetch import UNKNOWN, FetchPartition, FetchResponse, TopicId
 from tests.relay.model import filters
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, Look
 from tests.relay.model.client import Exchange, Name, Said
@@ -131,7 +131,7 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
     key: Key = (log.topic_id, log.index) if world.follower.version >= 13 else name
     infos = [known.topic(name[0]) for known in exchange.known]
     epochs = {info.leaders[name[1]].epoch for info in infos if info is not None and name[1] in info.leaders}
-    asks = [downstream.Ask(ask.offset, ask.max_bytes, epoch) for epoch in epochs]
+    asks = [downstream.SessionPartition(ask.offset, ask.max_bytes, epoch) for epoch in epochs]
     if all(world.follower.refusal(replica, key, each) for each in asks):
         return True
     generation, bound = exchange.follower_bounds[name]
@@ -237,7 +237,7 @@ def _is_stalled(world: "World", exchange: Exchange, error: int) -> bool:
     return world.now_s >= exchange.begun_s + exchange.options.max_wait_ms / 1000 + timeout_s
 
 
-def _is_out_of_range(each: Said, ask: downstream.Ask, look: Look) -> bool:
+def _is_out_of_range(each: Said, ask: downstream.SessionPartition, look: Look) -> bool:
     if ask.offset != each.ask.offset:
         return False
     if look.diverging_epoch is not None:
@@ -245,7 +245,9 @@ def _is_out_of_range(each: Said, ask: downstream.Ask, look: Look) -> bool:
     return look.error == ErrorCode.offset_out_of_range and ask.last_fetched_epoch == UNKNOWN
 
 
-def _leaders_looks(world: "World", exchange: Exchange, each: Said) -> Iterator[tuple[downstream.Ask, Look]]:
+def _leaders_looks(
+    world: "World", exchange: Exchange, each: Said
+) -> Iterator[tuple[downstream.SessionPartition, Look]]:
     """What the leader was asked and has said of a partition since the exchange began."""
     for flight in world.broker.flights:
         if flight.node_id == LEADER and (flight.delivered_at or 0) > exchange.sent_at:
@@ -308,7 +310,7 @@ def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
         assert filters.librdkafka(batches, aborted) == committed
 
 
-def _is_current(world: "World", exchange: Exchange, ask: Ask, batch: Stored) -> bool:
+def _is_current(world: "World", exchange: Exchange, ask: FetchPartition, batch: Stored) -> bool:
     """Whether it was read for this exchange, or was held and nothing has happened to it since."""
     readings = [
         (flight, key)
@@ -336,7 +338,7 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     )
 
 
-def _is_mistaken(world: "World", flight: Flight, key: Key, ask: Ask) -> bool:
+def _is_mistaken(world: "World", flight: Flight, key: Key, ask: FetchPartition) -> bool:
     """Whether it is a follower's word, though the client did not say that it knows the epoch.
 
     Where a topic was made anew under the same name, and with the same epoch, nobody could know. Who tells a rack

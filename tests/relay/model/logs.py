@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 from crc32c import crc32c
 
-from proxy.demo.batches import Record, encode_batch, split
+from proxy.demo.batches import DemoRecord, encode_batch, split_batches
 
 __all__ = ["Kind", "Log", "Replica", "Stored", "Topic", "Transaction", "whole_batches"]
 
@@ -81,13 +81,13 @@ class Log:
     def append(self, kind: Kind, values: Sequence[bytes], producer: int = -1) -> Stored:
         """A batch with records of these values, or a marker, which has one for its coordinator's epoch."""
         if kind in ("commit", "abort"):
-            marker = Record(struct.pack(">hi", 0, int(values[0])), struct.pack(">hh", 0, kind == "commit"))
+            marker = DemoRecord(struct.pack(">hi", 0, int(values[0])), struct.pack(">hh", 0, kind == "commit"))
             data = _with_attributes(encode_batch([marker], producer_id=producer), _TRANSACTIONAL | _CONTROL)
         else:
-            data = encode_batch([Record(value) for value in values], producer_id=producer)
+            data = encode_batch([DemoRecord(value) for value in values], producer_id=producer)
             if kind == "transactional":
                 data = _with_attributes(data, _TRANSACTIONAL)
-        (batch,) = split(data)
+        (batch,) = split_batches(data)
         placed = batch.placed(self.end, self.epoch)
         stored = Stored(placed.data, placed.base_offset, placed.last_offset, kind, producer, self)
         self.batches.append(stored)

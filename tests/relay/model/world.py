@@ -23,20 +23,20 @@ from proxy.relay.commands import (
     CloseLink,
     Command,
     Draining,
+    EmitRecord,
     Event,
-    Learn,
     Link,
     LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
     MemoryNeeded,
-    Note,
+    MetadataUpdated,
     OpenLink,
+    RefreshMetadata,
     Reply,
     Send,
     Tick,
-    Told,
 )
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import FETCH, IDS_VERSION, FetchOptions
@@ -361,7 +361,7 @@ class World:
         self.known = known
         for exchange in self.client.waiting:
             exchange.known.append(known)
-        self.handle(Told(known))
+        self.handle(MetadataUpdated(known))
 
     def under_way(self) -> list[Flight]:
         return [flight for flight in self.broker.flights if flight.is_under_way]
@@ -406,9 +406,9 @@ class World:
                 judge.was_told(record, len(frame), response)
                 judge.was_answered(self, exchange, response, said)
                 self.client.heed(exchange, said)
-            case Learn():
+            case RefreshMetadata():
                 self.learning += 1
-            case Note():
+            case EmitRecord():
                 pass
 
     def _take(self, link: Link, frame: bytes) -> Flight:

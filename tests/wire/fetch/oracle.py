@@ -9,7 +9,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
-from proxy.wire.fetch import FETCH, FetchRequest, FetchResponse, Key, PartitionReply, Topic, request_layout
+from proxy.wire.fetch import FETCH, FetchRequest, FetchResponse, PartitionKey, PartitionReply, Topic, request_layout
 from tests.wire.entities import item_type, made
 
 __all__ = [
@@ -75,15 +75,15 @@ def asked_of(request: FetchRequest) -> list[tuple[Topic, list[tuple[int, ...]]]]
     ]
 
 
-def forgotten_of(entity: Any) -> list[Key]:
+def forgotten_of(entity: Any) -> list[PartitionKey]:
     return [
-        Key(topic_of(each), partition)
+        PartitionKey(topic_of(each), partition)
         for each in getattr(entity, "forgotten_topics_data", ())
         for partition in each.partitions
     ]
 
 
-def runs(keys: list[Key]) -> list[tuple[Topic, list[int]]]:
+def runs(keys: list[PartitionKey]) -> list[tuple[Topic, list[int]]]:
     """Neighbours of one topic together."""
     return [(topic, [key.partition for key in run]) for topic, run in groupby(keys, key=lambda key: key.topic)]
 

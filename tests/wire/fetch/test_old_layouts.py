@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.wire.fetch import Ask, PartitionReply, read_request, request_layout, response_layout
+from proxy.wire.fetch import FetchPartition, PartitionReply, read_request, request_layout, response_layout
 from proxy.wire.headers import read_request_header
 from tests.old_clients import fetch_frame, response_type
 
@@ -27,8 +27,8 @@ def test_a_request_is_read_as_it_was_written(version: int) -> None:
     assert (request.session_id, request.session_epoch) == (0, -1)
     assert section.topic == "t"
     assert {fields[0]: layout.ask(fields) for fields in layout.entry.iter_unpack(section.entries)} == {
-        0: Ask(10, 1 << 20),
-        7: Ask(2**40, 1 << 20),
+        0: FetchPartition(10, 1 << 20),
+        7: FetchPartition(2**40, 1 << 20),
     }
 
 

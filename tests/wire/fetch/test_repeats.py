@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from proxy.errors import LimitReached, MalformedFrame
 from proxy.wire.fetch import (
     FETCH,
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchRequest,
-    Key,
+    PartitionKey,
     Repeats,
-    Section,
     Topic,
     TopicId,
+    TopicSection,
     read_request,
     request_layout,
     write_request,
@@ -51,7 +51,9 @@ def frame(
 ) -> bytes:
     """Without its size."""
     moved = offsets or {}
-    asks = {Key(named(version, topic), p): Ask(moved.get((topic, p), 0), 100) for topic, p in asked}
+    asks = {
+        PartitionKey(named(version, topic), p): FetchPartition(moved.get((topic, p), 0), 100) for topic, p in asked
+    }
     header = RequestHeader(FETCH, version, correlation_id, client_id)
     return write_request(header, options, 0, -1, asks, ())[4:]
 
@@ -135,9 +137,11 @@ def test_tagged_fields_of_a_partition_are_no_offsets() -> None:
         read(repeats, bytes(tagged))
 
 
-def section(topic: int, *offsets: tuple[int, int]) -> Section:
+def section(topic: int, *offsets: tuple[int, int]) -> TopicSection:
     """Return a section of (partition, offset) pairs."""
-    return Section(named(11, topic), b"".join(LAYOUT.pack(p, Ask(offset, 100)) for p, offset in offsets))
+    return TopicSection(
+        named(11, topic), b"".join(LAYOUT.pack(p, FetchPartition(offset, 100)) for p, offset in offsets)
+    )
 
 
 def test_partition_named_twice_keeps_its_first_place_and_gets_its_last_values() -> None:
@@ -161,7 +165,7 @@ def test_request_that_names_a_partition_twice_is_read_with_it_once() -> None:
 
     for moved in (6, 6, 7):
         once = frame(11, [(0, 0), (0, 1)], {(0, 1): moved})
-        twice = once.replace(LAYOUT.pack(1, Ask(moved, 100)), LAYOUT.pack(0, Ask(moved, 100)))
+        twice = once.replace(LAYOUT.pack(1, FetchPartition(moved, 100)), LAYOUT.pack(0, FetchPartition(moved, 100)))
         assert read(repeats, twice).sections == (section(0, (0, moved)),)
 
 
@@ -170,7 +174,7 @@ def test_request_that_names_other_partitions_in_the_same_place_is_read_anew() ->
     once = frame(11, [(0, 0), (0, 1)])
     read(repeats, once)
 
-    twice = once.replace(LAYOUT.pack(1, Ask(0, 100)), LAYOUT.pack(0, Ask(5, 100)))
+    twice = once.replace(LAYOUT.pack(1, FetchPartition(0, 100)), LAYOUT.pack(0, FetchPartition(5, 100)))
 
     assert read(repeats, twice).sections == (section(0, (0, 5)),)
 

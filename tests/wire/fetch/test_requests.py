@@ -17,10 +17,10 @@ from proxy.errors import MalformedFrame
 from proxy.wire import messages
 from proxy.wire.fetch import (
     FETCH,
-    Ask,
     FetchOptions,
+    FetchPartition,
     FetchRequest,
-    Key,
+    PartitionKey,
     TopicId,
     read_request,
     request_layout,
@@ -57,8 +57,12 @@ def sample(version: int) -> bytes:
     """A request with something in every field, without its size."""
     ids = version >= 13
     one, two = (TopicId(b"\1" * 16), TopicId(b"\2" * 16)) if ids else ("orders", "payments")
-    asked = {Key(one, 0): Ask(5, 100), Key(one, 3): Ask(6, 100), Key(two, 1): Ask(7, 100)}
-    forgotten = [Key(two, 8), Key(two, 9)]
+    asked = {
+        PartitionKey(one, 0): FetchPartition(5, 100),
+        PartitionKey(one, 3): FetchPartition(6, 100),
+        PartitionKey(two, 1): FetchPartition(7, 100),
+    }
+    forgotten = [PartitionKey(two, 8), PartitionKey(two, 9)]
     return write_request(header(version), FetchOptions(500, 1, 9, 1, "rack"), 3, 4, asked, forgotten)[4:]
 
 
@@ -113,7 +117,7 @@ def test_what_kio_writes_is_read_the_same(version: int, data: st.DataObject) -> 
 
 
 def flat(topics_: list[tuple[Any, list[tuple[int, ...]]]]) -> list[tuple[Any, ...]]:
-    return [(Key(topic, fields[0]), *fields[1:]) for topic, entries in topics_ for fields in entries]
+    return [(PartitionKey(topic, fields[0]), *fields[1:]) for topic, entries in topics_ for fields in entries]
 
 
 def options_of(entity: Any) -> FetchOptions:
@@ -218,7 +222,7 @@ def test_a_request_older_than_kio_is_as_the_protocol_guide_has_it(version: int) 
     body = struct.pack(">iii", -1, 500, 1) + max_bytes + struct.pack(">i", 1) + topic
     frame = struct.pack(">hhih1s", 1, version, 7, 1, b"c") + body
     said = FetchOptions(500, 1, 900) if version >= 3 else FetchOptions(500, 1)
-    asked = {Key("orders", 0): Ask(5, 100), Key("orders", 3): Ask(6, 101)}
+    asked = {PartitionKey("orders", 0): FetchPartition(5, 100), PartitionKey("orders", 3): FetchPartition(6, 101)}
 
     request = read(frame)
 
@@ -228,7 +232,11 @@ def test_a_request_older_than_kio_is_as_the_protocol_guide_has_it(version: int) 
 
 
 def test_a_topic_may_come_twice_and_stays_two_sections() -> None:
-    asked = {Key("a", 0): Ask(1, 2), Key("b", 0): Ask(1, 2), Key("a", 1): Ask(1, 2)}
+    asked = {
+        PartitionKey("a", 0): FetchPartition(1, 2),
+        PartitionKey("b", 0): FetchPartition(1, 2),
+        PartitionKey("a", 1): FetchPartition(1, 2),
+    }
 
     request = read(write_request(header(12), FetchOptions(0, 0), 0, -1, asked, ())[4:])
 
@@ -277,8 +285,10 @@ def test_tagged_fields_that_nobody_knows_are_skipped_wherever_they_stand(version
     expected = [(n, 5 + n, 100, 4, 2) for n in range(len(entries))]
     assert asked_of(request) == [(name, expected)]
     pack = request_layout(version).pack
-    assert request.sections[0].entries == b"".join(pack(n, Ask(5 + n, 100, 4, 2)) for n in range(len(entries)))
-    assert request.forgotten == (Key(name, 8),)
+    assert request.sections[0].entries == b"".join(
+        pack(n, FetchPartition(5 + n, 100, 4, 2)) for n in range(len(entries))
+    )
+    assert request.forgotten == (PartitionKey(name, 8),)
     assert request.options == FetchOptions(500, 1, 900, 1, "rack")
 
 

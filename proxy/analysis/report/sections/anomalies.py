@@ -4,8 +4,8 @@ import attrs
 from pyspark.sql import functions as F
 
 from proxy.analysis.answers.anomalies import LEAST_HOURS, anomalies
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import Column, Section, Value
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import ReportColumn, ReportSection, Value
 from proxy.analysis.report.ranking import Ranking, Row, named, table_of, the_first
 from proxy.analysis.report.words import plural
 
@@ -19,15 +19,15 @@ class Anomalies:
     runs: Ranking
 
 
-def asked(ledger: Ledger) -> Anomalies:
+def asked(ledger: LedgerFrames) -> Anomalies:
     """The farthest runs of hours."""
     return Anomalies(the_first(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
 
 
-def section(found: Anomalies) -> Section:
+def section(found: Anomalies) -> ReportSection:
     """What each did, in words."""
     count = found.runs.count
-    return Section(
+    return ReportSection(
         "anomalies",
         "Clients that are not as usual",
         f"{plural(count, 'time')} a client did what it does not do at such an hour."
@@ -41,11 +41,11 @@ def section(found: Anomalies) -> Section:
                 "Farthest from usual",
                 found.runs,
                 (
-                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
-                    (Column("explanation", "What it did"), lambda row: row["explanation"]),
-                    (Column("since_us", "Since", "at_us"), _since_us),
-                    (Column("hours", "Hours", "count"), lambda row: row["hours"]),
-                    (Column("z", "Spreads from usual", "ratio"), lambda row: row["z"]),
+                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("explanation", "What it did"), lambda row: row["explanation"]),
+                    (ReportColumn("since_us", "Since", "at_us"), _since_us),
+                    (ReportColumn("hours", "Hours", "count"), lambda row: row["hours"]),
+                    (ReportColumn("z", "Spreads from usual", "ratio"), lambda row: row["z"]),
                 ),
                 "runs of hours",
             ),

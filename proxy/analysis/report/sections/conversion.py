@@ -5,19 +5,19 @@ from typing import Final
 import attrs
 
 from proxy.analysis.answers.conversion import conversion
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import Chart, Column, Figure, Section, Series
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, Series
 from proxy.analysis.report.ranking import Ranking, named, share, summed, table_of, the_first
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["Conversion", "asked", "figures", "section"]
+__all__ = ["ConversionFigures", "asked", "figures", "section"]
 
 _SUMS: Final = ("exchanges", "records", "in_bytes", "out_bytes", "padding_bytes", "cpu_s", "waited_s")
 _SECOND_US: Final = 1_000_000
 
 
 @attrs.frozen
-class Conversion:
+class ConversionFigures:
     """Rows of ``proxy.analysis.answers.conversion`` by client, those first that take most CPU."""
 
     by_client: Ranking
@@ -27,13 +27,13 @@ class Conversion:
         return float(self.by_client.total(name))
 
 
-def asked(ledger: Ledger) -> Conversion:
+def asked(ledger: LedgerFrames) -> ConversionFigures:
     """A client is its id, its software and what it is converted to, in whichever cluster."""
     by_client = summed(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
-    return Conversion(the_first(by_client, "cpu_s", _SUMS))
+    return ConversionFigures(the_first(by_client, "cpu_s", _SUMS))
 
 
-def figures(found: Conversion) -> tuple[Figure, ...]:
+def figures(found: ConversionFigures) -> tuple[Figure, ...]:
     """For the report's head."""
     if not found.by_client.count:
         return ()
@@ -41,7 +41,7 @@ def figures(found: Conversion) -> tuple[Figure, ...]:
     return (Figure("Converted", found.total("in_bytes"), "bytes", f"{cpu} of CPU"),)
 
 
-def section(found: Conversion) -> Section:
+def section(found: ConversionFigures) -> ReportSection:
     """What clients of old record formats take, that Sidefetch does for them and brokers did before."""
     count = found.by_client.count
     converted, padding = found.total("in_bytes"), found.total("padding_bytes")
@@ -53,7 +53,7 @@ def section(found: Conversion) -> Section:
             f" {in_words(found.total('cpu_s') * _SECOND_US, 'us')} of CPU. {in_words(padding, 'bytes')} of what was"
             f" sent ({of_all}) was declared before, and not used."
         )
-    return Section(
+    return ReportSection(
         "conversion",
         "Conversions",
         answer,
@@ -64,13 +64,13 @@ def section(found: Conversion) -> Section:
                 "Clients by CPU time",
                 found.by_client,
                 (
-                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
-                    (Column("software", "Software"), lambda row: row["software"]),
-                    (Column("converted_to", "Format"), lambda row: f"v{row['converted_to']}"),
-                    (Column("in_bytes", "Before", "bytes"), lambda row: row["in_bytes"]),
-                    (Column("out_bytes", "After", "bytes"), lambda row: row["out_bytes"]),
-                    (Column("padding_bytes", "Not used", "bytes"), lambda row: row["padding_bytes"]),
-                    (Column("cpu_us", "CPU", "us"), lambda row: row["cpu_s"] * _SECOND_US),
+                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("software", "Software"), lambda row: row["software"]),
+                    (ReportColumn("converted_to", "Format"), lambda row: f"v{row['converted_to']}"),
+                    (ReportColumn("in_bytes", "Before", "bytes"), lambda row: row["in_bytes"]),
+                    (ReportColumn("out_bytes", "After", "bytes"), lambda row: row["out_bytes"]),
+                    (ReportColumn("padding_bytes", "Not used", "bytes"), lambda row: row["padding_bytes"]),
+                    (ReportColumn("cpu_us", "CPU", "us"), lambda row: row["cpu_s"] * _SECOND_US),
                 ),
                 "clients",
             ),
@@ -78,7 +78,7 @@ def section(found: Conversion) -> Section:
     )
 
 
-def _chart(found: Conversion) -> list[Chart]:
+def _chart(found: ConversionFigures) -> list[Chart]:
     rows = found.by_client.rows[:6]
     if not rows:
         return []

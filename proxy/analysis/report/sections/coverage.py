@@ -7,23 +7,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from proxy.analysis.answers.coverage import coverage
-from proxy.analysis.answers.parts import stacked
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import About, Column, Section, Table
+from proxy.analysis.answers.parts import union_rows
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import ReportColumn, ReportScope, ReportSection, ReportTable
 from proxy.analysis.report.ranking import MOST, Ranking, Row, rows_of, table_of, the_first
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["Read", "asked", "section"]
+__all__ = ["CoverageFigures", "asked", "section"]
 
 _MOST_CLUSTERS: Final = 3
 _COMMON: Final = ("record", "cluster_id", "proxy_id", "first_at_us", "at_us", "weight")
 
 
 @attrs.frozen
-class Read:
+class CoverageFigures:
     """How many rows of what, and those that are not among them."""
 
-    about: About
+    about: ReportScope
     by_record: tuple[Row, ...]
     bad: Ranking
     lost: tuple[Row, ...]
@@ -31,10 +31,10 @@ class Read:
     """Rows that are not there, and of which nobody tells."""
 
 
-def asked(ledger: Ledger, bad: DataFrame) -> Read:
+def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
     """Args: bad: rows that could not be read: ``row``, ``reason``, ``file``."""
     frames = attrs.asdict(ledger, recurse=False).values()
-    common = stacked(frame.select(*_COMMON) for frame in frames)
+    common = union_rows(frame.select(*_COMMON) for frame in frames)
     rows = rows_of(common.groupBy("record").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")))
     of_fetches = F.col("record").isin("exchange", "fetch")
     (whole,) = rows_of(
@@ -54,7 +54,7 @@ def asked(ledger: Ledger, bad: DataFrame) -> Read:
     (covered,) = rows_of(
         coverage(ledger).agg(F.sum("lost_rows").alias("lost"), F.sum("missing_rows").alias("missing"))
     )
-    about = About(
+    about = ReportScope(
         clusters=tuple(row["cluster_id"] for row in clusters),
         cluster_count=whole["clusters"],
         proxy_count=whole["proxies"],
@@ -65,10 +65,10 @@ def asked(ledger: Ledger, bad: DataFrame) -> Read:
         lost_count=covered["lost"] or 0,
         least_rate=1 / max(whole["weight"] or 1, 1),
     )
-    return Read(about, tuple(rows), found, tuple(lost), covered["missing"] or 0)
+    return CoverageFigures(about, tuple(rows), found, tuple(lost), covered["missing"] or 0)
 
 
-def section(found: Read) -> Section:
+def section(found: CoverageFigures) -> ReportSection:
     """The last one: what all others are made from."""
     about = found.about
     told = [
@@ -84,7 +84,7 @@ def section(found: Read) -> Section:
         told.append("No row is known to be missing.")
     kept = Ranking(found.by_record, len(found.by_record), None)
     gone = Ranking(found.lost, len(found.lost), None)
-    return Section(
+    return ReportSection(
         "read",
         "What this is made from",
         " ".join(told),
@@ -107,25 +107,28 @@ def section(found: Read) -> Section:
     )
 
 
-def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranking) -> Table:
+def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranking) -> ReportTable:
     return table_of(
         name,
         title,
         ranking,
-        ((Column(key, head), lambda row: row[key]), (Column("rows", "Rows", "count"), lambda row: row["rows"])),
+        (
+            (ReportColumn(key, head), lambda row: row[key]),
+            (ReportColumn("rows", "Rows", "count"), lambda row: row["rows"]),
+        ),
         what,
     )
 
 
-def _bad(ranking: Ranking) -> Table:
+def _bad(ranking: Ranking) -> ReportTable:
     return table_of(
         "read_bad",
         "Rows that could not be read",
         ranking,
         (
-            (Column("reason", "Why"), lambda row: row["reason"]),
-            (Column("rows", "Rows", "count"), lambda row: row["rows"]),
-            (Column("file", "Such as in"), lambda row: row["file"]),
+            (ReportColumn("reason", "Why"), lambda row: row["reason"]),
+            (ReportColumn("rows", "Rows", "count"), lambda row: row["rows"]),
+            (ReportColumn("file", "Such as in"), lambda row: row["file"]),
         ),
         "reasons",
     )

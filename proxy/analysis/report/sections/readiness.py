@@ -6,8 +6,8 @@ import attrs
 from pyspark.sql import functions as F
 
 from proxy.analysis.answers.readiness import readiness
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import Chart, Column, Figure, Section, Series
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, Series
 from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
 from proxy.analysis.report.words import in_words, plural
 
@@ -32,7 +32,7 @@ class Readiness:
         return int(self.breaking.total("bytes"))
 
 
-def asked(ledger: Ledger) -> Readiness:
+def asked(ledger: LedgerFrames) -> Readiness:
     """A client is its id and its software, in whichever cluster."""
     spoken = readiness(ledger).persist()
     try:
@@ -61,7 +61,7 @@ def figures(found: Readiness) -> tuple[Figure, ...]:
     return (Figure("Clients that Kafka 4 breaks", found.breaking.count, "count", f"of {found.client_count} seen"),)
 
 
-def section(found: Readiness) -> Section:
+def section(found: Readiness) -> ReportSection:
     """Whom to upgrade before the brokers, or to leave behind a Sidefetch."""
     count, of_all = found.breaking.count, share(found.breaking_bytes, found.client_bytes)
     answer = f"None of the {plural(found.client_count, 'client')} that were seen: all speak what Kafka 4 serves."
@@ -72,7 +72,7 @@ def section(found: Readiness) -> Section:
             f" {in_words(of_all, 'share')} of the traffic, by requests and the answers to fetches. Through"
             f" Sidefetch {they_are} served; directly {their} connections are closed without a word."
         )
-    return Section(
+    return ReportSection(
         "readiness",
         "Who breaks on Kafka 4",
         answer,
@@ -84,11 +84,14 @@ def section(found: Readiness) -> Section:
                 "Clients that break, by traffic",
                 found.breaking,
                 (
-                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
-                    (Column("software", "Software"), lambda row: row["software"]),
-                    (Column("versions", "Speaks, and Kafka 4 does not"), lambda row: ", ".join(row["versions"])),
-                    (Column("connections", "Connections", "count"), lambda row: row["connections"]),
-                    (Column("bytes", "Traffic", "bytes"), lambda row: row["bytes"]),
+                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("software", "Software"), lambda row: row["software"]),
+                    (
+                        ReportColumn("versions", "Speaks, and Kafka 4 does not"),
+                        lambda row: ", ".join(row["versions"]),
+                    ),
+                    (ReportColumn("connections", "Connections", "count"), lambda row: row["connections"]),
+                    (ReportColumn("bytes", "Traffic", "bytes"), lambda row: row["bytes"]),
                 ),
                 "clients",
             ),

@@ -5,8 +5,8 @@ from typing import Final
 import attrs
 
 from proxy.analysis.answers.savings import savings
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import Chart, Column, Figure, Section, Series, Table
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, ReportTable, Series
 from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
 from proxy.analysis.report.words import in_words
 
@@ -39,7 +39,7 @@ class Savings:
         return {**sums, **flags}
 
 
-def asked(ledger: Ledger) -> Savings:
+def asked(ledger: LedgerFrames) -> Savings:
     """By day, and of the clients and the topics of which most was saved."""
     by_day = sorted(rows_of(savings(ledger, ["day"])), key=lambda row: str(row["day"]))
     return Savings(
@@ -64,11 +64,11 @@ def figures(found: Savings) -> tuple[Figure, ...]:
     )
 
 
-def section(found: Savings) -> Section:
+def section(found: Savings) -> ReportSection:
     """Of requests and answers, records included; what is apart from records is told on its own."""
     total = found.total
     talk = total["direct_bytes"] - total["record_bytes"]
-    return Section(
+    return ReportSection(
         "savings",
         "What sessions saved",
         f"Clients' fetches would have come to {in_words(total['direct_bytes'], 'bytes')} at the brokers;"
@@ -134,22 +134,22 @@ def _charts(found: Savings) -> list[Chart]:
     return charts
 
 
-def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranking) -> Table:
+def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranking) -> ReportTable:
     return table_of(
         name,
         title,
         ranking,
         (
-            (Column(key, head), lambda row: named(row[key])),
-            (Column("saved_bytes", "Saved", "bytes"), lambda row: row["saved_bytes"]),
+            (ReportColumn(key, head), lambda row: named(row[key])),
+            (ReportColumn("saved_bytes", "Saved", "bytes"), lambda row: row["saved_bytes"]),
             (
-                Column("saved_share", "Of it all", "share"),
+                ReportColumn("saved_share", "Of it all", "share"),
                 lambda row: share(row["saved_bytes"], row["direct_bytes"]),
             ),
-            (Column("direct_bytes", "Directly", "bytes"), lambda row: row["direct_bytes"]),
-            (Column("actual_bytes", "Sidefetch", "bytes"), lambda row: row["actual_bytes"]),
-            (Column("exchanges", "Fetches", "count"), lambda row: row["exchanges"]),
-            (Column("fetches", "To brokers", "count"), lambda row: row["fetches"]),
+            (ReportColumn("direct_bytes", "Directly", "bytes"), lambda row: row["direct_bytes"]),
+            (ReportColumn("actual_bytes", "Sidefetch", "bytes"), lambda row: row["actual_bytes"]),
+            (ReportColumn("exchanges", "Fetches", "count"), lambda row: row["exchanges"]),
+            (ReportColumn("fetches", "To brokers", "count"), lambda row: row["fetches"]),
         ),
         what,
     )

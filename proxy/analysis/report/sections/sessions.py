@@ -8,8 +8,8 @@ import attrs
 from pyspark.sql import functions as F
 
 from proxy.analysis.answers.sessions import sessions
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import Column, Section, Value
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import ReportColumn, ReportSection, Value
 from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, table_of, the_first
 from proxy.analysis.report.words import in_words, plural
 
@@ -34,13 +34,13 @@ class Sessions:
         return next((row[name] or 0 for row in self.by_side if row["side"] == "upstream"), 0)
 
 
-def asked(ledger: Ledger) -> Sessions:
+def asked(ledger: LedgerFrames) -> Sessions:
     """Of both sides, and the clients that thrash."""
     by_client = sessions(ledger, ["client_id"]).where(F.col("is_thrashing") & (F.col("side") == "upstream"))
     return Sessions(tuple(rows_of(sessions(ledger, []))), the_first(by_client, "created", _COUNTS))
 
 
-def section(found: Sessions) -> Section:
+def section(found: Sessions) -> ReportSection:
     """What begins and ends sessions."""
     by_side = sorted(found.by_side, key=lambda row: str(row["side"]), reverse=True)
     reasons = [
@@ -50,7 +50,7 @@ def section(found: Sessions) -> Section:
     ]
     count = found.thrashing.count
     waste = f" {plural(count, 'client')} waste slots: their sessions are many, and short." if count else ""
-    return Section(
+    return ReportSection(
         "sessions",
         "Fetch sessions",
         f"{in_words(found.of_brokers('hit_ratio') or None, 'share')} of the fetches at brokers were within one."
@@ -65,10 +65,10 @@ def section(found: Sessions) -> Section:
                 "What became of them, and why",
                 _all(reasons),
                 (
-                    (Column("side", "Whose"), lambda row: _SIDES.get(row["side"], row["side"])),
-                    (Column("event", "What"), lambda row: row["event"]),
-                    (Column("reason", "Why"), lambda row: row["reason"]),
-                    (Column("sessions", "Sessions", "count"), lambda row: row["sessions"]),
+                    (ReportColumn("side", "Whose"), lambda row: _SIDES.get(row["side"], row["side"])),
+                    (ReportColumn("event", "What"), lambda row: row["event"]),
+                    (ReportColumn("reason", "Why"), lambda row: row["reason"]),
+                    (ReportColumn("sessions", "Sessions", "count"), lambda row: row["sessions"]),
                 ),
                 "reasons",
             ),
@@ -77,10 +77,10 @@ def section(found: Sessions) -> Section:
                 "Clients that waste slots",
                 found.thrashing,
                 (
-                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
-                    (Column("created", "Created", "count"), lambda row: row["created"]),
-                    (Column("short_lives", "Shorter than 2 min", "count"), lambda row: row["short_lives"]),
-                    (Column("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),
+                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("created", "Created", "count"), lambda row: row["created"]),
+                    (ReportColumn("short_lives", "Shorter than 2 min", "count"), lambda row: row["short_lives"]),
+                    (ReportColumn("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),
                 ),
                 "clients",
             ),
@@ -92,7 +92,7 @@ def _all(rows: Sequence[Row]) -> Ranking:
     return Ranking(tuple(rows), len(rows), None)
 
 
-def _columns() -> tuple[tuple[Column, Callable[[Row], Value]], ...]:
+def _columns() -> tuple[tuple[ReportColumn, Callable[[Row], Value]], ...]:
     counts = {
         "created": "Created",
         "refused": "Refused",
@@ -101,10 +101,10 @@ def _columns() -> tuple[tuple[Column, Callable[[Row], Value]], ...]:
         "closed": "Closed",
     }
     return (
-        (Column("side", "Whose"), lambda row: _SIDES.get(row["side"], row["side"])),
-        *((Column(name, title, "count"), itemgetter(name)) for name, title in counts.items()),
-        (Column("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),
-        (Column("hit_ratio", "Fetches within one", "share"), lambda row: row["hit_ratio"]),
+        (ReportColumn("side", "Whose"), lambda row: _SIDES.get(row["side"], row["side"])),
+        *((ReportColumn(name, title, "count"), itemgetter(name)) for name, title in counts.items()),
+        (ReportColumn("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),
+        (ReportColumn("hit_ratio", "Fetches within one", "share"), lambda row: row["hit_ratio"]),
     )
 
 

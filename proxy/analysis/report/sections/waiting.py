@@ -7,8 +7,8 @@ import attrs
 from pyspark.sql import functions as F
 
 from proxy.analysis.answers.waiting import CAUSES, waiting
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import Chart, Column, Section, Series, Tone
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import Chart, ReportColumn, ReportSection, Series, Tone
 from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
 from proxy.analysis.report.words import in_words
 
@@ -46,7 +46,7 @@ class Waiting:
         return sum(self.delay_s(cause) for cause in DELAYS)
 
 
-def asked(ledger: Ledger) -> Waiting:
+def asked(ledger: LedgerFrames) -> Waiting:
     """By cause, and of the clients that are delayed most."""
     by_cause = waiting(ledger, []).where("with_records").drop("sketch")
     each = waiting(ledger, ["client_id"], sketch_k=_COARSE).where("with_records").drop("sketch")
@@ -58,17 +58,17 @@ def asked(ledger: Ledger) -> Waiting:
     return Waiting(tuple(rows_of(by_cause)), the_first(by_client, "delay_s", ("exchanges", "delay_s", *DELAYS)))
 
 
-def section(found: Waiting) -> Section:
+def section(found: Waiting) -> ReportSection:
     """Of fetches that brought records: of the others, waiting is the point."""
     by_cause = sorted(found.by_cause, key=lambda row: CAUSES.index(row["cause"]))
     exchanges = max((row["exchanges"] for row in by_cause), default=0)
     if not exchanges:
-        return Section("waiting", "What clients wait for", "No fetch has brought records.")
+        return ReportSection("waiting", "What clients wait for", "No fetch has brought records.")
     shares = [(cause, share(found.delay_s(cause), found.all_delay_s) or 0) for cause in DELAYS]
     most, of_all = max(shares, key=lambda pair: pair[1])
     percentiles = {"p50_us": "p50", "p90_us": "p90", "p99_us": "p99", "p999_us": "p99.9"}
     is_one_rate = all(row["is_one_rate"] for row in by_cause)
-    return Section(
+    return ReportSection(
         "waiting",
         "What clients wait for",
         f"Of what fetches that brought records have waited for, news aside, {in_words(of_all, 'share')} is"
@@ -83,9 +83,9 @@ def section(found: Waiting) -> Section:
                 "Of fetches with records",
                 Ranking(tuple(by_cause), len(by_cause), None),
                 (
-                    (Column("cause", "Waiting for"), lambda row: _WORDS[row["cause"]]),
-                    *((Column(name, title, "us"), itemgetter(name)) for name, title in percentiles.items()),
-                    (Column("total_us", "Together", "us"), lambda row: row["total_s"] * _SECOND_US),
+                    (ReportColumn("cause", "Waiting for"), lambda row: _WORDS[row["cause"]]),
+                    *((ReportColumn(name, title, "us"), itemgetter(name)) for name, title in percentiles.items()),
+                    (ReportColumn("total_us", "Together", "us"), lambda row: row["total_s"] * _SECOND_US),
                 ),
                 "causes",
             ),
@@ -94,10 +94,10 @@ def section(found: Waiting) -> Section:
                 "Clients by delay",
                 found.by_client,
                 (
-                    (Column("client_id", "Client"), lambda row: named(row["client_id"])),
-                    (Column("exchanges", "Fetches with records", "count"), itemgetter("exchanges")),
-                    (Column("delay_us", "Delay", "us"), lambda row: row["delay_s"] * _SECOND_US),
-                    (Column("mean_us", "Of each", "us"), _mean_us),
+                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("exchanges", "Fetches with records", "count"), itemgetter("exchanges")),
+                    (ReportColumn("delay_us", "Delay", "us"), lambda row: row["delay_s"] * _SECOND_US),
+                    (ReportColumn("mean_us", "Of each", "us"), _mean_us),
                 ),
                 "clients",
             ),

@@ -6,8 +6,8 @@ import attrs
 
 from proxy.analysis.answers.parts import UNKNOWN
 from proxy.analysis.answers.zones import Prices, zones
-from proxy.analysis.frames import Ledger
-from proxy.analysis.report.model import About, Chart, Column, Figure, Section, Series
+from proxy.analysis.frames import LedgerFrames
+from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportScope, ReportSection, Series
 from proxy.analysis.report.ranking import Ranking, Row, share, summed, table_of, the_first
 from proxy.analysis.report.words import in_words
 
@@ -60,13 +60,13 @@ class Zones:
         return sum(row[name] for row in self.pairs.rows if row["is_crossing"] is is_crossing)
 
 
-def asked(ledger: Ledger, prices: Prices) -> Zones:
+def asked(ledger: LedgerFrames, prices: Prices) -> Zones:
     """The pairs between which most went."""
     pairs = summed(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
     return Zones(the_first(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
 
 
-def figures(found: Zones, about: About) -> tuple[Figure, ...]:
+def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
     """For the report's head."""
     known = found.crossing_bytes + found.inner_bytes
     if not known:
@@ -75,7 +75,7 @@ def figures(found: Zones, about: About) -> tuple[Figure, ...]:
     return (Figure("Crosses racks", share(found.crossing_bytes, known), "share", f"of all bytes: {cost} a month"),)
 
 
-def section(found: Zones, about: About) -> Section:
+def section(found: Zones, about: ReportScope) -> ReportSection:
     """What went between racks, both ways."""
     known = found.crossing_bytes + found.inner_bytes
     answer = (
@@ -91,7 +91,7 @@ def section(found: Zones, about: About) -> Section:
         )
     unknown = f" Of {in_words(found.unknown_bytes, 'bytes')} a rack is not known." if found.unknown_bytes else ""
     price = found.prices.out_per_gb + found.prices.in_per_gb
-    return Section(
+    return ReportSection(
         "zones",
         "What crosses racks",
         answer,
@@ -111,12 +111,15 @@ def section(found: Zones, about: About) -> Section:
                 "From rack to rack",
                 attrs.evolve(found.pairs, rows=found.pairs.rows[:12], rest=_rest(found.pairs, 12)),
                 (
-                    (Column("source_rack", "From"), lambda row: row["source_rack"]),
-                    (Column("reader_rack", "To"), lambda row: row["reader_rack"]),
-                    (Column("bytes", "Both ways", "bytes"), lambda row: row["bytes"]),
-                    (Column("record_bytes", "Records", "bytes"), lambda row: row["record_bytes"]),
-                    (Column("closest_bytes", "By closest replicas", "bytes"), lambda row: row["closest_bytes"]),
-                    (Column("cost", "Cost", "usd"), lambda row: row["cost"]),
+                    (ReportColumn("source_rack", "From"), lambda row: row["source_rack"]),
+                    (ReportColumn("reader_rack", "To"), lambda row: row["reader_rack"]),
+                    (ReportColumn("bytes", "Both ways", "bytes"), lambda row: row["bytes"]),
+                    (ReportColumn("record_bytes", "Records", "bytes"), lambda row: row["record_bytes"]),
+                    (
+                        ReportColumn("closest_bytes", "By closest replicas", "bytes"),
+                        lambda row: row["closest_bytes"],
+                    ),
+                    (ReportColumn("cost", "Cost", "usd"), lambda row: row["cost"]),
                 ),
                 "pairs",
             ),
