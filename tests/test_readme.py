@@ -167,7 +167,7 @@ def test_traffic_fields_have_the_names_of_the_program() -> None:
 def test_log_events_of_the_rack_section_are_logged() -> None:
     events = logged_events()
 
-    for event in ("rack-found", "no-rack", "no-broker-in-rack", "traffic", "stopped"):
+    for event in ("rack-found", "rack-unknown", "no-broker-in-rack", "traffic-summary", "stopped"):
         assert f"`{event}`" in CLOSEST
         assert event in events
 

@@ -70,7 +70,7 @@ async def read_api_versions(upstream: UpstreamConfig, dial: Dial) -> list[Broker
     for address in upstream.bootstrap_servers:
         server = BrokerInfo(_UNKNOWN, address, None)
         try:
-            with _patience(upstream.connect_timeout_s):
+            with _time_limit(upstream.connect_timeout_s):
                 async with dial(
                     address, client_id=_CLIENT_ID, connect_timeout_s=upstream.connect_timeout_s
                 ) as connection:
@@ -89,7 +89,7 @@ async def _first_answer(
     failures, timeout_s = [], upstream.connect_timeout_s
     for address in upstream.bootstrap_servers:
         try:
-            with _patience(timeout_s):
+            with _time_limit(timeout_s):
                 async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
                     return address, await connection.ask(request)
         except (ProxyError, OSError) as error:
@@ -104,7 +104,7 @@ async def _ask_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dia
     async def ask(broker: BrokerInfo) -> None:
         async with limit:
             try:
-                with _patience(timeout_s):
+                with _time_limit(timeout_s):
                     async with dial(
                         broker.address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s
                     ) as connection:
@@ -139,7 +139,7 @@ async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
 
 
 @contextmanager
-def _patience(timeout_s: float) -> Iterator[None]:
+def _time_limit(timeout_s: float) -> Iterator[None]:
     """To connect and to answer: a port behind which nobody answers must not hang ``check``."""
     try:
         with trio.fail_after(2 * timeout_s):

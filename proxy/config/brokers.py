@@ -50,10 +50,10 @@ class UpstreamConfig:
             "Default: as metadata.max.age.ms of Kafka's clients.",
         ),
     )
-    patience_s: float = attrs.field(
+    upstream_max_wait_s: float = attrs.field(
         default=10.0,
         metadata=_option(
-            "patience",
+            "upstream-max-wait",
             seconds(0, 60),
             "Longest wait of a fetch at a broker without new records, while Sidefetch answers the client's"
             " polls; 0: the client's own wait.",

@@ -5,7 +5,7 @@ its *source*: that leader, or a replica that is closer (see ``routes``). Each so
 to the client is put together from what they all bring.
 
 What a client polls for is answered here as long as the broker has nothing to say. Upstream, a fetch waits at the
-broker for as long as ``Reading.patience_s`` allows, and goes on waiting while the client is answered "nothing new"
+broker for up to ``Reading.upstream_max_wait_s``, and goes on waiting while the client is answered "nothing new"
 and asks again. Partitions go where they are asked for first::
 
     patient lane   whatever it was free to take when it last asked: nearly all of its source, nearly always
@@ -574,7 +574,7 @@ class Reader:
             return
         for lane in [pair.patient for pair in self._lanes.pairs]:
             if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
-                yield self._waits.ask(lane, manner, self._reading.patience_s, now_s)
+                yield self._waits.ask(lane, manner, self._reading.upstream_max_wait_s, now_s)
 
     def _read_ahead(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
         """Have the brokers send what comes next while the client takes what it is given."""
@@ -635,7 +635,7 @@ class Reader:
     def _sift(self, now_s: float) -> None:
         """Drop held records that the client does not ask for any more, or that were too old when it asked."""
         wanted = self._tables.wanted
-        wanted.ahead.prune(now_s - self._reading.patience_s)
+        wanted.ahead.prune(now_s - self._reading.upstream_max_wait_s)
         begun_s, most_s = now_s, _UNWATCHED_S
         if self._exchange is not None:
             begun_s = self._exchange.started_s

@@ -16,7 +16,7 @@ __all__ = ["Reading"]
 class Reading:
     """What all readers of a process have in common."""
 
-    patience_s: float
+    upstream_max_wait_s: float
     """How long a fetch may wait at the broker for partitions that are at their end; 0 for as long as its client."""
     fetch_buffer_bytes: int
     """The most that one fetch asks for; a single batch may be larger (KIP-74)."""

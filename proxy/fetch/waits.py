@@ -43,12 +43,12 @@ class Waits:
         self._lanes.heat.now = self.number
 
     @property
-    def patience_s(self) -> float:
-        return self._reading.patience_s
+    def upstream_max_wait_s(self) -> float:
+        return self._reading.upstream_max_wait_s
 
     def is_plain(self, manner: Manner, now_s: float) -> bool:
         """Whether fetches wait as the client does, for as much, and no longer."""
-        return self.patience_s == 0 or (manner.min_bytes > 1 and now_s < self._plain_until_s)
+        return self.upstream_max_wait_s == 0 or (manner.min_bytes > 1 and now_s < self._plain_until_s)
 
     def be_plain(self, now_s: float) -> None:
         """For a while: the client wants more than has come."""
@@ -116,10 +116,10 @@ class Waits:
             return remaining_s
         may_be_redirected = exchange.rack and lane.sits_on_redirects and not lane.answered_in
         if lane.id.kind is LaneKind.QUICK or self.is_draining or lacks or may_be_redirected:
-            return min(remaining_s, self.patience_s)
+            return min(remaining_s, self.upstream_max_wait_s)
         if self._is_instant or lane.makes_session(now_s) or (remaining_s < _SURE_S and not self.has_told(lane)):
             return 0.0
-        return self.patience_s
+        return self.upstream_max_wait_s
 
     @property
     def _waiting(self) -> int:
@@ -142,7 +142,7 @@ class Waits:
 
     def ask_ahead(self, lane: Lane, manner: Manner, now_s: float) -> Ask:
         """Have the lane ask for what it is to ask for before the client asks."""
-        wait_s = self.patience_s
+        wait_s = self.upstream_max_wait_s
         if lane.id.kind is LaneKind.QUICK:
             wait_s = min(manner.options.max_wait_ms / 1000, wait_s)
         elif lane.makes_session(now_s):

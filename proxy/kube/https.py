@@ -101,9 +101,9 @@ class HttpsServer:
             except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError) as broken:
                 # An API server that does not believe the certificate says so, and asks no more.
                 tell = self.log.warning if isinstance(broken.__cause__, ssl.SSLError) else self.log.debug
-                tell("connection-broke", every_s=60, reason=broken.__cause__ or broken)
+                tell("connection-lost", every_s=60, reason=broken.__cause__ or broken)
             except Exception:
-                self.log.error("bug", where="connection", traceback=traceback.format_exc())
+                self.log.error("unhandled-exception", where="connection", traceback=traceback.format_exc())
             finally:
                 self._open.pop(scope, None)
                 self._idle.pop(scope, None)

@@ -15,8 +15,8 @@ from proxy.kube.pods import mapping
 
 __all__ = ["OUTCOMES", "Outcome", "Verdict", "verdict_on"]
 
-Outcome = Literal["injected", "removed", "left-alone", "refused"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("injected", "removed", "left-alone", "refused")
+Outcome = Literal["injected", "removed", "skipped", "refused"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("injected", "removed", "skipped", "refused")
 
 _VERSION: Final = "admission.k8s.io/v1"
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
@@ -54,7 +54,7 @@ def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
     is_new = is_pod and request.get("operation") == "CREATE" and not request.get("subResource")
     pod = request.get("object")
     if not is_new or not isinstance(pod, Mapping):
-        return _verdict("left-alone", request, {"allowed": True})
+        return _verdict("skipped", request, {"allowed": True})
     try:
         answer = inject(pod, defaults)
     except InjectionRefused as refused:
@@ -67,7 +67,7 @@ def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
         response |= {"patchType": "JSONPatch", "patch": patch}
     if answer.warnings:
         response["warnings"] = [f"Sidefetch: {each}"[:_MOST_WARNING_CHARS] for each in answer.warnings]
-    outcome: Outcome = "left-alone"  # what is asked about again, after others have changed it, has its sidecar
+    outcome: Outcome = "skipped"  # what is asked about again, after others have changed it, has its sidecar
     if operations:
         outcome = "injected" if answer.has_sidecar else "removed"
     return _verdict(outcome, request, response)

@@ -56,7 +56,7 @@ class Rotation:
                 pause_s = min(_EVERY_S, self.life.total_seconds() / 20)
             except ApiFailed as failed:
                 told = self.log.debug if failed.code in _CONFLICT else self.log.warning
-                told("certificate-not-kept", every_s=60, reason=failed)
+                told("certificate-not-stored", every_s=60, reason=failed)
                 pause_s = _SOON_S if failed.code not in _CONFLICT else 0.1
             await trio.sleep(pause_s)
 
@@ -69,10 +69,10 @@ class Rotation:
         if operations:
             version = {"op": "test", "path": "/metadata/resourceVersion", "value": _version(webhooks)}
             await self.api.patch(where, [version, *operations])
-            self.log.info("authority-told", configuration=self.configuration)
+            self.log.info("ca-bundle-updated", configuration=self.configuration)
         if pair != self.pair and self._is_known(pair):
             self.context, self.pair = pair.context(), pair
-            self.log.info("certificate-shown", until=pair.until().isoformat())
+            self.log.info("certificate-served", until=pair.until().isoformat())
 
     def _is_known(self, pair: CertificatePair) -> bool:
         """Whether all API servers have had the time to hear of *pair*'s authority, or none could know less."""
@@ -90,7 +90,7 @@ class Rotation:
         fresh = new_certificate(names, self.now(), self.life, pair)
         change = {"metadata": {"resourceVersion": _version(secret)}, "data": fresh.as_data()}
         await self.api.merge(where, change)
-        self.log.info("certificate-made", names=",".join(names), until=fresh.until().isoformat())
+        self.log.info("certificate-created", names=",".join(names), until=fresh.until().isoformat())
         return fresh
 
 

@@ -101,7 +101,7 @@ class Webhook:
         except Exception:
             # The API server does then as the configuration's failurePolicy says.
             self.counts[_FAILED] += 1
-            self.log.error("bug", where="inject", traceback=traceback.format_exc())
+            self.log.error("unhandled-exception", where="inject", traceback=traceback.format_exc())
             return HttpsResponse(500, b"a bug: see the log\n")
         if not verdict.is_dry_run:
             self.counts[verdict.outcome] += 1
@@ -111,11 +111,13 @@ class Webhook:
     def _tell(self, verdict: Verdict) -> None:
         match verdict.outcome:
             case "refused":
-                self.log.warning("refused", pod=verdict.pod, reason="; ".join(verdict.reasons))
-            case "left-alone":
-                self.log.debug("left-alone", pod=verdict.pod)
-            case changed:
-                self.log.info(changed, pod=verdict.pod, dry_run=verdict.is_dry_run)
+                self.log.warning("injection-refused", pod=verdict.pod, reason="; ".join(verdict.reasons))
+            case "skipped":
+                self.log.debug("injection-skipped", pod=verdict.pod)
+            case "injected":
+                self.log.info("pod-injected", pod=verdict.pod, dry_run=verdict.is_dry_run)
+            case "removed":
+                self.log.info("injection-removed", pod=verdict.pod, dry_run=verdict.is_dry_run)
 
     def _metrics(self) -> bytes:
         name = "sidefetch_webhook_pods_total"

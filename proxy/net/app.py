@@ -179,7 +179,7 @@ class Proxy:
             self._topology,
             upstream.connect_timeout_s,
             Reading(
-                upstream.patience_s,
+                upstream.upstream_max_wait_s,
                 upstream.fetch_buffer_bytes,
                 upstream.ask_timeout_s,
                 _policy(config.conversion),
@@ -337,17 +337,17 @@ class Proxy:
             assert isinstance(reached, LimitReached)
             self._tell(reached.limit, peer, str(reached))
         except* AuthenticationFailed as wrong:
-            self._ended("logins_refused", "login-refused", peer, wrong)
+            self._ended("logins_refused", "authentication-failed", peer, wrong)
         except* ClientProtocolError as wrong:
-            self._ended("client_protocol_errors", "client-broke-protocol", peer, wrong)
+            self._ended("client_protocol_errors", "client-protocol-error", peer, wrong)
         except* BrokerProtocolError as wrong:
-            self._ended("broker_protocol_errors", "broker-broke-protocol", peer, wrong)
+            self._ended("broker_protocol_errors", "broker-protocol-error", peer, wrong)
         except* BrokerUnavailable as wrong:
             self._ended("brokers_unavailable", "broker-unavailable", peer, wrong)
         except* Exception as bug:
             self.counts["bugs"] += 1
             trace = "".join(traceback.format_exception(bug))
-            self._log.error("bug", client=peer, trace=trace)
+            self._log.error("unhandled-exception", client=peer, trace=trace)
         finally:
             self._admission.leaves(peer)
 

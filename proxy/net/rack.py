@@ -111,9 +111,9 @@ def log_rack(found: RackFound, log: Log) -> None:
     if found.rack is not None:
         log.info("rack-found", rack=found.rack, how=found.how, passed_over=faults)
     elif faults is not None:
-        log.warning("no-rack", tried="; ".join(map(str, found.misses)), remedy=faults)
+        log.warning("rack-unknown", tried="; ".join(map(str, found.misses)), remedy=faults)
     else:
-        log.info("no-rack", tried="; ".join(map(str, found.misses)) or found.how)
+        log.info("rack-unknown", tried="; ".join(map(str, found.misses)) or found.how)
 
 
 class RackWatch:
@@ -132,7 +132,7 @@ class RackWatch:
         racks = frozenset(broker.rack for broker in topology.brokers.values() if broker.rack)
         if self._rack in racks:
             if self._strange_to is not None:
-                self._log.info("rack-has-brokers", rack=self._rack)
+                self._log.info("rack-brokers-found", rack=self._rack)
             self._strange_to = None
         elif racks != self._strange_to:
             self._strange_to = racks

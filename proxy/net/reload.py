@@ -40,10 +40,10 @@ class ReloadableSettings:
         self.config = attrs.evolve(self.config, bypass=fresh.bypass, log=attrs.evolve(self.config.log, level=level))
         self.log.level = level
         changed = [name for name in differing if name in _LIVE]
-        self.log.info("settings-read", changed=",".join(changed) or None, bypass=str(fresh.bypass) or None)
+        self.log.info("settings-reloaded", changed=",".join(changed) or None, bypass=str(fresh.bypass) or None)
         waiting = [name for name in differing if name not in _LIVE]
         if waiting:
-            self.log.warning("restart-needed", options=",".join(waiting))
+            self.log.warning("restart-required", options=",".join(waiting))
 
 
 async def reload_on(signals: AsyncIterable[int], reread: Reread, live: ReloadableSettings) -> None:
@@ -52,6 +52,6 @@ async def reload_on(signals: AsyncIterable[int], reread: Reread, live: Reloadabl
         try:
             fresh = await trio.to_thread.run_sync(reread, abandon_on_cancel=True)
         except ConfigError as wrong:
-            live.log.error("settings-refused", problems="; ".join(map(str, wrong.args)))
+            live.log.error("settings-rejected", problems="; ".join(map(str, wrong.args)))
         else:
             live.apply(fresh)

@@ -14,7 +14,7 @@ async def stop_on(signals: AsyncIterator[int], stop: Callable[[], None], log: Lo
     async for number in signals:
         name = signal.Signals(number).name
         if not first:
-            log.warning("ended", signal=name)
+            log.warning("shutdown-forced", signal=name)
             raise SystemExit(1)
         log.info("stopping", signal=name)
         stop()

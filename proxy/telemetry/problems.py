@@ -32,11 +32,11 @@ class Remedy:
 
 
 ADVICE: Final[Mapping[str, Remedy]] = {
-    "bug": Remedy("Sidefetch has a bug", "See the traceback in its log, and report it."),
-    "loop-stands": Remedy(
+    "unhandled-exception": Remedy("Sidefetch has a bug", "See the traceback in its log, and report it."),
+    "event-loop-stalled": Remedy(
         "The event loop stood still", "Give the process more CPU; the log tells where it stood, to be reported."
     ),
-    "loop-turns-again": Remedy("The event loop stood still, and turns again", "Give the process more CPU."),
+    "event-loop-recovered": Remedy("The event loop stood still, and turns again", "Give the process more CPU."),
     "no-broker-reachable": Remedy(
         "No broker answers", "See that bootstrap-servers are right, and that the way to the brokers is open."
     ),
@@ -44,57 +44,65 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "A broker could not be reached",
         "See whether it is up, and whether its address is reached from here.",
     ),
-    "broker-broke-protocol": Remedy(
+    "broker-protocol-error": Remedy(
         "A broker's answer was not understood",
         "See that it is a Kafka broker; report what was said.",
     ),
     "response-stalled": Remedy(
         "A broker stopped in the middle of a response", "See that broker's load, and the network to it."
     ),
-    "lane-closed": Remedy("A broker's answer was not what was asked for", "Report it, with its version."),
-    "client-broke-protocol": Remedy(
+    "fetch-connection-closed": Remedy(
+        "A broker's answer was not what was asked for", "Report it, with its version."
+    ),
+    "client-protocol-error": Remedy(
         "A client does not speak Kafka's protocol", "See what connects there: TLS to a port without, or no client."
     ),
-    "client-not-secured": Remedy("TLS with a client failed", "See the reason, and the client's security.protocol."),
-    "client-kept-to-one-connection": Remedy(
+    "client-tls-failed": Remedy("TLS with a client failed", "See the reason, and the client's security.protocol."),
+    "client-limited-to-one-connection": Remedy(
         "A client cannot be read for",
         "Give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER.",
     ),
-    "ledger-not-written": Remedy(
+    "ledger-write-failed": Remedy(
         "Rows of the ledger cannot be written",
         "Make room, or bring the folder back; rows wait while there is memory.",
     ),
-    "ledger-not-produced": Remedy(
+    "ledger-produce-failed": Remedy(
         "Rows of the ledger cannot be produced", "See that the topic is there, and that it may be written to."
     ),
-    "login-refused": Remedy("A client's login was refused", "See its user and password, or what tries to guess."),
-    "login-not-renewed": Remedy("A login at a broker was not renewed", "See the credentials that it is made with."),
-    "credentials-kept": Remedy(
+    "authentication-failed": Remedy(
+        "A client's login was refused", "See its user and password, or what tries to guess."
+    ),
+    "reauthentication-failed": Remedy(
+        "A login at a broker was not renewed", "See the credentials that it is made with."
+    ),
+    "credentials-reload-failed": Remedy(
         "New credentials cannot be used; the former ones are", "Put right the files that are named."
     ),
-    "token-kept": Remedy("No new token; the former one is used", "See that the token's server answers."),
+    "token-refresh-failed": Remedy("No new token; the former one is used", "See that the token's server answers."),
     "no-broker-in-rack": Remedy(
         "No broker is in our rack, so that all reads cross", "Set rack to a name that brokers have in broker.rack."
     ),
-    "no-rack": Remedy("It is not known which rack this is", "Set rack, or put right the places of rack-from."),
-    "few-open-files": Remedy("Too few open files are allowed", "Raise ulimit -n, or lower max-connections."),
+    "rack-unknown": Remedy("It is not known which rack this is", "Set rack, or put right the places of rack-from."),
+    "open-files-limit-low": Remedy("Too few open files are allowed", "Raise ulimit -n, or lower max-connections."),
     "limit-reached": Remedy("A client reached a limit", "Raise it, or see what the client does."),
-    "memory-waits": Remedy("Reading waited for memory", "Raise the limit, or have clients ask for less at once."),
-    "no-port-left": Remedy("A broker has no port here", "Widen broker-ports."),
-    "port-taken": Remedy("A port of broker-ports is taken", "Free it, or move broker-ports."),
-    "looped": Remedy(
+    "memory-exhausted": Remedy(
+        "Reading waited for memory", "Raise the limit, or have clients ask for less at once."
+    ),
+    "broker-port-missing": Remedy("A broker has no port here", "Widen broker-ports."),
+    "broker-port-taken": Remedy("A port of broker-ports is taken", "Free it, or move broker-ports."),
+    "redirect-loop": Remedy(
         "Sidefetch's own connections are redirected to itself",
         "Name the user that it runs as in sidefetch redirect install --uid.",
     ),
-    "address-of-several-brokers": Remedy(
+    "broker-address-ambiguous": Remedy(
         "Several brokers have one address, so that redirected clients cannot be told apart",
         "Give each broker an address and port of its own.",
     ),
-    "passed": Remedy(
+    "connection-forwarded": Remedy(
         "Connections pass by untouched",
         "To have TLS read for, have clients speak plaintext here and set upstream-tls, or set listen-tls-cert.",
     ),
-    "not-passed": Remedy(
+    "connection-forward-failed": Remedy(
         "A redirected connection could not be passed on", "See whether its destination can be reached from here."
     ),
     "records-damaged": Remedy(
@@ -108,23 +116,25 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "A client fetch was not answered in time",
         "See whether its broker answers others; if unserved is above 0, report it with this line.",
     ),
-    "verify-difference": Remedy(
+    "verify-mismatch": Remedy(
         "An answer differs from what the broker says", "Set bypass for that topic, and report it."
     ),
-    "telemetry-failed": Remedy(
+    "telemetry-export-failed": Remedy(
         "Telemetry could not be exported",
         "See that the Collector of OTEL_EXPORTER_OTLP_ENDPOINT runs and is reached.",
     ),
-    "spans-left": Remedy(
+    "spans-dropped-at-shutdown": Remedy(
         "Spans were not exported before the end", "See that the Collector answers within a second or two."
     ),
-    "settings-refused": Remedy("Settings were read again, and are wrong", "Put them right, and send SIGHUP again."),
-    "restart-needed": Remedy("Settings have changed that need a restart", "Restart Sidefetch to have them."),
-    "ended": Remedy("A second signal ended Sidefetch", "Give it more time to stop."),
+    "settings-rejected": Remedy(
+        "Settings were read again, and are wrong", "Put them right, and send SIGHUP again."
+    ),
+    "restart-required": Remedy("Settings have changed that need a restart", "Restart Sidefetch to have them."),
+    "shutdown-forced": Remedy("A second signal ended Sidefetch", "Give it more time to stop."),
 }
 """By event; every warning and error of the log is in here."""
 
-_ALSO_AT_INFO: Final = ("memory-waits", "passed")
+_ALSO_AT_INFO: Final = ("memory-exhausted", "connection-forwarded")
 
 
 @attrs.frozen

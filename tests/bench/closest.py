@@ -34,7 +34,7 @@ _FAR: Final = {"closest-far-2": (2, 3), "closest-far-3": (3, 2)}
 """Topics that are not."""
 _PARTITIONS: Final = 50
 """Of each topic."""
-_PATIENCE_S: Final = 5.0
+_UPSTREAM_MAX_WAIT_S: Final = 5.0
 _SETTLE_S: Final = 2.0
 _WARM_UP_SAMPLES: Final = 10
 _GAPS_S: Final = (0.1, 0.4)
@@ -110,7 +110,7 @@ def _sides(cluster: KafkaCluster) -> Iterator[list[Side]]:
     for topics in (_NEAR, _FAR):
         for topic, replicas in topics.items():
             create_missing_topics(cluster, {topic: _PARTITIONS}, replicas=replicas)
-    options = ("--rack", cluster.brokers[NODE].rack, "--patience", f"{_PATIENCE_S:g}s")
+    options = ("--rack", cluster.brokers[NODE].rack, "--upstream-max-wait", f"{_UPSTREAM_MAX_WAIT_S:g}s")
     with Sidefetch(cluster.bootstrap, options=options) as sidefetch:
         yield [
             Side("direct", cluster.bootstrap, cluster.brokers[_LEADER].address),
@@ -198,14 +198,14 @@ def _idle(
     def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
         def once() -> Mapping[Figure, float]:
             with reader(side) as consumer:
-                time.sleep(_SETTLE_S + _PATIENCE_S)  # sessions are made
+                time.sleep(_SETTLE_S + _UPSTREAM_MAX_WAIT_S)  # sessions are made
                 before, began = broker_counts(cluster), time.monotonic()
-                time.sleep(windows * _PATIENCE_S)
+                time.sleep(windows * _UPSTREAM_MAX_WAIT_S)
                 after, seconds = broker_counts(cluster), time.monotonic() - began
                 consumer.finish()
             return {
                 Figure(f"fetches a patience at {node}", ""): (
-                    (after[node].consumer_fetches - before[node].consumer_fetches) * _PATIENCE_S / seconds
+                    (after[node].consumer_fetches - before[node].consumer_fetches) * _UPSTREAM_MAX_WAIT_S / seconds
                 )
                 for node in after
             }

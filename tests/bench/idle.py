@@ -24,7 +24,7 @@ _SETTLE_S: Final = 0.5
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     """Bytes between the brokers and whoever fetches from them, a fetch; making the session is told apart."""
     sizes = (100, 1_000) if quick else (100, 1_000, 10_000)
-    with cluster.tap() as tap, Sidefetch(tap.bootstrap, options=("--patience", "0")) as sidefetch:
+    with cluster.tap() as tap, Sidefetch(tap.bootstrap, options=("--upstream-max-wait", "0")) as sidefetch:
         ways = {
             "direct": f"127.0.0.1:{cluster.brokers[NODE].tap_port}",
             "Sidefetch": address_of(NODE, sidefetch.bootstrap),

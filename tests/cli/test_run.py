@@ -59,7 +59,7 @@ async def test_a_second_signal_ends_it_now_whoever_is_there(number: signal.Signa
             code = await sidefetch.end()
 
     assert code == 1, sidefetch.output
-    assert "ended" in sidefetch.lines[-1]
+    assert "shutdown-forced" in sidefetch.lines[-1]
     assert "Traceback" not in sidefetch.output
 
 
@@ -104,13 +104,13 @@ async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothin
             return "\n".join(sidefetch.lines[before:])
 
         assert not await is_bypassed(bootstrap)
-        told = await hang_up('bypass = "client:sidefetch-demo"\n[log]\nlevel = "debug"', "settings-read")
+        told = await hang_up('bypass = "client:sidefetch-demo"\n[log]\nlevel = "debug"', "settings-reloaded")
         assert "changed=log-level,bypass" in told
         assert await is_bypassed(bootstrap)
         for wrong in ('bypass = "everybody"', "bypass = [", 'bypass = ""\nbypas = ""'):
-            assert file.name in await hang_up(wrong, "settings-refused")
+            assert file.name in await hang_up(wrong, "settings-rejected")
             assert await is_bypassed(bootstrap)
-        told = await hang_up('bypass = ""\nverify = 1\n[log]\nformat = "json"', "restart-needed")
+        told = await hang_up('bypass = ""\nverify = 1\n[log]\nformat = "json"', "restart-required")
         assert "options=log-format,verify" in told
         assert not await is_bypassed(bootstrap)
         file.write_text('bypass = "all"\n[log]\nlevel = "error"')

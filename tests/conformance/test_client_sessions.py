@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS: Final = 3
 VERSIONS: Final = range(7, 19)
-QUICK: Final = ("--patience", "0.3s")
+QUICK: Final = ("--upstream-max-wait", "0.3s")
 
 
 # ----------------------------------------------------------------- one answer after another, beside a broker's own

@@ -106,7 +106,7 @@ def way(request: pytest.FixtureRequest, programs: Programs) -> Iterator[Way]:
         yield Way(cluster, Admin(cluster), cluster.bootstrap, (REFERENCE,), more=told)
         programs(REFERENCE).kill()  # it would go on
         return
-    options = ["--rack", RACK, "--metadata-max-age", f"{AGE_S}s", "--patience", "2s"]
+    options = ["--rack", RACK, "--metadata-max-age", f"{AGE_S}s", "--upstream-max-wait", "2s"]
     if request.param == "selector":
         options += ["--replica-selector", "rack-aware"]
     with Sidefetch(cluster.bootstrap, options=options) as sidefetch:

@@ -21,7 +21,7 @@ Programs = Callable[[str], Client]
 
 READERS: Final = ("java-0.10.2.2", "kafka-python", "librdkafka")
 HEADLESS: Final = ("java-0.10.2.2",)
-PATIENCE_S: Final = 2.0
+UPSTREAM_MAX_WAIT_S: Final = 2.0
 PARKED_S: Final = 0.7
 """Until a client that waits 200 ms has been answered, and its partitions wait at the brokers."""
 ENDLESS: Final = 1_000_000
@@ -48,7 +48,7 @@ def operator(guarded: KafkaCluster) -> Admin:
 
 @pytest.fixture(scope="module")
 def way(guarded: KafkaCluster) -> Iterator[str]:
-    with Sidefetch(guarded.bootstrap, options=("--patience", f"{PATIENCE_S:g}s")) as sidefetch:
+    with Sidefetch(guarded.bootstrap, options=("--upstream-max-wait", f"{UPSTREAM_MAX_WAIT_S:g}s")) as sidefetch:
         yield sidefetch.bootstrap
 
 
@@ -104,7 +104,7 @@ def test_a_right_that_is_revoked_while_fetches_wait_is_lost_within_the_patience_
         denied = readings.read()
     readings.wait_for(360)
 
-    assert revoked_after_s < PATIENCE_S + 2
+    assert revoked_after_s < UPSTREAM_MAX_WAIT_S + 2
     assert denied == {"librdkafka": by_partition(produced[:300])}
     assert readings.read() == {"librdkafka": by_partition(produced)}
 
@@ -158,7 +158,7 @@ def test_records_whose_time_is_over_while_their_reader_pauses_are_gone_and_it_go
                 "all of it deleted",
             )
         operator.configure_topic(topic, {"retention.ms": None})
-        time.sleep(PATIENCE_S)
+        time.sleep(UPSTREAM_MAX_WAIT_S)
         produced += operator.produce_known(topic, 90, 3, first=360)
     readings.wait_for(300 + 90)
 

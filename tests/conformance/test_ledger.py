@@ -57,7 +57,7 @@ def test_the_rows_of_clients_and_of_brokers_are_what_taps_have_seen(kafka4: Kafk
     admin = Admin(kafka4)
     topic, produced = admin.filled_topic("ledger-wire", PARTITIONS)
     how = {"partitions": list(range(PARTITIONS)), "count": ENDLESS, "wait_ms": WAIT_MS}
-    options = ("--ledger", str(tmp_path), "--rack", "b", "--patience", "10s", "--grace", "0s")
+    options = ("--ledger", str(tmp_path), "--rack", "b", "--upstream-max-wait", "10s", "--grace", "0s")
     with kafka4.tap() as brokers:
         with tapped(brokers.bootstrap, *options) as (sidefetch, clients, bootstrap), ExitStack() as running:
             programs = [running.enter_context(Client(name)) for name in (OLD, NEW)]

@@ -77,7 +77,7 @@ class Way:
 
 
 def _through(cluster: KafkaCluster, programs: Programs, *options: str) -> Iterator[Way]:
-    with Sidefetch(cluster.bootstrap, options=("--rack", RACK, "--patience", "2s", *options)) as sidefetch:
+    with Sidefetch(cluster.bootstrap, options=("--rack", RACK, "--upstream-max-wait", "2s", *options)) as sidefetch:
         yield Way(cluster, Admin(cluster), sidefetch.bootstrap)
         for name in READERS:
             programs(name).kill()  # they would go on

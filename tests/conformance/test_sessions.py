@@ -25,7 +25,7 @@ IDLE_BYTES = 250
 @pytest.fixture(scope="module", autouse=True)
 def nobody_waits() -> None:
     """What other tests have left waiting at the brokers is counted there when its wait is over."""
-    time.sleep(UpstreamConfig(()).patience_s)
+    time.sleep(UpstreamConfig(()).upstream_max_wait_s)
 
 
 def by_session(fetches: list[SeenFetch]) -> dict[tuple[int, int], list[SeenFetch]]:
@@ -45,7 +45,7 @@ def test_the_fetches_of_any_client_reach_the_brokers_as_incremental_ones(
 
     with kafka.tap() as tap:
         # What is read ahead may go on the other lane, which takes no session for so few.
-        options = ("--patience", "0.3s", "--read-ahead", "off")
+        options = ("--upstream-max-wait", "0.3s", "--read-ahead", "off")
         with Sidefetch(tap.bootstrap, options=options) as sidefetch:
             reading = client.begin(
                 "read",

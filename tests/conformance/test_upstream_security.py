@@ -123,11 +123,11 @@ def test_a_broker_that_wants_a_certificate_gets_it_and_a_new_one_from_the_next_c
         authority.issue("sidefetch", file="ours", password=b"key's own")
         new_key = ours.key.read_bytes()
         ours.key.write_bytes(old_key)  # the pair is half written
-        until(lambda: "credentials-kept" in sidefetch.log_text())
+        until(lambda: "credentials-reload-failed" in sidefetch.log_text())
         assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
 
         ours.key.write_bytes(new_key)
-        until(lambda: "credentials-read" in sidefetch.log_text())
+        until(lambda: "credentials-reloaded" in sidefetch.log_text())
         assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
         assert "key's own" not in sidefetch.log_text()
 
@@ -296,8 +296,8 @@ def test_a_login_that_ends_is_renewed_while_a_fetch_waits_at_the_broker(
             assert sorted(taken(consumer, 30)) == known(more)
         log = sidefetch.log_text()
     records += more
-    assert "login-not-renewed" not in log
-    assert "lane-closed" not in log
+    assert "reauthentication-failed" not in log
+    assert "fetch-connection-closed" not in log
     assert "broker-unavailable" not in log
 
 
@@ -361,7 +361,7 @@ def test_a_login_that_cannot_be_repeated_keeps_the_client_to_its_connection(
         assert sorted(taken(consumer, 30)) == known(more)
     records += more
     log = sidefetch.log_text()
-    assert "client-kept-to-one-connection client=127.0.0.1" in log
+    assert "client-limited-to-one-connection client=127.0.0.1" in log
     assert f"mechanism={mechanism}" in log
     (stopped,) = (line for line in log.splitlines() if " stopped " in line)
     assert " clients_on_one_connection=" in stopped

@@ -17,7 +17,7 @@ from tests.differential.shrink import shrink
 from tests.differential.stage import Stage
 from tests.differential.trial import Trial, run
 
-_SHRINKING_PATIENCE_S = 15.0
+_SHRINKING_LIMIT_S = 15.0
 _REPEATS = 2
 """How often a combination that is merely slow, or void, is run again before it is counted."""
 
@@ -107,7 +107,7 @@ def _shrunk(stage: Stage, trial: Trial) -> Combination:
     kind = trial.verdict.problems[0].kind
 
     def fails(smaller: Combination) -> bool:
-        verdict = run(stage, smaller, patience_s=_SHRINKING_PATIENCE_S).verdict
+        verdict = run(stage, smaller, limit_s=_SHRINKING_LIMIT_S).verdict
         return verdict.outcome == "find" and any(each.kind == kind for each in verdict.problems)
 
     return shrink(trial.combination, fails)

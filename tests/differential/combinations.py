@@ -71,7 +71,7 @@ _OPTIONS: Final[Sequence[tuple[str, ...]]] = (
     ("--read-ahead", "on", "--fetch-buffer", "1MiB"),
     ("--read-ahead", "on", "--client-sessions", "0"),
     ("--read-ahead", "on", "--rack", "a"),
-    ("--patience", "1s"),
+    ("--upstream-max-wait", "1s"),
     ("--memory", "16MiB", "--fetch-buffer", "1MiB"),
 )
 """A smaller fetch buffer is as slow as a broker with such a ``fetch.max.bytes``: a client that has read a partition

@@ -48,7 +48,7 @@ def test_shrinking_keeps_only_what_the_failure_needs() -> None:
         settings={"auto.offset.reset": "earliest", "check.crcs": "true", "fetch.max.bytes": 1},
         start={0: 0.5},
         steps=steps,
-        options=("--patience", "1s"),
+        options=("--upstream-max-wait", "1s"),
         rack="a",
     )
 

@@ -38,20 +38,20 @@ class Trial:
     readings: Mapping[str, Reading] = attrs.field(factory=dict)
 
 
-def run(stage: Stage, combination: Combination, *, patience_s: float = 25.0, is_distant: bool = False) -> Trial:
-    """Run *combination*; a reader through Sidefetch may take *patience_s*, or longer if the direct ones do.
+def run(stage: Stage, combination: Combination, *, limit_s: float = 25.0, is_distant: bool = False) -> Trial:
+    """Run *combination*; a reader through Sidefetch may take *limit_s*, or longer if the direct ones do.
 
     Args:
         is_distant: the control reads from brokers that are some milliseconds away.
     """
     with stage.visiting(alone=combination.event == "broker-restarts"):
         try:
-            return _run(stage, combination, patience_s, is_distant=is_distant)
+            return _run(stage, combination, limit_s, is_distant=is_distant)
         except Exception as wrong:
             return Trial(combination, Verdict("void", [Problem("error", f"the harness: {wrong!r}")]))
 
 
-def _run(stage: Stage, combination: Combination, patience_s: float, *, is_distant: bool) -> Trial:
+def _run(stage: Stage, combination: Combination, limit_s: float, *, is_distant: bool) -> Trial:
     shape = shape_of(combination.shape)
     served = is_direct(combination.client, stage.kafka)
     home: Side = stage.main if served else stage.reference()
@@ -82,7 +82,7 @@ def _run(stage: Stage, combination: Combination, patience_s: float, *, is_distan
             expectation = fire(combination.event, scene)
         except AssertionError as wrong:
             failure = Problem("error", f"{combination.event}: {wrong}")
-    _wait_ended(readers, patience_s)
+    _wait_ended(readers, limit_s)
     readings = {
         role: _with_stored(reader.reading(), reader, role, topic.name, home, stage.main)
         for role, reader in readers.items()
@@ -144,13 +144,13 @@ def _wait_begun(readers: Mapping[str, Reader]) -> None:
         time.sleep(0.02)
 
 
-def _wait_ended(readers: Mapping[str, Reader], patience_s: float) -> None:
+def _wait_ended(readers: Mapping[str, Reader], limit_s: float) -> None:
     """Return when every reader has ended; those that take too long are killed."""
     references = [reader for role, reader in readers.items() if role != "side"]
     while running := [each for each in readers.values() if not each.has_ended]:
         if all(each.has_ended for each in references):
             slower_s = max(each.lasted_s for each in references)
-            limit_s = max(patience_s, _SLOWER_BY * slower_s)
+            limit_s = max(limit_s, _SLOWER_BY * slower_s)
         else:
             limit_s = _DIRECT_S
         for each in running:

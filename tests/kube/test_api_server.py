@@ -339,7 +339,7 @@ async def test_certificates_made_here_are_believed_and_renewed_with_the_charts_r
         with trio.fail_after(60):
             while await ask(has_sidecar_or_reason, api, "default") is not True:
                 await trio.sleep(0.1)
-            while told.getvalue().count("certificate-made") < 3:
+            while told.getvalue().count("certificate-created") < 3:
                 # For a new authority the API server makes new connections.
                 assert await ask(has_sidecar, api, "default")
                 await trio.sleep(0.02)

@@ -165,10 +165,10 @@ def test_sidefetch_takes_the_settings_that_it_is_given(file: Path) -> None:
 @pytest.mark.parametrize(
     ("component", "change", "rolls"),
     [
-        ("gateway", "gateway.options.patience=20s", True),
+        ("gateway", "gateway.options.upstream-max-wait=20s", True),
         ("gateway", "gateway.brokerPorts.count=20", True),
         ("gateway", "monitoring.enabled=true", False),
-        ("webhook", "injection.options.patience=20s", True),
+        ("webhook", "injection.options.upstream-max-wait=20s", True),
         ("webhook", "bootstrapServers=kafka-2:9092", True),
         ("webhook", "injection.timeoutSeconds=7", False),
     ],

@@ -139,7 +139,15 @@ async def test_upgrade_and_rollback_change_settings_and_pods_and_keep_the_certif
         return api.ask("GET", SECRET)["data"], api.ask("GET", HOOK)["webhooks"][0]["clientConfig"]["caBundle"]
 
     first, kept = state(), certificate()
-    ran(api, "upgrade", "it", str(CHART), *VALUES, "--set=injection.options.patience=20s", "--set=image.tag=0.2.0")
+    ran(
+        api,
+        "upgrade",
+        "it",
+        str(CHART),
+        *VALUES,
+        "--set=injection.options.upstream-max-wait=20s",
+        "--set=image.tag=0.2.0",
+    )
     upgraded, still = state(), certificate()
     ran(api, "rollback", "it", "1")
 

@@ -93,7 +93,7 @@ async def test_pods_that_do_not_ask_and_other_things_are_left_alone(folder: Fold
             assert response["allowed"]
             assert "patch" not in response
 
-        assert served.webhook.counts["left-alone"] == served.webhook.counts.total() == 5
+        assert served.webhook.counts["skipped"] == served.webhook.counts.total() == 5
 
 
 async def test_what_cannot_be_is_refused_with_all_reasons(folder: Folder) -> None:
@@ -104,7 +104,7 @@ async def test_what_cannot_be_is_refused_with_all_reasons(folder: Folder) -> Non
     assert response["status"]["code"] == 422
     assert response["status"]["message"].startswith("Sidefetch: sidefetch.io/mode: 'magic'; accepted: address or ")
     assert "; spec.hostNetwork: true: " in response["status"]["message"]
-    assert "warning refused pod=shop/orders reason=" in served.told.getvalue()
+    assert "warning injection-refused pod=shop/orders reason=" in served.told.getvalue()
 
 
 async def test_warnings_go_to_whoever_made_the_pod_no_longer_than_they_are_shown(folder: Folder) -> None:
@@ -293,7 +293,7 @@ async def test_while_there_is_no_certificate_nobody_is_served_and_it_can_be_stop
             async with served.asking():
                 pass
         with trio.fail_after(5):
-            while "certificate-not-kept" not in served.told.getvalue():
+            while "certificate-not-stored" not in served.told.getvalue():
                 await trio.sleep(0.01)
 
 
@@ -310,7 +310,7 @@ async def test_the_command_serves_until_sigterm(folder: Folder, tmp_path: Path) 
         assert await command.end() == 0
 
     assert "injected pod=shop/orders" in command.output
-    assert "stopped injected=1 removed=0 left_alone=0 refused=0 failed=0" in command.output
+    assert "stopped injected=1 removed=0 skipped=0 refused=0 failed=0" in command.output
 
 
 async def test_a_certificate_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -95,11 +95,15 @@ class _Kept:
 
 @asynccontextmanager
 async def running(
-    cluster: EmbeddedCluster, config: Config | None = None, *, patience_s: float = 10.0, rack: str | None = None
+    cluster: EmbeddedCluster,
+    config: Config | None = None,
+    *,
+    upstream_max_wait_s: float = 10.0,
+    rack: str | None = None,
 ) -> AsyncIterator[Proxied]:
     """A proxy in *rack*, in front of *cluster*; it must have met no bug in the end, and leave nothing."""
     config = config or configured(cluster.bootstrap)
-    config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, patience_s=patience_s))
+    config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, upstream_max_wait_s=upstream_max_wait_s))
     stream = io.StringIO()
     kept = _Kept()
     proxy = Proxy(config, Log(LogConfig().format, "debug", stream), [kept], rack=rack)
@@ -115,11 +119,11 @@ async def running(
 
 
 @asynccontextmanager
-async def proxied(*, patience_s: float = 10.0, **options: Any) -> AsyncIterator[Proxied]:
+async def proxied(*, upstream_max_wait_s: float = 10.0, **options: Any) -> AsyncIterator[Proxied]:
     """An embedded cluster with topic ``t``: three partitions, each led by broker 1; and a proxy in front of it."""
     async with embedded_cluster(**options) as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
-        async with running(cluster, patience_s=patience_s) as it:
+        async with running(cluster, upstream_max_wait_s=upstream_max_wait_s) as it:
             yield it
 
 

@@ -146,7 +146,7 @@ async def test_problems_are_told_with_what_to_do() -> None:
         told = await state_of(it)
 
     problems = {each["event"]: each for each in told["problems"]}
-    assert set(problems) == {"client-broke-protocol", "no-broker-in-rack"}
+    assert set(problems) == {"client-protocol-error", "no-broker-in-rack"}
     assert all(each["remedy"] and each["times"] == 1 for each in problems.values())
 
 

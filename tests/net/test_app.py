@@ -45,7 +45,7 @@ async def closed(client: KafkaConnection) -> bool:
 
 
 async def test_an_idle_clients_full_fetches_reach_the_broker_as_empty_incremental_ones() -> None:
-    async with proxied(patience_s=0) as it, it.client(1) as client:
+    async with proxied(upstream_max_wait_s=0) as it, it.client(1) as client:
         for _ in range(4):
             await fetch(client, {0: 0, 1: 0, 2: 0})
 
@@ -83,7 +83,7 @@ async def test_a_thousand_partitions_are_read_like_three() -> None:
     """Requests, Metadata and answers are then larger than what a connection keeps for small frames."""
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1000, assignment=[[1]] * 1000)
-        async with running(cluster, patience_s=0) as it, it.client(1) as client:
+        async with running(cluster, upstream_max_wait_s=0) as it, it.client(1) as client:
             for _ in range(3):
                 response = await fetch(client, dict.fromkeys(range(1000), 0))
                 assert errors_of(response) == [0] * 1000
@@ -157,13 +157,13 @@ async def test_what_a_closed_lane_still_brings_is_not_taken_for_the_next_ones(
         frames = await receive(self)
         return nonsense.pop() if nonsense and self.peer in brokers else frames
 
-    async with proxied(patience_s=0) as it, it.client(1) as client:
+    async with proxied(upstream_max_wait_s=0) as it, it.client(1) as client:
         await fetch(client, {0: 0})
         brokers = it.cluster.bootstrap.split(",")
         monkeypatch.setattr(FrameSocket, "receive", receive_nonsense_once)
         for _ in range(2):  # the lane waits already, and not for nonsense
             assert errors_of(await fetch(client, {0: 0})) == [0]
-        assert len(it.told("lane-closed")) == 1
+        assert len(it.told("fetch-connection-closed")) == 1
 
 
 async def test_brokers_of_different_versions_in_one_cluster_are_each_spoken_to_in_their_own() -> None:
@@ -268,7 +268,7 @@ async def test_bad_input_closes_its_connection_with_one_line_and_no_other(name: 
         await bad.send_frame(BAD[name])
         assert await closed(bad)
         assert errors_of(await fetch(good, {0: 0})) == [0]
-        assert len(it.told("client-broke-protocol")) == 1
+        assert len(it.told("client-protocol-error")) == 1
         assert it.proxy.counts["client_protocol_errors"] == 1
 
 

@@ -132,7 +132,7 @@ async def test_what_is_read_is_compared_and_found_equal() -> None:
 
         assert it.proxy.counts["verified"] == 10
         assert it.proxy.counts["verify_differences"] == it.proxy.counts["verify_failed"] == 0
-        assert it.told("verify-difference") == it.told("verify-failed") == []
+        assert it.told("verify-mismatch") == it.told("verify-failed") == []
 
 
 async def test_what_is_read_within_a_session_is_compared_though_it_is_not_named() -> None:
@@ -169,7 +169,7 @@ async def test_a_difference_is_counted_and_told_without_the_records(monkeypatch:
             size = len(records_of(await fetch(client, {0: 0})))
             await counted(it, "verify_differences", 1)
 
-        (line,) = it.told("verify-difference")
+        (line,) = it.told("verify-mismatch")
         for part in ("topic=t", "partition=0", "offset=0", f"delivered_bytes={size}", f"direct_bytes={size}"):
             assert part in line
         assert "secret" not in it.log.getvalue()

@@ -25,10 +25,10 @@ async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_
     lines = (await told(stand_s=0.5)).splitlines()
 
     assert len(lines) == 2
-    assert " error loop-stands " in lines[0]
+    assert " error event-loop-stalled " in lines[0]
     assert "test_event_loop.py" in lines[0]
     assert "time.sleep(stand_s)" in lines[0]
-    assert " warning loop-turns-again " in lines[1]
+    assert " warning event-loop-recovered " in lines[1]
 
 
 async def test_a_loop_that_turns_is_not_told() -> None:

@@ -81,7 +81,7 @@ async def test_who_begins_a_handshake_and_never_ends_it_gives_way_to_who_waits(a
             with trio.fail_after(1):
                 while await each.receive_frame() is not None:
                     pass
-        assert "no handshake in time" in it.told("client-not-secured")[0]
+        assert "no handshake in time" in it.told("client-tls-failed")[0]
 
 
 async def test_who_dawdles_alone_may_take_its_time(authority: Authority) -> None:
@@ -89,7 +89,7 @@ async def test_who_dawdles_alone_may_take_its_time(authority: Authority) -> None
         await begun(it, stack, 1)
         await trio.sleep(2 * DAWDLING_S)
         assert await is_served(it, authority)
-        assert not it.told("client-not-secured")
+        assert not it.told("client-tls-failed")
 
 
 async def test_who_has_said_nothing_takes_no_place(authority: Authority) -> None:

@@ -127,7 +127,7 @@ async def sidefetch_before_brokers(*options: str) -> AsyncIterator[tuple[Embedde
         try:
             port = await trio.to_thread.run_sync(sidefetch.port_of, 1)
             yield cluster, sidefetch, f"127.0.0.1:{port}"
-            assert " bug " not in sidefetch.log_text()
+            assert " unhandled-exception " not in sidefetch.log_text()
         finally:
             await trio.to_thread.run_sync(sidefetch.__exit__, None, None, None)
 

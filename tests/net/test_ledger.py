@@ -110,7 +110,7 @@ async def test_a_folder_that_is_away_stops_nobody_and_what_did_not_fit_is_told(t
         for _ in range(1000):
             kept.ledger.observe(kept.who, exchange())
         with trio.fail_after(3):
-            while "ledger-not-written" not in kept.log.getvalue():
+            while "ledger-write-failed" not in kept.log.getvalue():
                 await trio.sleep(0.01)
         folder.mkdir()
         kept.ledger.observe(kept.who, exchange())
@@ -133,7 +133,7 @@ async def test_a_full_disk_stops_nobody_and_what_did_not_fit_is_told(tmp_path: P
                 kept.ledger.observe(kept.who, exchange())
                 await trio.sleep(0.001)
             with trio.fail_after(3):
-                while "ledger-not-written" not in kept.log.getvalue():
+                while "ledger-write-failed" not in kept.log.getvalue():
                     await trio.sleep(0.01)
             make_room()
 
@@ -206,7 +206,7 @@ async def test_the_fetch_rows_are_what_the_brokers_counted(tmp_path: Path) -> No
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
         config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(folder=str(tmp_path)))
-        async with running(cluster, config, patience_s=0, rack="b") as it:
+        async with running(cluster, config, upstream_max_wait_s=0, rack="b") as it:
             await read_some(it)
             it.proxy.stop()
             with trio.fail_after(5):
@@ -227,7 +227,7 @@ async def test_the_last_rows_are_those_of_the_sessions_that_end_with_it(tmp_path
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
         config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(folder=str(tmp_path)), grace_s=0)
-        async with running(cluster, config, patience_s=0) as it, it.client(1) as client:
+        async with running(cluster, config, upstream_max_wait_s=0) as it, it.client(1) as client:
             for _ in range(3):
                 await client.call("fetch", 4, ask({0: 0}))
             it.proxy.stop()

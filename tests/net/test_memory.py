@@ -170,7 +170,7 @@ async def test_waits_are_told_once_a_minute() -> None:
         views.clear()
 
     (line,) = it.log.getvalue().splitlines()
-    assert f"memory-waits wanted_bytes={MIB} claimed_bytes={LIMIT} waiting=1" in line
+    assert f"memory-exhausted wanted_bytes={MIB} claimed_bytes={LIMIT} waiting=1" in line
 
 
 # --------------------------------------------------------------------------------------------- what is held
@@ -287,7 +287,7 @@ async def test_clients_that_read_more_than_the_memory_are_all_served_and_parked_
                     while done < clients:
                         await trio.sleep(0.01)
                     stay.set()
-            assert it.told("memory-waits")
+            assert it.told("memory-exhausted")
 
 
 async def test_what_was_read_for_an_old_client_is_let_go_of_when_that_has_left() -> None:

@@ -111,9 +111,13 @@ def test_the_log_says_the_rack_and_how_it_was_found_or_what_was_tried() -> None:
 
     assert told(RackFound("b", "env:ZONE", (unset,))) == "info rack-found rack=b how=env:ZONE passed_over=null"
     assert told(RackFound("b", "env:Z", (wrong,))).endswith('passed_over="file:/z: it is empty (fill it)"')
-    assert told(RackFound(None, "", (unset, NO_POD))).startswith('info no-rack tried="env:A: not set; kubernetes: ')
-    assert told(RackFound(None, "", (unset, wrong))).startswith('warning no-rack tried="env:A: not set; file:/z: ')
-    assert told(RackFound(None, "not looked for")) == 'info no-rack tried="not looked for"'
+    assert told(RackFound(None, "", (unset, NO_POD))).startswith(
+        'info rack-unknown tried="env:A: not set; kubernetes: '
+    )
+    assert told(RackFound(None, "", (unset, wrong))).startswith(
+        'warning rack-unknown tried="env:A: not set; file:/z: '
+    )
+    assert told(RackFound(None, "not looked for")) == 'info rack-unknown tried="not looked for"'
 
 
 def topology(*racks: str | None) -> Topology:
@@ -150,7 +154,7 @@ def test_that_no_broker_has_the_rack_is_said_once_and_again_when_that_has_change
         "",
         "warning no-broker-in-rack rack=b racks=a",
         "warning no-broker-in-rack rack=b racks=null",
-        "info rack-has-brokers rack=b",
+        "info rack-brokers-found rack=b",
         "",
         "warning no-broker-in-rack rack=b racks=a",
     ]

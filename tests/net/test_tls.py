@@ -177,7 +177,7 @@ async def test_clients_are_served_by_tls_and_in_plaintext_they_are_not(authority
             await plain.send("metadata", 5, {})
             assert await plain.receive_frame() is None
 
-        assert "it speaks plaintext" in it.told("client-not-secured")[0]
+        assert "it speaks plaintext" in it.told("client-tls-failed")[0]
         assert it.proxy.counts["handshakes_failed"] == 1
 
 
@@ -189,7 +189,7 @@ async def test_a_client_that_says_nothing_is_hung_up_on(
     async with secured(shown(ours)) as it, it.client(1) as silent:
         with trio.fail_after(5):
             assert await silent.receive_frame() is None
-        assert "no handshake in time" in it.told("client-not-secured")[0]
+        assert "no handshake in time" in it.told("client-tls-failed")[0]
 
 
 async def test_where_clients_need_a_certificate_none_is_served_without(
@@ -207,7 +207,7 @@ async def test_where_clients_need_a_certificate_none_is_served_without(
             async with client(it, context) as connection:
                 with pytest.raises(OSError, match="closed"):
                     await read(connection)
-        without, unknown = it.told("client-not-secured")
+        without, unknown = it.told("client-tls-failed")
         assert "it shows no certificate" in without
         assert "see listen-tls-client-ca" in unknown
 
@@ -253,7 +253,7 @@ async def test_a_new_certificate_is_shown_to_the_next_client(
         link.unlink()
         link.symlink_to(tmp_path / "v1")
         with trio.fail_after(5):
-            while not it.told("credentials-read"):
+            while not it.told("credentials-reloaded"):
                 await trio.sleep(0.02)
         with pytest.raises(OSError, match="closed"):
             async with client(it, trusting(authority)) as connection:
@@ -277,9 +277,9 @@ def test_a_half_written_pair_keeps_the_old_one_until_it_is_whole(authority: Auth
     ours.key.write_bytes(first_key)
     tls.refresh()
     assert tls.value is first
-    assert "credentials-kept" in stream.getvalue()
+    assert "credentials-reload-failed" in stream.getvalue()
     tls.refresh()
-    assert stream.getvalue().count("credentials-kept") == 1
+    assert stream.getvalue().count("credentials-reload-failed") == 1
 
     ours.key.write_bytes(new_key)
     tls.refresh()

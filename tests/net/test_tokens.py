@@ -127,7 +127,7 @@ async def test_a_token_that_lives_still_is_used_while_there_is_no_new_one(
 
     monkeypatch.setattr(trio, "current_time", lambda: start_s + 90)
     assert (await login(ours)).token == "token-1"
-    assert "token-kept" in log.getvalue()
+    assert "token-refresh-failed" in log.getvalue()
     monkeypatch.setattr(trio, "current_time", lambda: start_s + 101)
     with pytest.raises(BrokerUnavailable, match="answers 503"):
         await login(ours)

@@ -190,7 +190,7 @@ async def test_a_collector_that_does_not_answer_keeps_nobody_waiting_and_is_told
     await traces.close(0.05)
 
     assert trio.current_time() - now_s < 0.4
-    assert "spans-left spans=1" in log.getvalue()
+    assert "spans-dropped-at-shutdown spans=1" in log.getvalue()
     await trio.sleep(0.6)
     assert counts["spans_not_exported"] == 1
 
@@ -311,7 +311,7 @@ async def test_a_session_that_a_broker_has_no_place_for_is_told_below_the_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with exporting(monkeypatch) as collected:
-        async with proxied(slots=0, patience_s=0.05) as it, it.client(1) as client:
+        async with proxied(slots=0, upstream_max_wait_s=0.05) as it, it.client(1) as client:
             for _ in range(8):
                 await client.call("fetch", 11, ask({0: 0}, max_wait=60))
 

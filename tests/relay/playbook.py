@@ -133,7 +133,7 @@ class Play:
         known: Topology | None = None,
         *,
         broker_fetch: int = NEWEST,
-        patience_s: float = 0,
+        upstream_max_wait_s: float = 0,
         policy: Policy = DEFAULT_POLICY,
         rack: str = "",
         selector: Selector = Selector.BROKER,
@@ -152,7 +152,7 @@ class Play:
         self.sessions = ClientSessions(client_sessions, lambda: next(ids))
         """Of clients, from 100 on; they stay when the relay is replaced, as by ``reconnect``."""
         self._reading = Reading(
-            patience_s,
+            upstream_max_wait_s,
             fetch_buffer_bytes=8 << 20,
             ask_timeout_s=5,
             policy=policy,

@@ -54,7 +54,7 @@ def test_a_client_gets_a_session_in_which_nothing_is_told_of_what_did_not_change
 
 @EVERY_VERSION
 def test_records_come_within_the_session_and_only_what_moved_is_named(version: int) -> None:
-    play = Play(client_sessions=1, patience_s=10)
+    play = Play(client_sessions=1, upstream_max_wait_s=10)
     session_id = session(play, version)
 
     fetch(play, session_id, 1, version=version)

@@ -238,7 +238,7 @@ def test_the_same_replica_named_again_is_kept_no_longer() -> None:
 
 @pytest.mark.parametrize(("broker_fetch", "waits_ms"), [(13, 500), (15, 10_000)])
 def test_leaders_that_redirect_late_wait_no_longer_than_the_client(broker_fetch: int, waits_ms: int) -> None:
-    play = in_rack_b(patience_s=10, broker_fetch=broker_fetch)
+    play = in_rack_b(upstream_max_wait_s=10, broker_fetch=broker_fetch)
     play.fetch({0: 0})
     play.open(PATIENT)
     play.wait(0.5)
@@ -296,7 +296,7 @@ def test_last_stable_offset_stays_while_the_client_fetches_in_a_version_that_has
 
 
 def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> None:
-    play = following(0, patience_s=10)
+    play = following(0, upstream_max_wait_s=10)
     play.answer({0: Part(high_watermark=100)}, link=FOLLOWER)
     play.wait(0.5)
     play.tell(topology(epoch=6, in_sync=(1, 3)))
@@ -331,7 +331,7 @@ def test_a_new_leader_that_a_follower_has_told_us_of_is_told_as_error_6() -> Non
 
 
 def test_follower_that_waits_for_an_earlier_fetch_does_not_hold_up_a_shorter_one() -> None:
-    play = in_rack_b(selector=Selector.RACK_AWARE, patience_s=10)
+    play = in_rack_b(selector=Selector.RACK_AWARE, upstream_max_wait_s=10)
     play.fetch({0: 0}, max_wait_ms=30_000)
     play.open(PATIENT)
     play.open(FOLLOWER)
@@ -382,7 +382,7 @@ def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_
 
 
 def test_leaders_error_does_not_wait_for_what_a_follower_has_not_told_yet() -> None:
-    play = in_rack_b(selector=Selector.RACK_AWARE, patience_s=0)
+    play = in_rack_b(selector=Selector.RACK_AWARE, upstream_max_wait_s=0)
     play.fetch({0: 0})
     play.open(PATIENT)
     play.open(FOLLOWER)
@@ -411,7 +411,7 @@ def test_leader_is_asked_first_about_a_topic_that_was_created_again() -> None:
 
 
 def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_other() -> None:
-    play = following(0, patience_s=10)
+    play = following(0, upstream_max_wait_s=10)
     play.answer({0: Part(error=ErrorCode.replica_not_available, high_watermark=-1)}, link=FOLLOWER)
     play.open(RACKLESS)
     commands = play.answer({0: Part(high_watermark=105)}, link=RACKLESS)
@@ -499,7 +499,7 @@ def test_min_bytes_hold_over_all_brokers_together() -> None:
 
 
 def test_an_idle_follower_is_asked_once_a_patience_and_so_is_the_leader() -> None:
-    play = in_rack_b(patience_s=10)
+    play = in_rack_b(upstream_max_wait_s=10)
     offsets = dict.fromkeys(range(3), 0)
     idle = dict.fromkeys(range(3), Part(high_watermark=0))
     play.fetch(offsets)
@@ -521,7 +521,7 @@ def test_an_idle_follower_is_asked_once_a_patience_and_so_is_the_leader() -> Non
 
 
 def test_a_source_that_nothing_is_read_from_is_left_and_its_session_closed() -> None:
-    play = following(0, patience_s=10)
+    play = following(0, upstream_max_wait_s=10)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER)
     play.fetch({0: 0})

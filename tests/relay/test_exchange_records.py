@@ -91,7 +91,7 @@ def test_what_a_follower_brought_is_told_as_its() -> None:
 
 
 def test_what_was_here_before_the_client_asked_is_told_as_held() -> None:
-    play = Play(patience_s=10)
+    play = Play(upstream_max_wait_s=10)
     play.established(0, 1)
     play.answer({0: Part(records=b"early")}, session_id=7)
     play.now_s += 0.01

@@ -14,7 +14,7 @@ def fetches_in(commands: Iterable[Command]) -> list[FetchRecord]:
 
 def parked() -> Play:
     """Two partitions, at their ends, wait at the broker in session 7."""
-    play = Play(topology(2), patience_s=10)
+    play = Play(topology(2), upstream_max_wait_s=10)
     play.established(0, 1)
     play.answer({})
     play.fetch({0: 0, 1: 0})

@@ -22,14 +22,14 @@ def at(offset: int) -> dict[int, int]:
 
 def parked() -> Play:
     """A client whose three partitions wait at the broker; it asks next."""
-    play = Play(topology(3), patience_s=10)
+    play = Play(topology(3), upstream_max_wait_s=10)
     play.established(*ALL)
     return play
 
 
-def redirected(max_wait_ms: int, *, patience_s: float) -> Play:
+def redirected(max_wait_ms: int, *, upstream_max_wait_s: float) -> Play:
     """A client whose leader has named node 2 as the replica to read from; the connection there is being opened."""
-    play = Play(topology(1), rack="b", patience_s=patience_s)
+    play = Play(topology(1), rack="b", upstream_max_wait_s=upstream_max_wait_s)
     play.fetch({0: 0}, max_wait_ms=max_wait_ms)
     play.open(PATIENT)
     play.answer({0: Part(preferred=2)})
@@ -37,7 +37,7 @@ def redirected(max_wait_ms: int, *, patience_s: float) -> Play:
 
 
 def test_fetch_of_partitions_left_out_before_is_answered_if_their_records_do_not_fit() -> None:
-    play = Play(topology(3), patience_s=10, reads_ahead=True)
+    play = Play(topology(3), upstream_max_wait_s=10, reads_ahead=True)
     play.part_bytes = SMALL
     play.established(*ALL)
     for offset in (0, 20):
@@ -66,7 +66,7 @@ def test_first_batch_larger_than_max_bytes_is_delivered_alone() -> None:
 
 
 def test_batch_larger_than_its_partition_limit_is_delivered_alone_in_its_turn() -> None:
-    play = Play(topology(3), patience_s=10)
+    play = Play(topology(3), upstream_max_wait_s=10)
     play.part_bytes = BATCH // 2
     play.established(*ALL)
     play.answer({0: part(0, 1), 1: part(0, 1)})
@@ -153,7 +153,7 @@ def test_high_watermark_stays_when_a_partition_returns_after_it_was_left_out() -
 
 
 def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> None:
-    play = Play(topology(3), patience_s=0)
+    play = Play(topology(3), upstream_max_wait_s=0)
     play.fetch(at(0), max_wait_ms=500)
     play.open(PATIENT)
 
@@ -168,7 +168,7 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
 
 @pytest.mark.parametrize("max_wait_ms", [0, 500])
 def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wait_ms: int) -> None:
-    play = redirected(max_wait_ms, patience_s=5)
+    play = redirected(max_wait_ms, upstream_max_wait_s=5)
 
     assert told(play.wait(4.9)) == []
     commands = play.wait(0.2)
@@ -183,7 +183,7 @@ def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wai
 
 @pytest.mark.parametrize("max_wait_ms", [0, 500])
 def test_leader_is_asked_when_a_follower_does_not_answer(max_wait_ms: int) -> None:
-    play = redirected(max_wait_ms, patience_s=0)
+    play = redirected(max_wait_ms, upstream_max_wait_s=0)
     play.wait(0.1)
     play.open(lane(2))
 

@@ -43,7 +43,7 @@ def given(commands: Any, *, version: int = 11) -> dict[int, tuple[int, int]]:
 
 def reading(partitions: int = 1) -> Play:
     """A client that has read two batches of partition 0 from offset 0, and two more from 20; it asks next."""
-    play = Play(topology(max(partitions, 3)), patience_s=10, reads_ahead=True)
+    play = Play(topology(max(partitions, 3)), upstream_max_wait_s=10, reads_ahead=True)
     play.part_bytes = SMALL
     play.established(*range(partitions))
     play.fetch(dict.fromkeys(range(partitions), 0))
@@ -213,7 +213,7 @@ def test_nothing_is_asked_for_behind_the_end() -> None:
 )
 def test_behind_much_that_is_converted_nothing_is_read_ahead(value_bytes: int, ahead: list[int]) -> None:
     """It takes its time to be sent, and its memory."""
-    play = Play(topology(3), patience_s=10, reads_ahead=True)
+    play = Play(topology(3), upstream_max_wait_s=10, reads_ahead=True)
     play.request(fetch_frame(2, {0: 0}))
     play.open(PATIENT)
     play.answer({0: Part(records=batch(0, bytes(value_bytes)))})
@@ -267,7 +267,7 @@ def test_nothing_is_read_ahead_while_draining() -> None:
 
 
 def test_without_patience_nothing_is_read_ahead() -> None:
-    play = Play(topology(3), patience_s=0, reads_ahead=True)
+    play = Play(topology(3), upstream_max_wait_s=0, reads_ahead=True)
     for at in (0, 20, 40):
         play.fetch({0: at})
         if not at:

@@ -15,7 +15,7 @@ MANY = range(120)
 
 def parked(partitions: int = 3) -> Play:
     """A client whose partitions, at their ends, wait at the broker; it asks next."""
-    play = Play(topology(partitions), patience_s=10)
+    play = Play(topology(partitions), upstream_max_wait_s=10)
     play.established(*range(partitions))
     return play
 
@@ -63,7 +63,7 @@ def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
 
 
 def test_what_is_held_of_a_topic_is_not_given_for_another_of_the_same_name() -> None:
-    play = Play(topology(), broker_fetch=12, patience_s=10)
+    play = Play(topology(), broker_fetch=12, upstream_max_wait_s=10)
     play.established(0, 1, 2)
     play.answer({1: Part(0, 101, b"of the old")})
 
@@ -155,7 +155,7 @@ def test_what_trickled_goes_on_waiting_in_its_place() -> None:
 
 
 def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to_us_could_not_be_closed() -> None:
-    play = Play(patience_s=10)
+    play = Play(upstream_max_wait_s=10)
     play.fetch(offsets(3))
     play.open(PATIENT)
     play.wait(0.5)
@@ -166,7 +166,7 @@ def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to
 
 
 def test_the_first_answer_waits_no_longer_than_the_client_since_nothing_is_known_before() -> None:
-    play = Play(patience_s=10)
+    play = Play(upstream_max_wait_s=10)
     play.fetch(offsets(1))
     play.open(PATIENT)
 
@@ -400,7 +400,7 @@ def test_what_the_waiting_fetch_brings_of_a_partition_that_left_it_is_not_used()
 
 
 def test_a_new_leader_that_is_told_of_twice_is_told_once_since_javas_client_takes_no_more() -> None:
-    play = Play(topology(3), patience_s=10)
+    play = Play(topology(3), upstream_max_wait_s=10)
     play.established(0, 1, 2, version=16)
     play.fetch(offsets(3, p2=50), version=16)
     play.open(QUICK)

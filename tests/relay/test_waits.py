@@ -14,7 +14,7 @@ def waiting_for_much(max_wait_ms: int = 30_000) -> Play:
 
     It began to a second ago, for a client that waits for *max_wait_ms* and at least 1000 bytes.
     """
-    play = Play(rack="b", patience_s=10)
+    play = Play(rack="b", upstream_max_wait_s=10)
     play.fetch({0: 0, 1: 0}, min_bytes=1000, max_wait_ms=1000)
     play.open(PATIENT)
     play.answer({0: Part(preferred=2), 1: Part(high_watermark=0)})

@@ -34,7 +34,7 @@ _SETTINGS: Final = {
     "max.incremental.fetch.session.cache.slots": 16,
 }
 _OPTIONS: Final = (
-    *("--rack", "b", "--patience", "3s", "--ask-timeout", "2s", "--metadata-max-age", "20s"),
+    *("--rack", "b", "--upstream-max-wait", "3s", "--ask-timeout", "2s", "--metadata-max-age", "20s"),
     *("--verify", "0.05", "--grace", "3s"),
 )
 _CATCH_UP_S: Final = 120.0
@@ -260,8 +260,8 @@ def _read_log(log: str, report: Report) -> None:
         if " stopped " in line:
             counted.update({name: int(count) for name, count in _COUNTED.findall(line)})
     report.verified, report.verify_failed = counted["verified"], counted["verify_failed"]
-    report.verify_differences = max(counted["verify_differences"], log.count(" verify-difference "))
-    report.bugs = max(counted["bugs"], log.count(" error bug "))
+    report.verify_differences = max(counted["verify_differences"], log.count(" verify-mismatch "))
+    report.bugs = max(counted["bugs"], log.count(" error unhandled-exception "))
 
 
 def _leaks(report: Report) -> list[str]:

@@ -3,17 +3,14 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import proxy
-from proxy.kube.review import Outcome
 
 __all__ = ["logged_events"]
 
 _PROXY: Final = Path(proxy.__file__).parent
 _LEVELS: Final = {"debug", "info", "warning", "error"}
-_BY_VALUE: Final = {("kube/webhook.py", "changed"): set(get_args(Outcome))}
-"""Events that are a variable's value: by file and variable, all values that it may have."""
 
 
 def logged_events() -> set[str]:
@@ -40,8 +37,6 @@ def _of_file(path: Path) -> Iterator[str]:
         match call.args[0]:
             case ast.Constant(value=str(event)):
                 yield event
-            case ast.Name(id=variable) if (where, variable) in _BY_VALUE:
-                yield from _BY_VALUE[where, variable]
             case ast.Name(id=variable):
                 wrappers.update(_wrapper(functions, call, variable))
             case _:

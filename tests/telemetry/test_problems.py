@@ -18,14 +18,14 @@ def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
 
     assert len(told) > 20
     assert told <= set(ADVICE)
-    assert set(ADVICE) <= told | {"memory-waits", "passed"}
+    assert set(ADVICE) <= told | {"memory-exhausted", "connection-forwarded"}
 
 
 def test_what_happens_often_is_one_problem() -> None:
     problems = Problems()
     for second in range(5):
-        problems.tell("warning", "lane-closed", {"node": 1, "reason": f"r{second}"}, NOW_US + second)
-    problems.tell("warning", "lane-closed", {"node": 2, "reason": "r"}, NOW_US)
+        problems.tell("warning", "fetch-connection-closed", {"node": 1, "reason": f"r{second}"}, NOW_US + second)
+    problems.tell("warning", "fetch-connection-closed", {"node": 2, "reason": "r"}, NOW_US)
 
     found = problems.last(NOW_US + 10)
     times = [(each.times, each.first_us, each.last_us) for each in found]
@@ -35,12 +35,12 @@ def test_what_happens_often_is_one_problem() -> None:
 
 def test_the_worst_come_first_and_what_is_over_for_an_hour_is_left_out() -> None:
     problems = Problems()
-    problems.tell("error", "bug", {"client": "c", "trace": "secret"}, NOW_US)
-    problems.tell("warning", "restart-needed", {}, NOW_US + 1)
-    problems.tell("info", "memory-waits", {"limit": "memory", "remedy": "raise it"}, NOW_US + 2)
+    problems.tell("error", "unhandled-exception", {"client": "c", "trace": "secret"}, NOW_US)
+    problems.tell("warning", "restart-required", {}, NOW_US + 1)
+    problems.tell("info", "memory-exhausted", {"limit": "memory", "remedy": "raise it"}, NOW_US + 2)
 
     found = problems.last(NOW_US + 3)
-    assert [each.event for each in found] == ["bug", "restart-needed", "memory-waits"]
+    assert [each.event for each in found] == ["unhandled-exception", "restart-required", "memory-exhausted"]
     assert found[0].detail == "client c"
     assert found[2].remedy == "raise it"
     assert problems.last(NOW_US + HOUR_US) == found[1:]
@@ -57,7 +57,7 @@ def test_the_course_of_things_is_no_problem() -> None:
 def test_problems_are_bounded_in_number_and_length() -> None:
     problems = Problems()
     for node in range(1000):
-        problems.tell("warning", "lane-closed", {"node": node, "reason": "x" * 5000}, NOW_US + node)
+        problems.tell("warning", "fetch-connection-closed", {"node": node, "reason": "x" * 5000}, NOW_US + node)
 
     found = problems.last(NOW_US + 1000)
     assert len(found) == 40

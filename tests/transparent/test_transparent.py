@@ -76,7 +76,7 @@ def pod() -> Iterator[Pod]:
 def test_an_old_client_that_knows_the_brokers_addresses_only_reads_kafka_4(pod: Pod, client: str) -> None:
     with pod.sidecar() as sidecar, pod.redirected():
         assert len(pod.read(pod.cluster.bootstrap, client=client)) == RECORDS
-    assert "lane-closed" not in sidecar.log_text()
+    assert "fetch-connection-closed" not in sidecar.log_text()
 
 
 def test_it_reads_over_ipv6(pod: Pod) -> None:
@@ -107,7 +107,7 @@ def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
     service = f"{SERVICE}:9092"
     with pod.sidecar(service, options=["--log-level", "debug"]) as sidecar, pod.redirected():
         assert len(pod.read(service)) == RECORDS
-    went = set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text()))
+    went = set(re.findall(r" connection-redirected .*destination=(\S+)", sidecar.log_text()))
     assert service in went
     assert went & pod.addresses == went - {service} != set()
 
@@ -232,7 +232,7 @@ def test_tls_reaches_whom_it_was_meant_for(pod: Pod, tmp_path: Path) -> None:
             inside.sendall(b"hello")
             assert inside.recv(100) == b"HELLO"
         server.join(10)
-    assert re.search(rf" passed .*destination={OTHER_FAR}:9092 speaks=tls", sidecar.log_text())
+    assert re.search(rf" connection-forwarded .*destination={OTHER_FAR}:9092 speaks=tls", sidecar.log_text())
     assert re.search(r" stopped .*\bpassed_tls=1\b", sidecar.log_text())
 
 
@@ -252,7 +252,7 @@ def test_a_sidecar_whose_user_is_not_spared_says_so_and_does_not_talk_to_itself(
     with pod.sidecar(uid=4711) as sidecar, pod.redirected("--uid", "65532"):
         assert pod.reads_nothing(pod.cluster.bootstrap)
     log = sidecar.log_text()
-    assert " looped " in log
+    assert " redirect-loop " in log
     assert "--uid" in log
     told = re.search(r" stopped .*\bloops_refused=(\d+)", log)
     assert told is not None
@@ -284,9 +284,9 @@ def test_beside_a_service_mesh_the_client_comes_to_us_and_we_to_the_mesh(
 
         went = set(re.findall(r"to (\S+)", mesh.log_text()))
         assert went & pod.addresses == went != set()
-        assert " looped " not in sidecar.log_text()
+        assert " redirect-loop " not in sidecar.log_text()
         # Each of the client's connections has come to us, and none of them to the mesh.
-        assert set(re.findall(r" redirected .*destination=(\S+)", sidecar.log_text())) == went
+        assert set(re.findall(r" connection-redirected .*destination=(\S+)", sidecar.log_text())) == went
 
 
 def test_a_host_without_ipv6_is_served_without_it(pod: Pod) -> None:
@@ -295,7 +295,7 @@ def test_a_host_without_ipv6_is_served_without_it(pod: Pod) -> None:
         where = f"127.0.0.1:{LISTEN_PORT},[::1]:{LISTEN_PORT}"
         host.run(*SIDEFETCH, "redirect", "install")
         with Sidefetch(pod.cluster.bootstrap, options=["--transparent", where]) as sidecar:
-            assert f"not-listening address=[::1]:{LISTEN_PORT}" in sidecar.log_text()
+            assert f"listen-address-skipped address=[::1]:{LISTEN_PORT}" in sidecar.log_text()
 
 
 def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:

@@ -10,9 +10,9 @@ from proxy.session.slots import MAX_SESSION_ID
 from proxy.session.upstream import RejectionReason
 from proxy.telemetry.ledger import Row
 
-__all__ = ["PATIENCE_US", "VERSION", "GeneratedLane"]
+__all__ = ["UPSTREAM_MAX_WAIT_US", "VERSION", "GeneratedLane"]
 
-PATIENCE_US = 10_000_000
+UPSTREAM_MAX_WAIT_US = 10_000_000
 """How long a fetch waits at a broker that has nothing new."""
 VERSION = 18
 """Fetch version spoken with brokers."""
@@ -65,12 +65,12 @@ class GeneratedLane:
                     return
                 yield from self._ask()
                 continue
-            fetches = min(until_us - self.now_us, _RUN_US) // PATIENCE_US
+            fetches = min(until_us - self.now_us, _RUN_US) // UPSTREAM_MAX_WAIT_US
             if fetches < 1:
                 return
-            self.now_us += fetches * PATIENCE_US
-            yield self._fetch(self.now_us, fetches, "incremental", fetches * PATIENCE_US, 0)
-            hours = fetches * PATIENCE_US / _HOUR_US
+            self.now_us += fetches * UPSTREAM_MAX_WAIT_US
+            yield self._fetch(self.now_us, fetches, "incremental", fetches * UPSTREAM_MAX_WAIT_US, 0)
+            hours = fetches * UPSTREAM_MAX_WAIT_US / _HOUR_US
             if self.rng.random() < hours * self.mix.hourly_evictions:
                 yield from self._end("evicted", RejectionReason.EVICTED, _NOT_FOUND)
             elif self.rng.random() < hours * self.mix.hourly_resets:
@@ -134,7 +134,7 @@ class GeneratedLane:
         row = self.common | {
             "record": "fetch",
             "at_us": at_us,
-            "first_at_us": at_us - (fetches - 1) * PATIENCE_US,
+            "first_at_us": at_us - (fetches - 1) * UPSTREAM_MAX_WAIT_US,
             "fetches": fetches,
             "lane_id": f"{self.node}-patient",
             "lane": "patient",

@@ -92,7 +92,7 @@ class ConnectionAcceptor:
         except (OSError, trio.TooSlowError) as wrong:
             self._counts["handshakes_failed"] += 1
             reason = client_reason(wrong)
-            self._log.warning("client-not-secured", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
+            self._log.warning("client-tls-failed", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
             return None
 
     async def received(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:

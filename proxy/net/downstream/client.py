@@ -297,7 +297,7 @@ class ClientConnection:
                 self._login.identified(principal, mechanism, login)
             case CloseLink(link, why, is_fault):
                 tell = services.log.warning if is_fault else services.log.debug
-                tell("lane-closed", node=self._links.node_of(link), lane=_name_of(link), reason=why)
+                tell("fetch-connection-closed", node=self._links.node_of(link), lane=_name_of(link), reason=why)
                 self._links.hang_up(link)
 
     def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:

@@ -33,7 +33,7 @@ class ClientLogin:
         if login is None:
             services.counts["clients_on_one_connection"] += 1
             services.log.warning(
-                "client-kept-to-one-connection",
+                "client-limited-to-one-connection",
                 every_s=_SINGLE_EVERY_S,
                 per=mechanism,
                 client=self._peer,

@@ -54,7 +54,7 @@ def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
     needed = config.max_connections * _FILES_A_CONNECTION + _FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < needed:
         log.warning(
-            "few-open-files", allowed=soft, needed=needed, remedy="raise ulimit -n, or lower max-connections"
+            "open-files-limit-low", allowed=soft, needed=needed, remedy="raise ulimit -n, or lower max-connections"
         )
 
 

@@ -67,7 +67,7 @@ class Listeners:
                 cause = wrong.__cause__
                 if ":" not in address.host or not isinstance(cause, OSError) or cause.errno not in _NO_IPV6:
                     raise
-                self._log.info("not-listening", address=address, reason="this host has no IPv6")
+                self._log.info("listen-address-skipped", address=address, reason="this host has no IPv6")
             else:
                 self._log.info("listening", redirected=address)
         if not opened:
@@ -84,10 +84,10 @@ class Listeners:
                 port = self._book.assign(node_id, taken)
                 self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}"))
             except NoPortLeft as none_left:
-                self._log.error("no-port-left", every_s=60, per=node_id, node=node_id, reason=none_left)
+                self._log.error("broker-port-missing", every_s=60, per=node_id, node=node_id, reason=none_left)
                 return None
             except ConfigError as wrong:
-                self._log.error("port-taken", node=node_id, port=port, reason=wrong)
+                self._log.error("broker-port-taken", node=node_id, port=port, reason=wrong)
                 del self._book.assigned[node_id]
                 taken.append(port)
             else:

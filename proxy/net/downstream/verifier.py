@@ -127,7 +127,7 @@ class Verifier:
             self._counts["verify_differences"] += 1
             topic_id = sample.topic.topic_id
             self._log.warning(
-                "verify-difference",
+                "verify-mismatch",
                 every_s=_LOG_EVERY_S,
                 per=per,
                 **where,

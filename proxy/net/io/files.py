@@ -53,10 +53,12 @@ class WatchedFiles(Generic[T]):
             self.value = self._load()
         except ConfigError as wrong:
             if self._log is not None:
-                self._log.warning("credentials-kept", what=self._what, reason="; ".join(map(str, wrong.args)))
+                self._log.warning(
+                    "credentials-reload-failed", what=self._what, reason="; ".join(map(str, wrong.args))
+                )
         else:
             if self._log is not None:
-                self._log.info("credentials-read", what=self._what)
+                self._log.info("credentials-reloaded", what=self._what)
 
     def _look(self) -> list[tuple[int, ...] | None]:
         return [_identity(path) for path in self._paths]

@@ -113,7 +113,7 @@ class Budget:
         self._waiters.append(waiter)
         self._on_wait()
         self._log.info(
-            "memory-waits",
+            "memory-exhausted",
             every_s=_COMPLAIN_EVERY_S,
             per=self.limit,
             wanted_bytes=size_bytes,

@@ -59,7 +59,7 @@ class AdminServer:
             raise ConfigError(
                 f"admin-listen: {address} cannot be listened on ({wrong}); accepted: a free port of this host"
             ) from wrong
-        self._log.info("answering-admin", address=address, open=self._config.open)
+        self._log.info("admin-listening", address=address, open=self._config.open)
         task_status.started()
         await serve_http(listeners, self._answer)
 

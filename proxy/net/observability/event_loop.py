@@ -47,10 +47,10 @@ class Heartbeat:
             if self._beats == heard:
                 silent += 1
                 if silent == self.missed:
-                    self.log.error("loop-stands", since_s=silent * self.beat_s, where=_where(loop))
+                    self.log.error("event-loop-stalled", since_s=silent * self.beat_s, where=_where(loop))
                 continue
             if silent >= self.missed:
-                self.log.warning("loop-turns-again", stood_s=silent * self.beat_s)
+                self.log.warning("event-loop-recovered", stood_s=silent * self.beat_s)
             heard, silent = self._beats, 0
 
 

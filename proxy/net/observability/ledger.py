@@ -155,7 +155,7 @@ class LedgerWriter:
 
     def _tell_bug(self, bug: Exception) -> None:
         self._counts["bugs"] += 1
-        self._log.error("bug", where="ledger", trace="".join(traceback.format_exception(bug)))
+        self._log.error("unhandled-exception", where="ledger", trace="".join(traceback.format_exception(bug)))
 
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:

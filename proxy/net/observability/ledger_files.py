@@ -85,7 +85,7 @@ class LedgerFiles:
             self._sink.on_bug(wrong)
             return
         self._log.warning(
-            "ledger-not-written",
+            "ledger-write-failed",
             every_s=_COMPLAIN_EVERY_S,
             folder=self._path,
             reason=wrong.strerror or wrong,

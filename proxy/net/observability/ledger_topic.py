@@ -199,7 +199,7 @@ class LedgerProducer:
             self._sink.on_bug(wrong)
             return
         self._log.warning(
-            "ledger-not-produced",
+            "ledger-produce-failed",
             every_s=_COMPLAIN_EVERY_S,
             topic=self._topic,
             reason=wrong,

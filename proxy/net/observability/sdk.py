@@ -55,5 +55,5 @@ class SdkLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._log.warning(
-            "telemetry-failed", every_s=_EVERY_S, per=(record.name, record.msg), reason=record.getMessage()
+            "telemetry-export-failed", every_s=_EVERY_S, per=(record.name, record.msg), reason=record.getMessage()
         )

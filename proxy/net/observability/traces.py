@@ -49,7 +49,7 @@ _ROOT: Final = Context()
 def traces_of(kinds: Sequence[Exporter], log: Log, counts: Counter[str], rack: str | None) -> "Traces":
     """Raises: ConfigError: as ``exporter_of`` and ``Traces`` do."""
     traces = Traces([exporter_of(kind) for kind in kinds], log, counts, rack=rack)
-    log.info("tracing", exporters=",".join(kinds))
+    log.info("tracing-started", exporters=",".join(kinds))
     return traces
 
 
@@ -158,7 +158,7 @@ class Traces:
         self._sdk_log.end()
         if scope.cancelled_caught:
             left = self._counts["spans"] - self._counts["spans_exported"] - self._counts["spans_not_exported"]
-            self._log.warning("spans-left", spans=left, waited_s=within_s)
+            self._log.warning("spans-dropped-at-shutdown", spans=left, waited_s=within_s)
 
     # ----------------------------------------------------------------------------------------- what comes of it
 

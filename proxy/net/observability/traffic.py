@@ -19,5 +19,5 @@ async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> 
         await trio.sleep(every_s)
         total = traffic.total()
         if total > told:
-            log.info("traffic", **traffic.fields())
+            log.info("traffic-summary", **traffic.fields())
         told = total

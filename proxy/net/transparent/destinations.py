@@ -113,7 +113,7 @@ class Destinations:
             return
         nodes[address] = None
         self._log.warning(
-            "address-of-several-brokers",
+            "broker-address-ambiguous",
             every_s=_COMPLAIN_EVERY_S,
             per=address,
             address=address,

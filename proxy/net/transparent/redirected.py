@@ -106,7 +106,7 @@ class RedirectedConnections:
     def _refuse_loop(self, destination: Address) -> None:
         self._counts["loops_refused"] += 1
         self._log.error(
-            "looped",
+            "redirect-loop",
             every_s=_LOG_EVERY_S,
             destination=destination,
             reason="Sidefetch's own connection to a broker was redirected to Sidefetch",
@@ -117,7 +117,7 @@ class RedirectedConnections:
 
     async def _serve(self, destination: Address | None, stream: trio.SocketStream, serve: Serve) -> None:
         node_id = await self._meant(destination)
-        self._log.debug("redirected", destination=destination, node=node_id)
+        self._log.debug("connection-redirected", destination=destination, node=node_id)
         if destination is None:
             await serve(None, stream)
             return
@@ -148,7 +148,9 @@ class RedirectedConnections:
         for guest in self._guests:
             node_id = self._destinations.known(guest.destination)
             if node_id not in (None, guest.node_id):
-                self._log.info("served-anew", every_s=_LOG_EVERY_S, destination=guest.destination, node=node_id)
+                self._log.info(
+                    "redirect-target-replaced", every_s=_LOG_EVERY_S, destination=guest.destination, node=node_id
+                )
                 guest.scope.cancel()
 
     # ------------------------------------------------------------------------------------------ passed on
@@ -163,7 +165,11 @@ class RedirectedConnections:
             return
         self._counts[f"passed_{what}"] += 1
         self._log.info(
-            "passed", every_s=_PASSED_EVERY_S, per=(what, destination), destination=destination, speaks=what
+            "connection-forwarded",
+            every_s=_PASSED_EVERY_S,
+            per=(what, destination),
+            destination=destination,
+            speaks=what,
         )
         self._passing += 1
         try:
@@ -173,4 +179,6 @@ class RedirectedConnections:
 
     def _not_passed(self, destination: Address | None, why: str) -> None:
         self._counts["not_passed"] += 1
-        self._log.warning("not-passed", every_s=_LOG_EVERY_S, per=destination, destination=destination, reason=why)
+        self._log.warning(
+            "connection-forward-failed", every_s=_LOG_EVERY_S, per=destination, destination=destination, reason=why
+        )

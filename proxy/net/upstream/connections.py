@@ -230,7 +230,7 @@ class UpstreamConnections:
             await opened.standing.renew()
         except (ProxyError, OSError) as wrong:
             node_id = self.node_of(link)
-            self._ways.log.warning("login-not-renewed", every_s=5, per=node_id, node=node_id, reason=wrong)
+            self._ways.log.warning("reauthentication-failed", every_s=5, per=node_id, node=node_id, reason=wrong)
             opened.scope.cancel()
 
     # ------------------------------------------------------------------------------------------ the farewell

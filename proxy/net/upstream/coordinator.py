@@ -63,7 +63,7 @@ class CoordinatorClient:
                 return await connection.exchange(pieces)
         except (ProxyError, trio.TooSlowError) as wrong:
             self.close()
-            self._log.info("no-coordinator", every_s=_LOG_EVERY_S, per=group, group=group, reason=wrong)
+            self._log.info("coordinator-not-found", every_s=_LOG_EVERY_S, per=group, group=group, reason=wrong)
             return None
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class TokenGrants:
             if trio.current_time() >= self._expires_at_s:
                 raise
             if self._log is not None:
-                self._log.warning("token-kept", every_s=30, reason=wrong)
+                self._log.warning("token-refresh-failed", every_s=30, reason=wrong)
             return
         self._token = token
         self._refresh_at_s = asked_at_s + life_s * _FRESH

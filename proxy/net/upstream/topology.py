@@ -165,7 +165,7 @@ class TopologyService:
         for broker in self.topology.brokers.values():
             self.saw(broker.node_id, broker.host, broker.port)
         asked = len(names) + len(ids)
-        self._log.debug("topology-refreshed", brokers=len(self.topology.brokers), topics=asked)
+        self._log.debug("metadata-refreshed", brokers=len(self.topology.brokers), topics=asked)
         self._refreshed(self.topology)
 
     async def _answered(self, topics: Sequence[Topic]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.analysis.generate.connection import REQUEST_BYTES, RESPONSE_BYTES
-from proxy.analysis.generate.lane import PATIENCE_US, VERSION
+from proxy.analysis.generate.lane import UPSTREAM_MAX_WAIT_US, VERSION
 from proxy.analysis.generate.mix import FETCH, KINDS, FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.convert.versions.table import LIFTS
@@ -187,4 +187,4 @@ def test_kinds_know_what_is_converted_for_them() -> None:
 def test_idle_lanes_wait_as_long_as_sidefetch_does(whole: list[Row]) -> None:
     for row in of(whole, "fetch"):
         if row["fetches"] > 1:
-            assert row["broker_us"] == row["fetches"] * PATIENCE_US
+            assert row["broker_us"] == row["fetches"] * UPSTREAM_MAX_WAIT_US

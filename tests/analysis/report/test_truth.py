@@ -85,7 +85,7 @@ async def test_its_figures_are_the_bytes_that_went_over_the_wire(
     topic = admin.create_topic(unique("truth"), 3)
     admin.produce_known(topic, 300, 3)
     leaders = admin.leaders(topic)
-    options = ("--ledger", str(tmp_path / "ledger"), "--rack", RACK, "--patience", "0s")
+    options = ("--ledger", str(tmp_path / "ledger"), "--rack", RACK, "--upstream-max-wait", "0s")
     with kafka4.tap() as brokers:
         with tapped(brokers.bootstrap, *options) as (sidefetch, clients, bootstrap):
             record_bytes = await converse(bootstrap, topic, leaders)

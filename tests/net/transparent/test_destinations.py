@@ -191,4 +191,4 @@ async def test_an_address_of_two_says_nothing_and_is_told(cluster: Cluster, name
     assert await it.node_at(Address(V4, 9092)) is None
     assert await it.node_at(Address(V6, 9092)) == TWO
     assert cluster.asked == 0
-    assert "address-of-several-brokers" in log.getvalue()
+    assert "broker-address-ambiguous" in log.getvalue()

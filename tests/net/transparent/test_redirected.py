@@ -192,8 +192,8 @@ async def test_an_address_of_two_brokers_is_none_of_either(kernel: Kernel) -> No
             cluster.state.addresses[node_id] = cluster.state.addresses[1]
         async with transparent(cluster) as it, client(it, kernel, broker(it, 1)) as connection:
             await told(connection)
-            assert it.told("address-of-several-brokers")
-            (line,) = it.told("redirected")
+            assert it.told("broker-address-ambiguous")
+            (line,) = it.told("connection-redirected")
             assert not any(f"node={node_id}" in line for node_id in (1, 2, 3))
 
 
@@ -251,7 +251,7 @@ async def test_tls_passes_untouched_and_is_counted(kernel: Kernel, tmp_path: Pat
             assert await inside.receive_some() == b"you said hello"
         assert it.proxy.counts["passed_tls"] == 1
         assert it.proxy.counts["connections"] == 0
-        assert len(it.told("passed")) == 1
+        assert len(it.told("connection-forwarded")) == 1
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n" * 20_000, b"hi"])
@@ -270,7 +270,7 @@ async def test_what_passes_is_waited_for_when_we_stop(kernel: Kernel) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
             await stream.send_all(b"hello, who are you?")
             with trio.fail_after(ANSWER_S):
-                while not it.told("passed"):
+                while not it.told("connection-forwarded"):
                     await trio.sleep(0.01)
             it.proxy.stop()
             await trio.sleep(0.1)
@@ -290,7 +290,7 @@ async def test_who_cannot_be_passed_on_is_hung_up_on(kernel: Kernel) -> None:
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
                 assert await hung_up_on(stream)
-        assert len(it.told("not-passed")) == it.proxy.counts["not_passed"] == 2
+        assert len(it.told("connection-forward-failed")) == it.proxy.counts["not_passed"] == 2
 
 
 async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
@@ -301,7 +301,7 @@ async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
             await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
             assert await hung_up_on(stream)
         assert it.proxy.counts["loops_refused"] == 1
-        (line,) = it.told("looped")
+        (line,) = it.told("redirect-loop")
         assert "--uid" in line
 
 
@@ -335,7 +335,7 @@ async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest
         port = free_port_range(1)
         both = (Address("::1", port), Address("127.0.0.1", port))
         async with running(cluster, configured(cluster.bootstrap, transparent=both)) as it:
-            assert len(it.told("not-listening")) == 1
+            assert len(it.told("listen-address-skipped")) == 1
             async with connect(f"127.0.0.1:{port}") as connection:
                 assert len(await told(connection)) == 1
         with pytest.raises(ExceptionGroup) as refused:

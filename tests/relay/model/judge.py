@@ -44,8 +44,8 @@ def was_sent(world: "World", flight: Flight) -> None:
     """A fetch goes to the broker: for a client that is there."""
     silent_s = world.now_s - world.client.answered_s
     asks = flight.request.session_epoch != UNKNOWN or flight.request.sections
-    if asks and not world.client.waiting and world.limits.patience_s:
-        assert silent_s <= 2 * world.limits.patience_s + _SLACK_S, "read for a client that is silent"
+    if asks and not world.client.waiting and world.limits.upstream_max_wait_s:
+        assert silent_s <= 2 * world.limits.upstream_max_wait_s + _SLACK_S, "read for a client that is silent"
     _check_rack(world, flight)
 
 
@@ -91,7 +91,7 @@ def nothing_stalls(world: "World") -> None:
     if limits.ask_timeout_s is not None:
         delays_s = world.delays_s - exchange.delays_s
         losses = _LOSSES if world.racks.reads_followers else 1
-        longest_s = max_wait_s + limits.patience_s + _PARK_GRACE_S + losses * limits.ask_timeout_s
+        longest_s = max_wait_s + limits.upstream_max_wait_s + _PARK_GRACE_S + losses * limits.ask_timeout_s
         longest_s += _HOLD_S + delays_s
         assert waited_s <= longest_s + _SLACK_S, "a client waits for ever"
 
@@ -317,7 +317,7 @@ def _is_current(world: "World", exchange: Exchange, ask: FetchPartition, batch: 
         for flight, key in world.broker.sent.get(batch, [])
         if flight.delivered_at is not None and not _is_mistaken(world, flight, key, ask)
     ]
-    if not world.limits.patience_s:
+    if not world.limits.upstream_max_wait_s:
         return any(flight.sent_at > exchange.sent_at for flight, _ in readings)
     return any(_holds(world, exchange, flight, key) for flight, key in readings)
 
@@ -328,7 +328,7 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
         return False
     failures = world.broker.failed_at
     failed_at = max(failures.get(key, 0), failures.get((name, key[1]), 0))
-    is_young = world.now_s - flight.delivered_s <= world.limits.patience_s + _AGE_SLACK_S
+    is_young = world.now_s - flight.delivered_s <= world.limits.upstream_max_wait_s + _AGE_SLACK_S
     return (
         (is_young or flight.delivered_at > exchange.sent_at)
         and flight.delivered_at > failed_at
@@ -411,8 +411,8 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
     limits = world.limits
     answered_s = flight.delivered_s if flight.begun_at is None else flight.begun_s
     until_s = world.now_s if flight.delivered_at is None else answered_s
-    is_in_time = until_s - flight.sent_s <= limits.patience_s + _PARK_GRACE_S + _SLACK_S
-    was_parked = bool(limits.patience_s) and flight.request.options.min_bytes <= 1 and is_in_time
+    is_in_time = until_s - flight.sent_s <= limits.upstream_max_wait_s + _PARK_GRACE_S + _SLACK_S
+    was_parked = bool(limits.upstream_max_wait_s) and flight.request.options.min_bytes <= 1 and is_in_time
     if flight.delivered_at is None:
         return was_parked or world.is_draining
     # Who was parked when the exchange began, and has been answered since, has been read since.

@@ -87,7 +87,7 @@ NO_RACK: Final = Racks()
 class Limits:
     """How long the relay may take, in seconds."""
 
-    patience_s: float
+    upstream_max_wait_s: float
     ask_timeout_s: float | None
     """None where it waits for the broker whatever happens."""
 
@@ -95,7 +95,7 @@ class Limits:
 def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[ClientRelay, Limits]:
     """A relay with a patience of 10 s."""
     reading = Reading(
-        patience_s=10.0,
+        upstream_max_wait_s=10.0,
         fetch_buffer_bytes=8 * 1024 * 1024,
         ask_timeout_s=5.0,
         rack=racks.ours,

@@ -72,7 +72,7 @@ def test_bypass_that_comes_and_goes_costs_a_client_nothing(
 
     with (
         kafka.tap() as tap,
-        Sidefetch(tap.bootstrap, options=("--config", str(settings), "--patience", "0.3s")) as sidefetch,
+        Sidefetch(tap.bootstrap, options=("--config", str(settings), "--upstream-max-wait", "0.3s")) as sidefetch,
     ):
         more = {"partitions": [0, 1, 2], "count": len(produced) + 4 * 90, "wait_ms": 100, "client_id": "counted"}
         reading = programs(name).begin("read", sidefetch.bootstrap, topic, **more)
@@ -83,7 +83,7 @@ def test_bypass_that_comes_and_goes_costs_a_client_nothing(
             _idle(tap, fetches=20)
             produced += admin.produce_known(topic, 90, 3, first=len(produced))
         reading.wait()
-        assert sidefetch.log_text().count("settings-read") == 4
+        assert sidefetch.log_text().count("settings-reloaded") == 4
 
     assert by_partition(reading.records) == by_partition(produced)
 

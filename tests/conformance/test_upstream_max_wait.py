@@ -148,7 +148,7 @@ def test_a_broker_that_stalls_with_its_connections_up_costs_a_reader_nothing(
     produced = admin.produce_known(topic, 300, 3)
 
     with (
-        Sidefetch(kafka.bootstrap, options=("--patience", "2s")) as hasty,
+        Sidefetch(kafka.bootstrap, options=("--upstream-max-wait", "2s")) as hasty,
         Client("librdkafka") as one,
         Client("kafka-python") as other,
     ):
@@ -176,7 +176,7 @@ def test_a_consumer_that_pauses_for_longer_than_the_patience_misses_nothing(
     topic = admin.create_topic(unique("paused"), assignment=ALL_REPLICAS)
     produced = admin.produce_known(topic, 300, 3)
 
-    with Sidefetch(kafka.bootstrap, options=("--patience", "1s")) as sidefetch, ExitStack() as leaving:
+    with Sidefetch(kafka.bootstrap, options=("--upstream-max-wait", "1s")) as sidefetch, ExitStack() as leaving:
         consumer = consumer_of(sidefetch.bootstrap, topic)
         leaving.callback(consumer.close)
         got: list[int] = []
