@@ -16,7 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-__all__ = ["Process", "forget_ended", "log_tails"]
+__all__ = ["Process", "forget_ended", "has_connection", "log_tails"]
+
+_LISTENING = "0A"
+"""A state of Linux's ``/proc/net/tcp``."""
 
 _WARDEN = """\
 import os, signal, sys
@@ -53,6 +56,24 @@ def _dismiss_warden(warden: "subprocess.Popen[str]") -> None:
     assert warden.stdin is not None
     warden.stdin.close()
     warden.wait()
+
+
+def has_connection(pid: int) -> bool:
+    """Return whether process *pid* has a TCP socket that is not a listener; True where there is no ``/proc``."""
+    folder = Path(f"/proc/{pid}")
+    if not folder.exists():
+        return True
+    sockets = set()
+    for each in folder.glob("fd/*"):
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (folder / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] != _LISTENING and fields[9] in sockets:
+                    return True
+    return False
 
 
 class Process:

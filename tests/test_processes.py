@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.admin import eventually
+from tests.processes import has_connection
 
 STARTER = """\
 import sys, time
@@ -40,3 +42,13 @@ def test_no_process_outlives_a_test_run_however_it_ends(tmp_path: Path, end: sig
         starter.send_signal(end)
 
     eventually(lambda: not _runs(child), "the child gone", timeout_s=10)
+
+
+def test_a_listener_is_no_connection_and_a_connected_socket_is_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, subprocess.Popen(["sleep", "60"]) as other:
+        assert not has_connection(other.pid)
+        before = has_connection(os.getpid())
+        with socket.create_connection(listener.getsockname()):
+            assert has_connection(os.getpid())
+        assert has_connection(os.getpid()) == before
+        other.kill()

@@ -17,7 +17,7 @@ import attrs
 from tests.clients.programs import PROGRAMS
 from tests.clients.talk import from_text, to_text
 from tests.kafka.records import Record
-from tests.processes import Process
+from tests.processes import Process, has_connection
 
 __all__ = ["Client", "ClientFailed", "Delivered", "Task"]
 
@@ -190,6 +190,12 @@ class Client:
         """By itself, and all that it said was taken."""
         ended = self._process is not None and self._process.exit_code is not None
         return ended and self._answers.empty()
+
+    @property
+    def has_connection(self) -> bool:
+        """Return whether the program has a TCP connection, or tries to open one (Linux only; elsewhere True)."""
+        assert self._process is not None, "not in context"
+        return has_connection(self._process.pid)
 
     def fate(self) -> str:
         """Is it running, and what did it write?"""

@@ -33,6 +33,10 @@ _OLD_BATCH: Final = 24
 _OLD_PAUSE_S: Final = 0.5
 _LARGE: Final = 40
 """Every so many-th record is of some KiB, so that answers are of many sizes."""
+_UNCONNECTED_S: Final = 30.0
+"""A program without a TCP connection for so long hangs by itself, and is started again. librdkafka 2.16 deadlocks
+when a broker fails while an OffsetForLeaderEpoch request is in flight (confluentinc/librdkafka#5476)."""
+_SAMPLE_S: Final = 1.0
 _REST_S: Final = 1.0
 """Before a program that has failed is started anew."""
 
@@ -52,6 +56,10 @@ class _Reading:
     more: dict[str, object]
     reader: Reader
     rests_until_s: float | None = None
+    sampled_s: float = 0.0
+    """The time of the last look at the program's connections."""
+    connected_s: float = attrs.field(factory=time.monotonic)
+    """The last time at which the program had a connection, or was started."""
 
 
 class Workload:
@@ -151,9 +159,11 @@ class Workload:
         while not self._stop_reading.wait(_TURN_S):
             for reading in self._readings:
                 self._hear(reading)
+                self._check_connected(reading)
                 if reading.rests_until_s is not None and time.monotonic() >= reading.rests_until_s:
                     reading.rests_until_s = None
                     reading.client.restart()
+                    reading.connected_s = time.monotonic()
                     with self._lock:
                         self._judge.begin_anew(reading.reader, time.monotonic())
                     self._begin(reading)
@@ -175,6 +185,17 @@ class Workload:
                         self._failed(reading, str(answer))
         if reading.client.has_ended:
             self._failed(reading, reading.client.fate()[-500:])
+
+    def _check_connected(self, reading: _Reading) -> None:
+        """Count a program that has had no connection for _UNCONNECTED_S as failed."""
+        now_s = time.monotonic()
+        if now_s - reading.sampled_s < _SAMPLE_S:
+            return
+        reading.sampled_s = now_s
+        if reading.client.has_connection:
+            reading.connected_s = now_s
+        elif now_s - reading.connected_s > _UNCONNECTED_S:
+            self._failed(reading, f"no TCP connection for {_UNCONNECTED_S:g} s: the client hangs")
 
     def _failed(self, reading: _Reading, why: str) -> None:
         if reading.rests_until_s is not None:
