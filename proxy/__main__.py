@@ -1,4 +1,4 @@
-"""``python -m proxy`` is ``sidefetch``."""
+"""Entry point of ``python -m proxy``, which is the same as the command ``sidefetch``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whose fetches pass to the brokers as they came: one rule, as a value that can be changed while Sidefetch runs."""
+"""The rule for fetches that are forwarded to the brokers unchanged; it can be replaced while Sidefetch runs."""
 
 import re
 from collections.abc import Iterable
@@ -13,19 +13,20 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 @attrs.frozen
 class Bypass:
-    """Matches nothing unless told otherwise."""
+    """The clients and topics whose fetches are forwarded unchanged; by default none."""
 
     everything: bool = False
+    """Whether all fetches are forwarded unchanged."""
     clients: frozenset[str] = frozenset()
-    """Client ids."""
+    """Client ids, all of whose fetches are forwarded unchanged."""
     topics: frozenset[str] = frozenset()
-    """Names."""
+    """Names of topics; a fetch of one of them is forwarded unchanged."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``all``, ``client:ID`` or ``topic:NAME``, several with commas; ``""`` matches nothing.
+        """Parse ``all``, ``client:ID`` or ``topic:NAME``, or several of them with commas; ``""`` matches nothing.
 
-        Raises: ValueError: it is none of these.
+        Raises: ValueError: a part has another form.
         """
         everything, clients, topics = False, set(), set()
         for part in text.split(",") if text.strip() else ():
@@ -41,11 +42,11 @@ class Bypass:
         return cls(everything, frozenset(clients), frozenset(topics))
 
     def matches(self, client_id: str | None, topics: Iterable[str]) -> bool:
-        """Whether a fetch of *topics* passes; one of them that matches is enough."""
+        """Return whether a fetch of *topics* is forwarded unchanged; one matching topic is enough."""
         return self.everything or client_id in self.clients or not self.topics.isdisjoint(topics)
 
     def __bool__(self) -> bool:
-        """Whether anything can match."""
+        """Return whether any fetch can match."""
         return self.everything or bool(self.clients or self.topics)
 
     def __str__(self) -> str:

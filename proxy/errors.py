@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose: the class says whose fault it is."""
+"""The errors that this package raises on purpose; the class names the party at fault."""
 
 from kio.schema.errors import ErrorCode
 
@@ -21,63 +21,69 @@ __all__ = [
 
 
 class ProxyError(Exception):
-    """Everything this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class ConfigError(ProxyError):
-    """Refuse to start; names each key, its value and what is accepted. ``cli`` turns it into exit code 2."""
+    """Settings or flags that are wrong; the command does not start, and ``cli`` exits with code 2.
+
+    Each argument is a message about one problem: the option, its value and the accepted values.
+    """
 
 
 class BrokerUnavailable(ProxyError):
-    """A broker could not be reached, or went away; the client is told to retry."""
+    """A broker that cannot be reached, or that closed the connection; the client gets a retriable error."""
 
 
 class LoginRefused(BrokerUnavailable):
-    """A broker does not believe who we are, or we not who it is; says what to do. Trying again as is won't help."""
+    """A failed login at a broker: the broker refuses Sidefetch, or Sidefetch cannot verify the broker.
+
+    The message contains the remedy. A retry with the same settings fails again.
+    """
 
 
 class LimitReached(ProxyError):
-    """A client went beyond what it may take: its connection is closed, with one log line."""
+    """A client that exceeds a limit; Sidefetch closes its connection and logs one line."""
 
     def __init__(self, limit: str, why: str) -> None:
         super().__init__(why)
         self.limit = limit
-        """The option that sets it."""
+        """The name of the option that sets the limit."""
 
 
 class SparkFailed(ProxyError):
-    """Spark did not do what it was asked to; the arguments are lines that tell why."""
+    """A Spark job that failed, or a Spark that did not start; the arguments are lines with the reason."""
 
 
 class MalformedFrame(ProxyError):
-    """Bytes are not the message they claim to be; whoever knows the sender raises one of the errors below."""
+    """Bytes that are not a valid message; a caller that knows the sender raises a ``ProtocolError`` instead."""
 
 
 class FrameTooLarge(MalformedFrame):
-    """A frame claims more than may be taken."""
+    """A frame whose size prefix exceeds the limit."""
 
 
 class BadRecords(ProxyError):
-    """Records that cannot be converted; the partition that they belong to is answered with ``code``."""
+    """Records that cannot be converted; the response has the error ``code`` for their partition."""
 
     def __init__(self, code: ErrorCode, why: str, *, offset: int = -1) -> None:
         super().__init__(why)
         self.code = code
         self.offset = offset
-        """Where they begin, as far as they tell it; -1 where they don't."""
+        """The offset of the first of these records; -1 if it is unknown."""
 
 
 class ProtocolError(ProxyError):
-    """Someone broke the Kafka protocol; only the three below are ever raised."""
+    """A violation of the Kafka protocol; only its three subclasses are raised."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We did: a bug. This connection ends, with a traceback."""
+    """A violation by Sidefetch, which is a bug; the connection is closed, and the traceback is logged."""
 
 
 class ClientProtocolError(ProtocolError):
-    """The client did: its connection is closed, with one log line."""
+    """A violation by the client; Sidefetch closes its connection and logs one line."""
 
 
 class BrokerProtocolError(ProtocolError):
-    """The broker did: its connection is dropped and the session on it starts from full."""
+    """A violation by a broker; Sidefetch drops its connection, and the fetch session starts with a full fetch."""

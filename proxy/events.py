@@ -1,7 +1,7 @@
-"""What Sidefetch tells of its own work, as values: ``relay`` emits them, whoever runs it counts or writes them.
+"""Records of Sidefetch's own work: ``relay`` emits them, and ``net`` counts, logs or writes them.
 
-Times ending in ``_s`` are seconds of the clock that the process runs by, which has no meaning outside; in ``_us``,
-microseconds of a duration.
+Times that end in ``_s`` are seconds of the process's clock, which is unrelated to other clocks. Durations that end
+in ``_us`` are microseconds.
 """
 
 from typing import Literal
@@ -32,223 +32,244 @@ SessionSide = Literal["upstream", "client"]
 FetchKind = Literal["full", "incremental", "sessionless"]
 LaneName = Literal["patient", "quick", "rackless"]
 RouteKind = Literal["leader", "preferred", "selected", "rackless"]
-"""Why a broker was asked: it leads; the leader prefers it; Sidefetch does; it leads, and was not told our rack."""
+"""The reason that a broker is read.
+
+``leader``: it leads the partitions. ``preferred``: the leader named it as the preferred read replica.
+``selected``: Sidefetch selected it (``--replica-selector rack-aware``). ``rackless``: it leads the partitions, and
+the fetch has no rack, so that the leader does not name another replica.
+"""
 Cause = Literal["poll", "broker", "budget", "convert", "throttle", "write"]
-"""What an exchange waits for: news, as long as the client lets us; a broker that has some, or is being reached;
-memory; a conversion; the end of a throttling; the client, which reads its answer."""
+"""The reason that a client fetch waits.
+
+``poll``: for new records, within the client's max wait. ``broker``: for a broker that has records, or that is
+being connected. ``budget``: for memory. ``convert``: for a conversion. ``throttle``: for the end of throttling.
+``write``: for the client to read its response.
+"""
 
 
 @attrs.frozen
 class FetchRecord:
-    """One of Sidefetch's own fetches."""
+    """One upstream fetch: a Fetch request of Sidefetch to a broker, and its response."""
 
     node: int
     """The broker's node id."""
     lane: LaneName
+    """The kind of the lane (the upstream fetch loop) that sent the fetch."""
     lane_id: str
-    """Tells the lanes of a connection apart."""
+    """Identifier of the lane, unique among the lanes of one client connection."""
     version: int
-    """Fetch version spoken upstream."""
+    """Fetch version of the request."""
     kind: FetchKind
-    """``full`` asks for a session, ``sessionless`` does not, ``incremental`` is within one."""
+    """``full``: requests a new session; ``sessionless``: without a session; ``incremental``: within a session."""
     session_id: int
-    """The session of the answer; 0 for none."""
+    """Fetch session id of the response; 0 for none."""
     epoch: int
     """The session epoch of the request (KIP-227)."""
     size: int
-    """Partitions that the request covers, named or remembered by the broker."""
+    """Number of partitions of the request, named or remembered by the broker's session."""
     named: int
-    """Partitions that the request names."""
+    """Number of partitions that the request names."""
     forgotten: int
-    """Partitions that the request removes from the session."""
+    """Number of partitions that the request removes from the session."""
     answered: int
-    """Partitions in the answer."""
+    """Number of partitions in the response."""
     request_bytes: int
-    """With the frame's size prefix."""
+    """Bytes of the request, with the frame's size prefix."""
     response_bytes: int
-    """With the frame's size prefix."""
+    """Bytes of the response, with the frame's size prefix; 0 if there was none."""
     record_bytes: int
-    """Of the response, those that are records."""
+    """Bytes of records in the response."""
     dropped_bytes: int
-    """Of these, what was of no use when it came: since it was asked for, the client had gone on from elsewhere."""
+    """Part of ``record_bytes`` that the client no longer needed because it had moved to another offset."""
     error: int
-    """Top-level error code of the answer; 0 for none; 13 (NETWORK_EXCEPTION) if the connection ended before it."""
+    """Top-level error code of the response; 0 for none; 13 (NETWORK_EXCEPTION) if the connection ended first."""
     throttle_ms: int
-    """For how long the broker will not listen."""
+    """Throttle time of the broker, in milliseconds."""
     route: RouteKind
     topics: tuple[tuple[str, int], ...]
-    """Topics of which there are records, and their bytes."""
+    """The topics with records in the response, and the bytes of their records."""
     sent_s: float
     answered_s: float
-    """When the answer was here; without one, when the connection ended."""
+    """Time of arrival of the complete response; without a response, the end of the connection."""
 
 
 @attrs.frozen
 class SourceShare:
-    """What of an exchange was read from one broker."""
+    """The part of a client fetch that was read from one broker, of one topic."""
 
     topic: str
-    """Empty for all that are not told apart."""
+    """Name of the topic; empty for the sum of all smaller shares, beyond the largest ones."""
     node: int
+    """Node id of the broker that was read."""
     leader: int
-    """The node that leads: the same one, unless a closer replica was read."""
+    """Node id of the leader; equal to ``node`` unless a closer replica was read."""
     wanted: int
-    """Partitions."""
+    """Number of requested partitions."""
     record_bytes: int
-    """As they came from there."""
+    """Bytes of records, as the broker sent them."""
     request_bytes: int
-    """Of the client's request, those about these partitions, were it a full one."""
+    """Bytes of the client's request for these partitions, if it were a full fetch."""
 
 
 @attrs.frozen
 class ExchangeRecord:
-    """A fetch of a client, and its answer."""
+    """One client fetch and its response."""
 
     node: int
-    """The broker that the client has asked."""
+    """Node id of the broker that the client sent the request to."""
     client_id: str | None
     version: int
-    """Fetch version that the client speaks."""
+    """Fetch version of the client's request."""
     session_id: int
-    """The client's session with us, 0 for none, as it is after the answer."""
+    """The client's fetch session with Sidefetch, as of the response; 0 for none."""
     session_epoch: int
-    """Of the request."""
+    """Fetch session epoch of the request."""
     wanted: int
-    """Partitions that it asks for, named or remembered by a session."""
+    """Number of requested partitions, named or remembered by a session."""
     named: int
-    """Partitions that the request names."""
+    """Number of partitions that the request names."""
     answered: int
-    """Partitions in the answer."""
+    """Number of partitions in the response."""
     with_data: int
-    """Of these, those with records."""
+    """Number of partitions in the response that have records."""
     request_bytes: int
-    """With the frame's size prefix."""
+    """Bytes of the request, with the frame's size prefix."""
     response_bytes: int
-    """With the frame's size prefix."""
+    """Bytes of the response, with the frame's size prefix."""
     source_bytes: int
-    """Of records, as they came from brokers."""
+    """Bytes of records, as the brokers sent them."""
     held_bytes: int
-    """Of these, what was here already when the client asked."""
+    """Part of ``source_bytes`` that was buffered before the client's request."""
     delivered_bytes: int
-    """Of records, as the client got them, padding included."""
+    """Bytes of records, as the client got them, padding included."""
     sources: tuple[SourceShare, ...]
+    """The shares of topics and brokers, the largest first; the last one may be the sum of all others."""
     errors: tuple[tuple[int, int], ...]
-    """Error codes of partitions, and how often each was told; of the whole answer, with 1."""
+    """Error codes and the number of partitions with each; the error of the whole response counts as one."""
     started_s: float
-    """When the request was here."""
+    """Time of arrival of the complete request."""
     ended_s: float
-    """When the last byte of the answer was given to the system."""
+    """Time at which the last byte of the response was passed to the operating system."""
     waited_us: tuple[tuple[Cause, int], ...]
-    """Exclusive of each other, and together all of it."""
+    """Microseconds by cause; they do not overlap, and their sum is the whole duration."""
     converted: "ConversionRecord | None" = None
-    """All that was converted for this answer."""
+    """The sum of all conversions for this response; None if nothing was converted."""
 
 
 @attrs.frozen
 class UsedApi:
-    """What a client has asked for."""
+    """The number of requests of one API version that a client has sent."""
 
     key: int
+    """Kafka's API key."""
     version: int
+    """Version of the client's requests."""
     lifted_to: int
-    """The version that the broker was asked in; the same one where nothing was lifted."""
+    """Version that was sent to the broker; equal to ``version`` if the requests were not upgraded."""
     requests: int
     request_bytes: int
+    """Bytes of these requests, with the size prefixes of their frames."""
 
 
 @attrs.frozen
 class ClientRecord:
-    """What is known of a client's connection: told every few minutes and when it ends."""
+    """The software and the API usage of one client connection; emitted every few minutes and at its end."""
 
     client_id: str | None
     software: str
-    """Name and version, as ApiVersions v3 tells them (KIP-511), or as guessed from the versions that it speaks."""
+    """Name and version of the client library, from ApiVersions v3 (KIP-511) or guessed from its Fetch versions."""
     is_guess: bool
+    """Whether ``software`` is a guess."""
     apis: tuple[UsedApi, ...]
-    """Sums since the connection was made."""
+    """Sums since the start of the connection."""
 
 
 @attrs.frozen
 class SessionRecord:
-    """A session began or ended: with the broker (``upstream``), or of a client with Sidefetch in its place."""
+    """The start or end of a fetch session: with a broker (``upstream``), or of a client with Sidefetch."""
 
     node: int
     session_id: int
+    """Fetch session id; 0 if the session was refused."""
     event: SessionEvent
     partitions: int
-    """Partitions in it at that time."""
+    """Number of partitions in the session at that time."""
     side: SessionSide = "upstream"
     lane_id: str = ""
-    """Of upstream sessions: the lane that it was made by."""
+    """The lane that created an upstream session; empty for a client session."""
     reason: str = ""
-    """Why it was reset or refused: the name of Kafka's error, or a few words."""
+    """The reason of a reset or refusal: the name of Kafka's error, or a few words; otherwise empty."""
     created_s: float | None = None
+    """Time of creation; None if it is not known, or the session was refused."""
     used_s: float | None = None
-    """When it was last asked in."""
+    """Time of the last request in the session; None as in ``created_s``."""
 
 
 @attrs.frozen
 class ConversionRecord:
-    """Records of one partition's answer, converted and sent."""
+    """Converted records that were sent in one response; of one partition, or the sum of several."""
 
     to_magic: int
-    """The record format that the client got."""
+    """The record format (magic) after conversion."""
     records: int
+    """Number of converted records."""
     in_bytes: int
+    """Bytes before conversion."""
     out_bytes: int
-    """That the client can use."""
+    """Bytes after conversion, without padding."""
     padding_bytes: int
-    """Of the answer, what was declared before it was converted, and then not needed."""
+    """Bytes that the response declared before conversion, and that the converted records did not need."""
     cpu_us: int
-    """Of the threads that converted."""
+    """CPU time of the conversion threads, in microseconds."""
 
 
 @attrs.frozen
 class DamageRecord:
-    """Records that were not converted, since their checksum is wrong."""
+    """Records that were not converted because their checksum is wrong."""
 
     node: int
     topic: str
     partition: int
     offset: int
-    """Of the damaged batch's first record."""
+    """Offset of the first record of the damaged batch."""
     why: str
 
 
 @attrs.frozen
 class TruncationRecord:
-    """Records that a client has read are gone from the log: it was told that its offset is out of range."""
+    """A log truncation that removed records that a client has read; the client got OFFSET_OUT_OF_RANGE."""
 
     node: int
     topic: str
     partition: int
     offset: int
-    """Where the client was."""
+    """The client's fetch offset."""
     epoch: int
-    """The leader epoch under which it had read."""
+    """The leader epoch of the last record that the client had read."""
     diverging_epoch: int
-    """The last one that the log has in common with what was read."""
+    """The last leader epoch that the log shares with the records that the client had read."""
     end_offset: int
-    """Where that ends."""
+    """The end offset of ``diverging_epoch``."""
 
 
 @attrs.frozen
 class StalledFetchRecord:
-    """A client fetch that outlived its wait by the ask timeout, and was answered with a retriable error."""
+    """A client fetch that outlived its wait by the ask timeout, and got a retriable error."""
 
     node: int
     client_id: str | None
     stage: str
-    """Of the fetch: connecting or asking."""
+    """Stage of the fetch: ``connecting`` or ``asking``."""
     waited_s: float
-    """Since the client sent it."""
+    """Seconds since the start of the client fetch."""
     partitions: int
+    """Number of requested partitions."""
     unserved: int
-    """Of these, partitions that nothing would have answered: a fault of Sidefetch."""
+    """Number of partitions that no upstream fetch or timer would have answered; not 0 is a bug of Sidefetch."""
     held: int
-    """Of these, partitions whose records had come."""
+    """Number of partitions whose records had already arrived."""
     lanes: str
-    """State of each upstream connection."""
+    """State of each upstream connection, for people."""
 
 
 Record = (

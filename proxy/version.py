@@ -1,4 +1,4 @@
-"""Which Sidefetch this is; here, since an installed package's metadata is read by what reads mail."""
+"""The version of Sidefetch, as a constant: to read it from the metadata of the package imports the mail parser."""
 
 from typing import Final
 

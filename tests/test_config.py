@@ -296,7 +296,7 @@ def test_these_go_together(settings: dict[str, Any]) -> None:
         ({"tls_ca": "ca"}, "upstream-tls-ca: ca is of no use without TLS"),
         ({"tls": True, "tls_cert": "c"}, "upstream-tls-key: not given"),
         ({"tls": True, "tls_key": "k"}, "upstream-tls-cert: not given"),
-        ({"tls": True, "tls_key_password_file": "p"}, "upstream-tls-key-password-file: p opens no key"),
+        ({"tls": True, "tls_key_password_file": "p"}, "upstream-tls-key-password-file: p has no key"),
         ({"sasl": "PLAIN", "username_file": "u"}, "upstream-sasl-password-file: not given"),
         ({"sasl": "SCRAM-SHA-512", "password_file": "p"}, "upstream-sasl-username-file: not given"),
         ({"username_file": "u"}, "upstream-sasl-username-file: u is of no use with upstream-sasl none"),
@@ -304,8 +304,11 @@ def test_these_go_together(settings: dict[str, Any]) -> None:
             {"sasl": "client", "token_file": "t"},
             "upstream-sasl-token-file: t is of no use with upstream-sasl client",
         ),
-        ({"sasl": "OAUTHBEARER"}, "upstream-sasl: OAUTHBEARER has no single source"),
-        ({"sasl": "OAUTHBEARER", "token_file": "t", **GRANT}, "upstream-sasl: OAUTHBEARER has no single source"),
+        ({"sasl": "OAUTHBEARER"}, "upstream-sasl: OAUTHBEARER needs exactly one source"),
+        (
+            {"sasl": "OAUTHBEARER", "token_file": "t", **GRANT},
+            "upstream-sasl: OAUTHBEARER needs exactly one source",
+        ),
         (
             {"sasl": "OAUTHBEARER", **GRANT, "client_secret_file": None},
             "upstream-sasl-client-secret-file: not given",
@@ -341,7 +344,7 @@ def test_sidefetch_is_not_its_own_broker(host: str) -> None:
 
     (problem,) = problems_between(config)
 
-    assert problem.startswith(f"bootstrap-servers: {host}:9092 is where Sidefetch itself listens")
+    assert problem.startswith(f"bootstrap-servers: {host}:9092 is an address of listen")
 
 
 @pytest.mark.parametrize(
@@ -415,7 +418,7 @@ def test_places_read_back_as_they_are_shown() -> None:
     ],
 )
 def test_what_is_no_place_of_a_rack_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is neither|names a place twice"):
+    with pytest.raises(ValueError, match=r"is neither|names a source twice"):
         parse("rack-from", text)
 
 

@@ -36,8 +36,8 @@ def test_a_file_has_the_name_alone_or_labels_with_the_zone(text: str, zone: str)
         (f'{ZONE_LABEL}=""\n', "it is empty"),
         (LABELS, r"topology.kubernetes.io/zone is not among its labels \(there are 3\)"),
         ("eu-1a\neu-1b\n", "it has 2 lines that are no labels"),
-        ("a\tb", "it holds 3 characters that are no rack"),
-        ("r" * 256, "it holds 256 characters that are no rack"),
+        ("a\tb", "it has 3 characters that are no name of a rack"),
+        ("r" * 256, "it has 256 characters that are no name of a rack"),
     ],
 )
 def test_a_file_without_a_zone_says_what_it_has_instead(text: str, why: str) -> None:
@@ -73,7 +73,7 @@ def test_a_node_may_have_no_zone(labels: object) -> None:
     [b"", b"\xff", b"[]", b"null", b"{}", b'{"metadata": 1}', b'{"metadata": {"labels": 1}}', b"[" * 100_000],
 )
 def test_what_is_no_node_is_told_as_such(body: bytes) -> None:
-    with pytest.raises(ValueError, match="what it answers is no node"):
+    with pytest.raises(ValueError, match="the response is no node"):
         zone_in_node(body)
 
 

@@ -1,8 +1,8 @@
-"""The command line: the only place that reads settings from files and the environment, prints, and knows
+"""The command line: the only package that reads settings from files and the environment, prints, and sets
 exit codes.
 
-0: done. 1: it did not work, and the output says why. 2: the settings or flags are wrong. 130: Ctrl-C, where
-the command does not end by it anyway.
+Exit codes: 0: success. 1: failure; the output has the reason. 2: the settings or flags are wrong. 130: Ctrl-C,
+except for commands that Ctrl-C ends normally.
 """
 
 import argparse
@@ -34,11 +34,11 @@ _COMMANDS: Final = {
     "webhook": "webhook",
     "redirect": "redirect",
 }
-"""The module of each, which has ``add_to``, which sets ``run`` in its parser's defaults."""
+"""The module of each command. Its function ``add_to`` adds a parser, with ``run`` in the parser's defaults."""
 
 
 def parser(names: Iterable[str]) -> argparse.ArgumentParser:
-    """Of the commands called *names*."""
+    """Return the parser for the commands *names*."""
     parser = argparse.ArgumentParser(
         prog="sidefetch",
         description="A Kafka sidecar proxy: clients that fetch every partition every time read a cluster by"
@@ -46,7 +46,7 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--version", action="version", version=f"sidefetch {VERSION}", help="print the version and leave"
+        "--version", action="version", version=f"sidefetch {VERSION}", help="print the version and exit"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
@@ -55,11 +55,11 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; return the exit code."""
     given = sys.argv[1:] if argv is None else argv
     try:
         refuse_proxy_py()
-        # The others are imported for help, and to refuse: a health check would take half as long again.
+        # Only help and errors need the other commands; their imports would make a health check half as long again.
         arguments = parser([name for name in given[:1] if name in _COMMANDS] or _COMMANDS).parse_args(given)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _exit_code(group)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
@@ -86,9 +86,14 @@ def _refuse(errors: Sequence[BaseException]) -> int:
 
 
 def _exit_code(group: BaseExceptionGroup[BaseException]) -> int:
-    """Of errors that nurseries have wrapped; raises the group again where it has others than are told here."""
+    """Return the exit code for errors that nurseries have wrapped in *group*.
+
+    Raises: BaseExceptionGroup: *group* itself, if it has errors of other types.
+    """
     errors = list(_leaves(group))
-    if any(isinstance(error, SystemExit) for error in errors):  # a second signal: whatever else there was
+    if any(
+        isinstance(error, SystemExit) for error in errors
+    ):  # a second signal ends the process despite other errors
         return next((e.code for e in errors if isinstance(e, SystemExit) and isinstance(e.code, int)), 1)
     if all(isinstance(error, KeyboardInterrupt) for error in errors):
         return 130

@@ -1,4 +1,4 @@
-"""``sidefetch check``: what is set, what is there, and what will work."""
+"""``sidefetch check``: print the settings and the cluster, and judge whether Sidefetch can serve it."""
 
 import argparse
 import os
@@ -17,13 +17,13 @@ __all__ = ["add_to", "greeting_report", "report", "settings_report"]
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "check",
-        help="look at the settings and the cluster, and say what will work",
-        description="Print the effective settings and where each came from, connect to every broker, and say what"
-        " will work. Takes the options of run, listens nowhere, changes nothing. Exit code 0: clients can be"
-        " served; 1: they cannot; 2: the settings are wrong.",
+        help="check the settings and the cluster before a run",
+        description="Print the effective settings with the source of each, connect to every broker, and print which"
+        " features will work. Takes the options of run, opens no listener and changes nothing. Exit code 0: clients"
+        " can be served; 1: they cannot; 2: the settings are wrong.",
         usage="sidefetch check [OPTIONS]",
         allow_abbrev=False,
     )
@@ -60,7 +60,7 @@ async def _look(config: Config) -> tuple[ClusterInfo | list[str], RackFound]:
 
 
 async def _greet(config: Config) -> list[BrokerInfo]:
-    """The bootstrap servers, as far as they talk to somebody whom they do not know."""
+    """Return the bootstrap servers and the API versions that they report without a login."""
     from proxy.cli.probe import read_api_versions
     from proxy.net.upstream.access import access_of
     from proxy.net.upstream.brokers import dial
@@ -69,13 +69,17 @@ async def _greet(config: Config) -> list[BrokerInfo]:
 
 
 def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> str:
-    """The servers, the findings and the verdict, where only clients may look at the cluster."""
+    """Return the text about the servers, the findings and the verdict, if only clients log in to the cluster."""
     rows = [
         (str(server.address), server.problem or f"reached, looks like {kafka_release(server.versions)}")
         for server in servers
     ]
     reached = any(not server.problem for server in servers)
-    verdict_text = "can reach this cluster, for clients that it takes" if reached else "cannot reach this cluster"
+    verdict_text = (
+        "can reach this cluster, for clients whose logins the brokers accept"
+        if reached
+        else "cannot reach this cluster"
+    )
     return "\n".join(
         [
             "Bootstrap servers",
@@ -88,7 +92,7 @@ def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> s
 
 
 def settings_report(settings: Settings) -> str:
-    """A table of every option: its name, its value, where that came from."""
+    """Return a table of all options: name, value and source of the value."""
     rows = [
         (option.name, option.kind.show(option.of(settings.config)) or "-", str(settings.layers[option.name]))
         for option in OPTIONS
@@ -97,7 +101,7 @@ def settings_report(settings: Settings) -> str:
 
 
 def report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
-    """The cluster, the findings and the verdict."""
+    """Return the text about the cluster, the findings and the verdict."""
     brokers = [
         (
             f"node {broker.node}",

@@ -1,4 +1,4 @@
-"""What ``check`` has seen of a cluster, and what it finds."""
+"""Values for ``check``: a cluster, its brokers and the diagnostics about them."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -13,54 +13,57 @@ Range = tuple[int, int]
 """The lowest and the highest version of an API."""
 
 FETCH: Final = 1
-"""Its API key."""
+"""The API key of Fetch."""
 
 
 @attrs.frozen
 class BrokerInfo:
-    """One broker, as its cluster and itself tell of it."""
+    """One broker, from the cluster's metadata and the broker's own responses."""
 
     node: int
+    """The node id; -1 if it is not known."""
     address: Address
     rack: str | None
+    """``broker.rack``; None if it is not set or not known."""
     versions: Mapping[int, Range] = attrs.field(factory=dict)
-    """By API key; empty where it was not reached."""
+    """Supported versions by API key; empty if the broker was not reached."""
     problem: str = ""
-    """Why it was not reached."""
+    """The reason that the broker was not reached; empty if it was."""
     selector_class: str | None = None
-    """Its ``replica.selector.class``: empty for none, None where it did not tell."""
+    """The broker's ``replica.selector.class``; empty if it is not set, None if the broker did not report it."""
 
     @property
     def oldest_fetch(self) -> int:
-        """Its lowest Fetch version."""
+        """The lowest supported Fetch version; 0 if it is not known."""
         return self.versions.get(FETCH, (0, -1))[0]
 
     @property
     def fetch(self) -> int:
-        """Its highest Fetch version; -1 for none."""
+        """The highest supported Fetch version; -1 if it is not known."""
         return self.versions.get(FETCH, (0, -1))[1]
 
 
 @attrs.frozen
 class ClusterInfo:
-    """What Metadata told."""
+    """A cluster, from its Metadata response and the responses of its brokers."""
 
     cluster_id: str | None
+    """The cluster's id; None if the broker did not report it."""
     through: Address
-    """The bootstrap server that answered."""
+    """The bootstrap server that sent the Metadata response."""
     brokers: tuple[BrokerInfo, ...]
 
 
 @attrs.frozen
 class Diagnostic:
-    """One sentence; ``failure`` means that clients cannot be served as things are."""
+    """One finding of ``check``; the level ``failure`` means that clients cannot be served."""
 
     level: Literal["ok", "note", "warning", "failure"]
     text: str
 
 
 def named(brokers: list[BrokerInfo]) -> str:
-    """``nodes 1, 2``; empty for none."""
+    """Return the node ids of *brokers* as ``nodes 1, 2``; empty without brokers."""
     if not brokers:
         return ""
     numbers = ", ".join(str(broker.node) for broker in sorted(brokers, key=lambda broker: broker.node))

@@ -1,4 +1,4 @@
-"""``sidefetch demo``: the main job in under a minute, on an embedded cluster."""
+"""``sidefetch demo``: compare reads with and without Sidefetch in under a minute, on an embedded cluster."""
 
 import argparse
 import functools
@@ -16,19 +16,24 @@ _SECONDS: Final = 30.0
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "demo",
-        help="see it work on an embedded cluster",
+        help="show Sidefetch at work on an embedded cluster",
         description="Read a small cluster with a full-fetch client, first directly and then through Sidefetch, and"
-        " show what each way costs. The cluster is embedded unless --kafka is given.",
+        " show the cost of both. The cluster is embedded unless --kafka is given.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--seconds", metavar="N", help=f"how long to show it [default: {_SECONDS:g}; also: {_SECONDS_ENV}]"
+        "--seconds",
+        metavar="N",
+        help=f"duration of both reads together, in seconds [default: {_SECONDS:g}; also: {_SECONDS_ENV}]",
     )
     parser.add_argument(
-        "--kafka", metavar="VERSION", choices=["3", "4"], help="on real brokers, of Kafka 3 or 4 (Java 17, Maven)"
+        "--kafka",
+        metavar="VERSION",
+        choices=["3", "4"],
+        help="use real brokers of Kafka 3 or 4; needs Java 17 and Maven",
     )
     parser.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""What a cluster means for Sidefetch: judged from values, so that it is tested without a cluster."""
+"""Diagnostics of ``check`` about a cluster. They are computed from values, so tests need no cluster."""
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,15 +19,15 @@ __all__ = ["diagnose", "kafka_release", "verdict"]
 _API_VERSIONS: Final = 18
 
 _OLDEST_FETCH: Final = 4
-"""Sidefetch speaks Fetch v4 to v18."""
+"""The lowest Fetch version that Sidefetch sends; the highest is 18."""
 _SESSIONS_FETCH: Final = 7
-"""KIP-227."""
+"""The first Fetch version with fetch sessions (KIP-227)."""
 _TOPIC_IDS_FETCH: Final = 13
-"""KIP-516."""
+"""The first Fetch version with topic ids (KIP-516)."""
 _NODE_ENDPOINTS_FETCH: Final = 16
-"""KIP-951."""
+"""The first Fetch version whose response has the address of a new leader (KIP-951)."""
 _NAMED_SESSION_PARTITIONS: Final = 1000
-"""A session by names is not made larger: its creation would keep a broker's request handler busy for seconds."""
+"""Most partitions of a session by names: to create a larger one occupies a broker's request handler for seconds."""
 
 _RELEASES: Final = (
     (18, "4.1 to 4.3"),
@@ -43,11 +43,14 @@ _RELEASES: Final = (
     (6, "1.0"),
     (5, "0.11"),
 )
-"""The highest Fetch version of each release."""
+"""The highest Fetch version of each Kafka release."""
 
 
 def kafka_release(versions: Mapping[int, Range]) -> str:
-    """A guess from what a broker offers, which is all that a broker tells: ``Kafka 4.1 to 4.3``."""
+    """Return the release that the API versions of a broker suggest, such as ``Kafka 4.1 to 4.3``.
+
+    It is a guess, because a broker does not report its release.
+    """
     lowest, highest = versions.get(FETCH, (0, -1))
     if highest > 18 or versions.get(_API_VERSIONS, (0, 0))[1] >= 5:
         return "Kafka 4.4 or newer"
@@ -59,10 +62,10 @@ def kafka_release(versions: Mapping[int, Range]) -> str:
 def diagnose(
     cluster: ClusterInfo, config: Config, rack: RackFound, *, compiled: bool = is_compiled
 ) -> list[Diagnostic]:
-    """All there is to say, the gravest last.
+    """Return all diagnostics, the most severe last.
 
-    Args:  rack: the one that this is in.
-           compiled: records are converted by more than Python.
+    Args:  rack: the rack of this process, as far as it is known.
+           compiled: whether compiled code converts records, and not Python alone.
     """
     reached = [broker for broker in cluster.brokers if not broker.problem]
     found = [
@@ -80,7 +83,7 @@ def diagnose(
 
 
 def verdict(found: Iterable[Diagnostic]) -> bool:
-    """Whether clients can be served."""
+    """Return whether clients can be served: no diagnostic is a ``failure``."""
     return all(finding.level != "failure" for finding in found)
 
 
@@ -100,7 +103,10 @@ def _sessions(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     if without:
         yield Diagnostic("warning", f"no incremental sessions with {without} (below Fetch v7): full fetches only")
     if ancient:
-        yield Diagnostic("failure", f"{ancient} cannot be read (below Fetch v4, which Kafka 0.11 brought)")
+        yield Diagnostic(
+            "failure",
+            f"{ancient} cannot be read (below Fetch v4, which Kafka 0.11 introduced). Remedy: upgrade them",
+        )
 
 
 def _leaders(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
@@ -108,12 +114,10 @@ def _leaders(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     searched = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _NODE_ENDPOINTS_FETCH)
     if told:
         yield Diagnostic(
-            "ok", f"a moved leader is named, with its address, in the answers of {told} (Fetch v16 or newer)"
+            "ok", f"a moved leader is named, with its address, in the responses of {told} (Fetch v16 or newer)"
         )
     if searched:
-        yield Diagnostic(
-            "note", f"a moved leader is found by asking for metadata with {searched} (below Fetch v16)"
-        )
+        yield Diagnostic("note", f"a moved leader is found by a metadata request with {searched} (below Fetch v16)")
 
 
 def _old_clients(brokers: list[BrokerInfo], *, compiled: bool) -> Iterator[Diagnostic]:
@@ -121,14 +125,15 @@ def _old_clients(brokers: list[BrokerInfo], *, compiled: bool) -> Iterator[Diagn
     if without:
         yield Diagnostic(
             "ok",
-            f"clients from Kafka 0.8 on are served: what {named(without)} dropped, such as Fetch below"
-            f" v{max(broker.oldest_fetch for broker in without)}, is lifted, and records are converted",
+            f"clients of Kafka 0.8 and newer are served: requests in versions that {named(without)} no longer"
+            f" support, such as Fetch below v{max(broker.oldest_fetch for broker in without)}, are upgraded, and"
+            " records are converted",
         )
     if without and not compiled:
         yield Diagnostic(
             "note",
-            "records are converted by Python alone, fifteen times as slowly as by what a C compiler makes of it:"
-            " there was none at installation",
+            "records are converted by Python alone, fifteen times as slowly as by compiled code, because there was"
+            " no C compiler at installation. Remedy: install a C compiler, then Sidefetch again",
         )
 
 
@@ -140,7 +145,8 @@ def _releases(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
             for release in releases
         )
         yield Diagnostic(
-            "note", f"brokers of several releases: {told}. Clients are offered what all of them can do"
+            "note",
+            f"the brokers have several releases: {told}. Clients are offered the API versions of all of them",
         )
 
 
@@ -149,13 +155,13 @@ def _reach(cluster: ClusterInfo) -> Iterator[Diagnostic]:
         if broker.problem:
             yield Diagnostic("failure", f"node {broker.node} at {broker.address} was not reached: {broker.problem}")
     if not cluster.brokers:
-        yield Diagnostic("failure", "the cluster names no brokers")
+        yield Diagnostic("failure", "the cluster's metadata has no brokers")
     local = [broker for broker in cluster.brokers if _is_loopback(broker.address.host)]
     if local and not _is_loopback(cluster.through.host):
         yield Diagnostic(
             "warning",
-            f"{named(local)} advertised on loopback, but {cluster.through} is not: from here that is another"
-            " machine (advertised.listeners of the broker)",
+            f"{named(local)} advertised on loopback, but {cluster.through} is not on loopback: an address on"
+            " loopback reaches no other host. Remedy: correct advertised.listeners of the brokers",
         )
 
 
@@ -171,8 +177,8 @@ def _ports(brokers: tuple[BrokerInfo, ...], config: Config) -> Iterator[Diagnost
         if _is_loopback(broker.address.host) and broker.address.port in ports:
             yield Diagnostic(
                 "warning",
-                f"node {broker.node} itself is at {broker.address}, among broker-ports ({ports}):"
-                " on one machine both cannot have it",
+                f"node {broker.node} itself listens on {broker.address}, among broker-ports ({ports}): on the same"
+                " host, Sidefetch cannot use that port. Remedy: another range for --broker-ports",
             )
 
 

@@ -1,4 +1,4 @@
-"""What to say where a part of Sidefetch needs packages that are not installed."""
+"""Errors for commands whose optional packages are not installed."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,25 +9,26 @@ __all__ = ["needs_demo_extra", "needs_kube_extra", "needs_spark_extra", "needs_t
 
 
 def needs_demo_extra() -> AbstractContextManager[None]:
-    """Around an import of ``proxy.demo``: a missing package of its extra is told as what to install.
+    """Return a context manager for the import of ``proxy.demo``.
 
-    Raises: ConfigError: in place of that ImportError; any other import error goes on as it is.
+    Raises: ConfigError: a package of the extra ``demo`` is missing; the message has the command that installs it.
+            Any other import error is raised unchanged.
     """
     return _needs("demo and try need", "demo", "aiokafka")
 
 
 def needs_kube_extra() -> AbstractContextManager[None]:
-    """The same around an import of ``proxy.kube``."""
-    return _needs("inject and webhook need", "kube", "cryptography", "h11", "ruamel")
+    """Return a context manager like ``needs_demo_extra`` for the import of ``proxy.kube``."""
+    return _needs("inject and webhook need", "kube", "cryptography", "ruamel")
 
 
 def needs_spark_extra() -> AbstractContextManager[None]:
-    """The same around an import of ``proxy.analysis``."""
+    """Return a context manager like ``needs_demo_extra`` for the import of ``proxy.analysis``."""
     return _needs("report and whatif need", "spark", "pyspark")
 
 
 def needs_top_extra() -> AbstractContextManager[None]:
-    """The same around what draws in a terminal."""
+    """Return a context manager like ``needs_demo_extra`` for the import of ``rich``, which draws in a terminal."""
     return _needs("top needs", "top", "rich")
 
 

@@ -1,4 +1,4 @@
-"""``sidefetch health``: asks a running Sidefetch how it is, where there is neither a shell nor curl."""
+"""``sidefetch health``: query a probe of a running Sidefetch, for images without a shell and curl."""
 
 import argparse
 import http.client
@@ -19,12 +19,12 @@ _MOST_BYTES: Final = 1000
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "health",
-        help="ask a running Sidefetch how it is",
-        description="Ask a running Sidefetch, by a probe, how it is. The exit code is 0 for yes and 1 for no, or"
-        f" for no answer within {_TIMEOUT_S:g} s. It must run with --admin-listen.",
+        help="query a probe of a running Sidefetch",
+        description="Query a probe of a running Sidefetch. The exit code is 0 if the probe succeeds, and 1 if it"
+        f" fails or does not respond within {_TIMEOUT_S:g} s. Sidefetch must run with --admin-listen.",
         usage="sidefetch health [HOST:PORT] [--probe PATH]",
         allow_abbrev=False,
     )
@@ -32,9 +32,9 @@ def add_to(commands: Commands) -> None:
         "address",
         metavar="HOST:PORT",
         nargs="?",
-        help=f"where it answers [default: this host at the port of {_LISTEN.env}, or {_USUAL_PORT}]",
+        help=f"address of its --admin-listen [default: this host at the port of {_LISTEN.env}, or {_USUAL_PORT}]",
     )
-    parser.add_argument("--probe", choices=PROBES, default="/livez", help="what to ask [default: /livez]")
+    parser.add_argument("--probe", choices=PROBES, default="/livez", help="path of the probe [default: /livez]")
     parser.set_defaults(run=_run)
 
 

@@ -1,4 +1,4 @@
-"""``sidefetch inject``: manifests with the sidecars that their pods ask for."""
+"""``sidefetch inject``: add the sidecar to manifests of pods that request it."""
 
 import argparse
 import difflib
@@ -14,28 +14,36 @@ __all__ = ["add_to", "defaults_of"]
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "inject",
-        help="put the sidecar into the manifests of pods that ask for it",
-        description="Print manifests, with the sidecar in each pod that asks for it by the annotation"
-        ' sidefetch.io/inject: "true", and without it in each that no longer does. Everything else stays as it is,'
-        " comments too. The webhook does the same.",
+        help="add the sidecar to the manifests of pods that request it",
+        description="Print the manifests with the sidecar in each pod that requests it by the annotation"
+        ' sidefetch.io/inject: "true", and without it in each pod that no longer does. Everything else, including'
+        " comments, is unchanged. The webhook does the same.",
         usage="sidefetch inject -f FILE [-f FILE...] [--defaults FILE] [--diff]",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "-f", metavar="FILE", dest="files", action="append", required=True, help="YAML or JSON; - for what comes in"
+        "-f",
+        metavar="FILE",
+        dest="files",
+        action="append",
+        required=True,
+        help="manifests in YAML or JSON; - for stdin",
     )
     parser.add_argument(
-        "--defaults", metavar="FILE", help="JSON: annotations and options of pods that do not have their own"
+        "--defaults", metavar="FILE", help="JSON file with annotations and options for pods without their own"
     )
-    parser.add_argument("--diff", action="store_true", help="print what would change, and nothing else")
+    parser.add_argument("--diff", action="store_true", help="print only the difference")
     parser.set_defaults(run=_run)
 
 
 def defaults_of(path: str | None) -> str:
-    """The text of the file with defaults; without one, that of none. Raises: ConfigError."""
+    """Return the text of the defaults file *path*; ``{}``, an empty one, if *path* is None.
+
+    Raises: ConfigError: the file cannot be read.
+    """
     return _read(path) if path is not None else "{}"
 
 

@@ -1,4 +1,4 @@
-"""``sidefetch ledger``: ledgers of sidecars that never were."""
+"""``sidefetch ledger``: generate the ledgers of an imaginary fleet."""
 
 import argparse
 from pathlib import Path
@@ -10,24 +10,26 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
-    parser = commands.add_parser("ledger", help="make ledgers up, for tests and for planning", allow_abbrev=False)
+    """Add this command to *commands*."""
+    parser = commands.add_parser("ledger", help="generate ledgers for tests and for planning", allow_abbrev=False)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     generate = actions.add_parser(
         "generate",
-        help="write the ledgers of a fleet that never was",
-        description="Write the rows of a fleet of sidecars as they write them: old clients and new ones, busy"
-        " partitions and idle ones, days and nights, sessions and their ends, rows that were lost or came twice."
-        " The same arguments make the same files. The last line says what there is now.",
+        help="write the ledgers of an imaginary fleet",
+        description="Write the ledger rows of an imaginary fleet of sidecars, with old and new clients, busy and"
+        " idle partitions, days and nights, sessions and their ends, lost rows and duplicates. The same arguments"
+        " give the same files. The last line of the output has the number of rows.",
         usage="sidefetch ledger generate --out FOLDER [OPTIONS]",
         allow_abbrev=False,
     )
-    generate.add_argument("--out", metavar="FOLDER", required=True, help="where to; it is made if it is not there")
-    _number(generate, "--proxies", 10, "sidecars")
-    _number(generate, "--hours", 1, "of the clock, from Monday, 5 January 2026, 0:00 UTC")
-    _number(generate, "--seed", 1, "another one makes another fleet")
-    _number(generate, "--clusters", 1, "Kafka clusters, each of which has as many of the sidecars")
-    _number(generate, "--brokers", 3, "of each cluster")
+    generate.add_argument(
+        "--out", metavar="FOLDER", required=True, help="folder for the files; it is created if necessary"
+    )
+    _number(generate, "--proxies", 10, "number of sidecars")
+    _number(generate, "--hours", 1, "hours of the ledger, from Monday, 5 January 2026, 0:00 UTC")
+    _number(generate, "--seed", 1, "seed of the random numbers; another seed gives another fleet")
+    _number(generate, "--clusters", 1, "number of Kafka clusters, which share the sidecars equally")
+    _number(generate, "--brokers", 3, "number of brokers of each cluster")
     generate.set_defaults(run=_generate)
 
 

@@ -1,4 +1,4 @@
-"""The table of options as flags with their help, and as ``proxy/config/OPTIONS.md`` shows it."""
+"""The options as command line flags with help, and as the tables of ``proxy/config/OPTIONS.md``."""
 
 import argparse
 import os
@@ -13,21 +13,21 @@ from proxy.errors import ConfigError
 __all__ = ["Commands", "add_flags", "markdown_table", "settings_of"]
 
 Commands = Any
-"""What ``add_subparsers`` returns; argparse gives the type no public name."""
+"""The type of the result of ``add_subparsers``, for which argparse has no public name."""
 
 _TITLES: Final = {
     "upstream": "towards the brokers",
     "downstream": "towards the clients",
     "upstream_security": "TLS and SASL towards the brokers",
     "downstream_security": "TLS and SASL towards the clients",
-    "limits": "what clients may take",
+    "limits": "limits on clients",
     "routing": "reads from the closest replica",
-    "conversion": "records that clients cannot read",
+    "conversion": "conversion of records that clients cannot read",
     "log": "logs",
     "admin": "probes, metrics and the status page",
     "telemetry": "traces",
     "ledger": "the ledger",
-    "": "ways out, and stopping",
+    "": "bypass, verification and shutdown",
 }
 _METAVARS: Final = {
     "bootstrap-servers": "HOST:PORT,...",
@@ -48,7 +48,7 @@ _METAVARS: Final = {
     "max-fetch-partitions": "NUMBER",
     "request-memory": "SIZE",
     "rack": "NAME",
-    "rack-from": "PLACE,...",
+    "rack-from": "SOURCE,...",
     "replica-selector": "SELECTOR",
     "down-conversion": "SWITCH,...",
     "isolation": "LEVEL",
@@ -60,14 +60,14 @@ _METAVARS: Final = {
     "admin-listen": "HOST:PORT",
     "admin-open": "SWITCH",
     "ready-requires-broker": "SWITCH",
-    "traces": "WHETHER",
+    "traces": "MODE",
     "ledger": "FOLDER",
     "ledger-topic": "TOPIC",
     "ledger-sample": "SHARE",
     "ledger-file": "SIZE",
     "ledger-max-size": "SIZE",
     "ledger-memory": "SIZE",
-    "bypass": "WHOSE,...",
+    "bypass": "RULE,...",
     "verify": "SHARE",
     "upstream-tls": "SWITCH",
     "upstream-tls-verify-host": "SWITCH",
@@ -79,7 +79,7 @@ _METAVARS: Final = {
 
 
 def add_flags(parser: argparse.ArgumentParser, sections: Iterable[str] = tuple(_TITLES)) -> None:
-    """A flag for every option of *sections*, in groups, and ``--config``."""
+    """Add a flag for every option of *sections*, in groups, and ``--config``."""
     groups = {section: parser.add_argument_group(_TITLES[section]) for section in sections}
     for option in OPTIONS:
         if option.section not in groups:
@@ -90,9 +90,9 @@ def add_flags(parser: argparse.ArgumentParser, sections: Iterable[str] = tuple(_
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """From the flags, this process's environment and the file that either names.
+    """Return the settings from the flags, this process's environment and the file that one of them names.
 
-    Raises: ConfigError: of one problem or many; a file that cannot be read is told with the others.
+    Raises: ConfigError: one argument for each problem; a file that cannot be read is reported with the others.
     """
     given = {option.name: getattr(arguments, _dest(option), None) for option in OPTIONS}
     flags = {name: text for name, text in given.items() if text is not None}

@@ -1,4 +1,4 @@
-"""Asks a cluster what it is made of, for ``check`` and ``topology``."""
+"""Queries to a cluster about its brokers and topics, for ``check`` and ``topology``."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -21,35 +21,35 @@ __all__ = ["Dial", "ProbeConnection", "probe_cluster", "read_api_versions", "rea
 _CLIENT_ID: Final = "sidefetch-check"
 _DESCRIBE_CONFIGS: Final = 32
 _A_BROKER: Final = i8(4)
-"""Of the kinds of resources that have configurations."""
+"""The resource type of brokers in DescribeConfigs."""
 _SELECTOR_CLASS: Final = "replica.selector.class"
 _UNKNOWN: Final = -1
 _AT_ONCE: Final = 16
-"""Connections; a cluster of hundreds of brokers is asked in turns."""
+"""Most connections at the same time; the other brokers of a large cluster are queried later."""
 
 
 class ProbeConnection(Protocol):
-    """To one broker."""
+    """A connection to one broker."""
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """What it offers, by API key."""
+        """The lowest and highest version of each API that the broker supports, by API key."""
 
     async def ask(self, request: Any, /) -> Any:
-        """Its answer to a request of kio's."""
+        """Send a request of kio and return the response."""
 
 
 class Dial(Protocol):
-    """``proxy.net.upstream.brokers.dial``, or a stand-in."""
+    """The type of ``proxy.net.upstream.brokers.dial`` and of its replacements in tests."""
 
     def __call__(
         self, address: Address, *, client_id: str, connect_timeout_s: float
     ) -> AbstractAsyncContextManager[ProbeConnection]:
-        """A connection for as long as the context lasts."""
+        """Return a context manager for a connection, which is closed at the end of the context."""
 
 
 async def probe_cluster(upstream: UpstreamConfig, dial: Dial) -> ClusterInfo | list[str]:
-    """The cluster and each of its brokers; or, where no bootstrap server answers, why, a line each."""
+    """Return the cluster with its brokers; if no bootstrap server answers, a line with the reason for each."""
     found = await _first_answer(upstream, dial, topics=())
     if isinstance(found, list):
         return found
@@ -59,13 +59,16 @@ async def probe_cluster(upstream: UpstreamConfig, dial: Dial) -> ClusterInfo | l
 
 
 async def read_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
-    """The brokers and all topics that may be seen; or, where no bootstrap server answers, why, a line each."""
+    """Return the metadata of the brokers and all visible topics; if no bootstrap server answers, the reasons.
+
+    The reasons are one line for each bootstrap server.
+    """
     found = await _first_answer(upstream, dial, topics=None)
     return found if isinstance(found, list) else found[1]
 
 
 async def read_api_versions(upstream: UpstreamConfig, dial: Dial) -> list[BrokerInfo]:
-    """What each bootstrap server serves, which it tells anybody; its node id is not known."""
+    """Return the API versions of each bootstrap server, which need no login; the node ids are unknown (-1)."""
     seen = []
     for address in upstream.bootstrap_servers:
         server = BrokerInfo(_UNKNOWN, address, None)
@@ -83,8 +86,11 @@ async def read_api_versions(upstream: UpstreamConfig, dial: Dial) -> list[Broker
 async def _first_answer(
     upstream: UpstreamConfig, dial: Dial, *, topics: tuple[()] | None
 ) -> tuple[Address, MetadataResponse] | list[str]:
-    """Metadata of *topics*, None for all, and who has answered; or why nobody has."""
-    # Version 4 is spoken by every broker that can be read, and has all that is needed.
+    """Return the bootstrap server that answers first, and its metadata of *topics* (None: all topics).
+
+    If none answers, return a line with the reason for each.
+    """
+    # Every broker that Sidefetch can read supports version 4, which has all necessary fields.
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     failures, timeout_s = [], upstream.connect_timeout_s
     for address in upstream.bootstrap_servers:
@@ -123,7 +129,10 @@ async def _ask_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dia
 
 
 async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
-    """What chooses the replica that is read; None where the broker does not tell, or not us."""
+    """Return ``replica.selector.class`` of the broker, ``""`` if it is not set.
+
+    None means that the broker does not support the request, refuses it, or hides the value.
+    """
     first, last = connection.versions.get(_DESCRIBE_CONFIGS, (0, -1))
     if not first <= DescribeConfigsRequest.__version__ <= last:
         return None
@@ -140,14 +149,17 @@ async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
 
 @contextmanager
 def _time_limit(timeout_s: float) -> Iterator[None]:
-    """To connect and to answer: a port behind which nobody answers must not hang ``check``."""
+    """Limit the time for the connection and the response, so that a silent port does not block ``check``.
+
+    Raises: BrokerUnavailable: the block took more than twice *timeout_s*.
+    """
     try:
         with trio.fail_after(2 * timeout_s):
             yield
     except trio.TooSlowError:
-        raise BrokerUnavailable(f"connected, but no answer within {2 * timeout_s:g} s") from None
+        raise BrokerUnavailable(f"connected, but no response within {2 * timeout_s:g} s") from None
 
 
 def _because(error: Exception, address: Address) -> str:
-    """Without the address, which is told anyway."""
+    """Return the message of *error* without *address*, which the caller prints as well."""
     return str(error).removeprefix(f"{address}: ") or type(error).__name__

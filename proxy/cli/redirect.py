@@ -1,4 +1,4 @@
-"""``sidefetch redirect``: has the packet filter send connections to brokers to Sidefetch, and no longer."""
+"""``sidefetch redirect``: install or remove packet filter rules that redirect connections to Sidefetch."""
 
 import argparse
 import subprocess
@@ -15,50 +15,50 @@ _Value = TypeVar("_Value")
 
 _TIMEOUT_S: Final = 30.0
 _REMEDIES: Final = {
-    "Operation not permitted": "it takes the capability NET_ADMIN, and root as a rule: in a pod, an init"
+    "Operation not permitted": "nft needs the capability NET_ADMIN, and usually root: in a pod, add it to an init"
     " container's securityContext.capabilities.add",
     "Operation not supported": "the kernel needs nf_tables with NAT: nft_chain_nat and nft_redir",
     "No such file or directory": "the kernel needs nf_tables with NAT: nft_chain_nat and nft_redir",
     "Protocol not supported": "the kernel needs nf_tables (Linux 5.2 or newer)",
 }
-"""By what the kernel says."""
+"""The remedies by a part of the error message."""
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     from proxy.kube.redirect import DEFAULT_PORTS, LISTEN_PORT, SPARED_UIDS
 
     parser = commands.add_parser(
         "redirect",
-        help="have connections to brokers redirected to Sidefetch (transparent mode)",
-        description="Put rules into the packet filter (nftables) of this host, or pod, by which connections to"
-        " brokers arrive at Sidefetch, or take them out. Needs nft and the capability NET_ADMIN. Both may be"
-        " repeated; connections that are there already stay as they are.",
+        help="redirect connections to brokers to Sidefetch (transparent mode)",
+        description="Install rules in the packet filter (nftables) of this host, or pod, that redirect connections"
+        " to brokers to Sidefetch, or remove the rules. Needs nft and the capability NET_ADMIN. Both actions may be"
+        " repeated; existing connections are not changed.",
         allow_abbrev=False,
     )
-    actions = parser.add_subparsers(title="what to do", metavar="ACTION", required=True)
-    install = actions.add_parser("install", help="put the rules in, or replace them", allow_abbrev=False)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    install = actions.add_parser("install", help="install or replace the rules", allow_abbrev=False)
     ports = ",".join(f"{first}-{last}" for first, last in DEFAULT_PORTS)
     uids = ",".join(map(str, SPARED_UIDS))
     install.add_argument(
-        "--ports", metavar="FIRST-LAST,...", default=ports, help="of brokers [default: %(default)s]"
+        "--ports", metavar="FIRST-LAST,...", default=ports, help="ports of the brokers [default: %(default)s]"
     )
-    install.add_argument("--networks", metavar="CIDR,...", help="that brokers are in [default: all]")
+    install.add_argument("--networks", metavar="CIDR,...", help="networks of the brokers [default: all]")
     install.add_argument(
         "--uid",
         metavar="ID,...",
         default=uids,
-        help="users whose connections are left alone: Sidefetch's own, and those of a service mesh's proxy"
+        help="users whose connections are not redirected: Sidefetch's own, and those of a service mesh's proxy"
         " [default: %(default)s: Sidefetch's image, Istio, Linkerd]",
     )
     install.add_argument(
-        "--to", metavar="PORT", default=str(LISTEN_PORT), help="the port of --transparent [default: %(default)s]"
+        "--to", metavar="PORT", default=str(LISTEN_PORT), help="port of --transparent [default: %(default)s]"
     )
     install.set_defaults(run=_install)
-    remove = actions.add_parser("remove", help="take the rules out", allow_abbrev=False)
+    remove = actions.add_parser("remove", help="remove the rules", allow_abbrev=False)
     remove.set_defaults(run=_remove)
     for action in (install, remove):
-        action.add_argument("--dry-run", action="store_true", help="print what nft would be told, and do nothing")
+        action.add_argument("--dry-run", action="store_true", help="print the input for nft, and change nothing")
 
 
 def _install(arguments: argparse.Namespace) -> int:
@@ -91,13 +91,13 @@ def _parsed(name: str, text: str, parse: Callable[[str], _Value], accepts: str) 
 
 
 def _carry_out(script: str, arguments: argparse.Namespace) -> int:
-    """Have nft do what *script* says; the exit code."""
+    """Run nft with *script*, or print it for ``--dry-run``; return the exit code."""
     if arguments.dry_run:
         print(script, end="")
         return 0
     try:
         done: Any = subprocess.run(
-            ["nft", "-f", "-"],  # noqa: S607 - whichever is on the PATH: distributions differ
+            ["nft", "-f", "-"],  # noqa: S607 - found on the PATH, because distributions differ
             input=script,
             capture_output=True,
             text=True,
@@ -108,7 +108,7 @@ def _carry_out(script: str, arguments: argparse.Namespace) -> int:
         print("sidefetch: there is no nft on the PATH: install nftables", file=sys.stderr)
         return 1
     except subprocess.TimeoutExpired:
-        print(f"sidefetch: nft has not come to an end within {_TIMEOUT_S:g} s", file=sys.stderr)
+        print(f"sidefetch: nft did not end within {_TIMEOUT_S:g} s", file=sys.stderr)
         return 1
     if done.returncode == 0:
         return 0

@@ -1,4 +1,4 @@
-"""``sidefetch report``: what the ledgers of a fleet tell, as a page, JSON or CSV."""
+"""``sidefetch report``: write a report about the ledgers of a fleet, as a page, JSON or CSV."""
 
 import argparse
 import io
@@ -18,37 +18,37 @@ from proxy.errors import ConfigError
 __all__ = ["add_to"]
 
 _FORMATS: Final = {".html": "html", ".htm": "html", ".json": "json", ".zip": "csv", "": "csv"}
-"""By how the name of ``--out`` ends."""
+"""The default format by the ending of ``--out``."""
 _PRICE: Final = 0.01
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "report",
-        help="tell what the ledgers of a fleet say",
-        description="Read ledgers, and write a page of what was saved, what crosses racks, what breaks on Kafka 4,"
-        " what clients wait for, and what to do next. Needs Java 17. Exit code 0: written; 1: there was nothing to"
-        " read, or Spark failed; 2: a flag is wrong.",
+        help="write a report about the ledgers of a fleet",
+        description="Read ledgers, and write a report: savings, traffic between racks, clients that fail with"
+        " Kafka 4, waiting times of clients, and recommendations. Needs Java 17. Exit code 0: written; 1: the"
+        " ledgers have no rows, or Spark failed; 2: a flag is wrong.",
         usage="sidefetch report LEDGER... --out FILE [OPTIONS]",
         allow_abbrev=False,
     )
+    parser.add_argument("ledgers", metavar="LEDGER", nargs="+", help="folder, file, or URL that Spark can read")
     parser.add_argument(
-        "ledgers", metavar="LEDGER", nargs="+", help="folders, files, or addresses that Spark reads"
+        "--out", metavar="FILE", required=True, help="output file; for CSV, a folder or a .zip file"
     )
-    parser.add_argument("--out", metavar="FILE", required=True, help="a file; of CSV, a folder or a file.zip")
-    parser.add_argument("--format", choices=["html", "json", "csv"], help="[default: as --out is called]")
+    parser.add_argument(
+        "--format", choices=["html", "json", "csv"], help="output format [default: by the ending of --out]"
+    )
     parser.add_argument(
         "--price",
         metavar="USD",
         type=float,
         default=_PRICE,
-        help="of a GB that leaves a zone, and again of one that comes into one [default: %(default)s]",
+        help="price of a GB that leaves a zone, and again of a GB that enters one [default: %(default)s]",
     )
-    parser.add_argument(
-        "--since", metavar="DAY", help="from this day on, in UTC: a date, yesterday, 7d for a week ago"
-    )
-    parser.add_argument("--until", metavar="DAY", help="up to this day, which is read as well")
+    parser.add_argument("--since", metavar="DAY", help="first day, in UTC: a date, yesterday, or 7d for a week ago")
+    parser.add_argument("--until", metavar="DAY", help="last day; it is included")
     add_flags(parser)
     parser.set_defaults(run=_run)
 
@@ -57,11 +57,13 @@ def _run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     kind = arguments.format or _FORMATS.get(out.suffix.lower())
     if kind is None:
-        raise ConfigError(f"out: {out} may be anything; accepted: a name that ends in .html or .json, or --format")
+        raise ConfigError(
+            f"out: {out} has no known ending; accepted: a name that ends in .html or .json, or --format"
+        )
     if arguments.price < 0:
         raise ConfigError(f"price: {arguments.price:g}; accepted: 0 or more")
     if not out.absolute().parent.is_dir():
-        raise ConfigError(f"out: {out.parent} is no folder; accepted: one that is there")
+        raise ConfigError(f"out: {out.parent} is no folder; accepted: a file in an existing folder")
     for ledger in arguments.ledgers:
         _check_there(ledger)
     settings = settings_of(arguments.conf)
@@ -75,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
         rows = read(spark, arguments.ledgers, days, kept=True)
         report = report_of(rows, Prices(arguments.price, arguments.price))
     if not report.about.row_count:
-        print(f"There is no row of a ledger in {', '.join(arguments.ledgers)}", file=sys.stderr)
+        print(f"There are no ledger rows in {', '.join(arguments.ledgers)}", file=sys.stderr)
         return 1
     _write(out, kind, report)
     print(_told(report, arguments.out))
@@ -83,15 +85,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_there(ledger: str) -> None:
-    """Raises: ConfigError: it is of this machine, and there is nothing. Of other file systems Spark will tell."""
+    """Check that a ledger in the local file system exists; Spark checks other file systems.
+
+    Raises: ConfigError: *ledger* does not exist, or the folder has no finished ledger file.
+    """
     path = Path(ledger)
     if "://" in ledger or set(ledger) & set("*?[{"):
         return
     if not path.exists():
-        raise ConfigError(f"LEDGER: {ledger} is not there; accepted: a folder of ledger files, or one of them")
+        raise ConfigError(f"LEDGER: {ledger} does not exist; accepted: a folder of ledger files, or one of them")
     endings = ("*.jsonl", "*.jsonl.gz", "*.jsonl.bz2", "*.parquet")
     if path.is_dir() and not any(True for ending in endings for _ in path.rglob(ending)):
-        raise ConfigError(f"LEDGER: {ledger} has no finished file of a ledger in it; accepted: one with *.jsonl")
+        raise ConfigError(f"LEDGER: {ledger} has no finished ledger file; accepted: a folder with *.jsonl files")
 
 
 def _told(report: Any, out: str) -> str:
@@ -103,7 +108,7 @@ def _told(report: Any, out: str) -> str:
 
 
 def _write(out: Path, kind: str, report: Any) -> None:
-    """Raises: ConfigError: it cannot be written."""
+    """Write *report* to *out* in the format *kind*. Raises: ConfigError: a file cannot be written."""
     from proxy.analysis.report.files import as_csv, as_json
 
     try:
@@ -132,7 +137,7 @@ def _zipped(files: Mapping[str, str]) -> bytes:
 
 
 def _whole(path: Path, content: bytes) -> None:
-    """Write it, or nothing."""
+    """Write *content* to *path* completely or not at all."""
     unfinished = path.with_name(f".{path.name}.open")
     unfinished.write_bytes(content)
     os.replace(unfinished, path)

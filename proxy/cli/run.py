@@ -1,4 +1,4 @@
-"""``sidefetch run``: serve clients until told to stop."""
+"""``sidefetch run``: serve clients until SIGTERM or Ctrl-C."""
 
 import argparse
 
@@ -8,13 +8,13 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "run",
         help="serve clients until SIGTERM or Ctrl-C",
         description="Serve Kafka clients until SIGTERM or Ctrl-C. Clients connect to --listen as if it were the"
-        " cluster. An option is taken from its flag, else from the environment, else from the file. On SIGHUP they"
-        " are read again: --bypass and --log-level take effect at once.",
+        " cluster. An option comes from its flag, else from the environment, else from the file. SIGHUP reloads the"
+        " options: --bypass and --log-level take effect at once.",
         usage="sidefetch run [OPTIONS]",
         allow_abbrev=False,
     )

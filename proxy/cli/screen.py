@@ -1,4 +1,4 @@
-"""What ``sidefetch top`` draws: the document of the API, in rich's boxes. Pure."""
+"""The screen of ``sidefetch top``: the document of the status API, drawn with rich. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,10 @@ _MOST_PROBLEMS: Final = 5
 
 
 def draw_screen(document: Mapping[str, Any], failed: str = "") -> RenderableType:
-    """*failed*: why there is nothing newer than *document*."""
+    """Return the screen for *document*.
+
+    Args:  failed: the reason that the latest request failed; *document* is then from an earlier one.
+    """
     parts: list[RenderableType] = [_head(document, failed), _sums(document)]
     if document["problems"]:
         parts.append(Panel(_problems(document), title="Problems", title_align="left", border_style="yellow"))
@@ -28,7 +31,7 @@ def draw_screen(document: Mapping[str, Any], failed: str = "") -> RenderableType
 
 
 def short_bytes(count: float) -> str:
-    """With three digits, or all of them below a thousand."""
+    """Return *count* bytes with a unit: rounded to three digits, from 1 kB on."""
     sign, size = "-" if count < 0 else "", abs(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:
@@ -40,7 +43,7 @@ def short_bytes(count: float) -> str:
 def _head(document: Mapping[str, Any], failed: str) -> Text:
     status, style = document["status"], "bold green"
     if failed:
-        status, style = f"no answer: {failed}", "bold red"
+        status, style = f"no response: {failed}", "bold red"
     elif document["is_reached"] is False:
         status, style = "no broker answers", "bold red"
     elif status != "ready":
@@ -99,7 +102,7 @@ def _hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
         values = [minute[name] for minute in minutes]
         most = max(values)
         told = short_bytes(most) if name == "record_bytes" else f"{most:,}"
-        # Both kinds of fetches have one scale: what is between them is what was saved.
+        # Both kinds of fetches have the same scale, so that the difference shows the saved fetches.
         scale = max(minute["client_fetches"] for minute in minutes) if name == "broker_fetches" else most
         grid.add_row(
             Text(label, "dim"), Text(_line(values, max(scale, most)), style), Text(f"at most {told}", "dim")
@@ -163,5 +166,5 @@ def _lasting(seconds: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """Names come from clients: what would steer the terminal is not shown."""
+    """Replace unprintable characters: clients choose their names, and could send control codes to the terminal."""
     return "".join(each if each.isprintable() else "?" for each in text)

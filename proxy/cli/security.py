@@ -1,4 +1,4 @@
-"""What ``check`` says of TLS and logins."""
+"""Diagnostics of ``check`` about TLS and logins."""
 
 from collections.abc import Iterator
 
@@ -11,44 +11,46 @@ _TOLD_IN_THE_OPEN = ("PLAIN", "OAUTHBEARER")
 
 
 def findings(config: Config) -> Iterator[Diagnostic]:
-    """On both sides."""
+    """Yield the diagnostics about connections to brokers and from clients."""
     up, down = config.upstream_security, config.downstream_security
     if up.tls and up.sasl != "client":
-        login = "" if up.sasl == "none" else f", as {up.sasl} has it"
-        yield Diagnostic("ok", f"brokers are spoken to by TLS{login}")
+        login = "" if up.sasl == "none" else f", with a login by {up.sasl}"
+        yield Diagnostic("ok", f"connections to brokers use TLS{login}")
     if up.tls and not up.tls_verify_host:
         yield Diagnostic(
             "warning",
-            "upstream-tls-verify-host is off: whoever holds any certificate of that authority can pose as a broker",
+            "upstream-tls-verify-host is off: any holder of a certificate of that CA can pose as a broker",
         )
     if not up.tls and up.sasl in _TOLD_IN_THE_OPEN:
-        yield Diagnostic("warning", f"{up.sasl} without upstream-tls: whoever is on the way can read the secret")
+        yield Diagnostic("warning", f"{up.sasl} without upstream-tls: the secret can be read on the network")
     if up.sasl == "client":
         yield from as_client(config)
     if down.tls_cert is None and down.insecure:
-        yield Diagnostic("warning", "insecure-listen: whoever reaches Sidefetch reads what it may read")
+        yield Diagnostic("warning", "insecure-listen: anyone who can connect can read all that Sidefetch may read")
     if down.tls_cert is None and down.insecure and down.sasl_file is not None:
         yield Diagnostic(
-            "warning", "listen-sasl-file without listen-tls-cert: passwords of PLAIN can be read on the way"
+            "warning", "listen-sasl-file without listen-tls-cert: passwords of PLAIN can be read on the network"
         )
     asks_nobody = down.sasl_file is None and down.tls_client_ca is None
     if asks_nobody and up.sasl not in ("none", "client"):
         yield Diagnostic(
-            "note", f"every client is what Sidefetch is to the brokers ({up.sasl}): it asks clients for nothing"
+            "note",
+            f"every client has the rights of Sidefetch's own login ({up.sasl}), because clients need no login",
         )
 
 
 def as_client(config: Config) -> Iterator[Diagnostic]:
-    """Where each client logs in for itself."""
+    """Yield the diagnostics for ``upstream-sasl client``, with which each client logs in itself."""
     yield Diagnostic(
         "note",
-        "each client logs in to the brokers itself: what it may read, only it can find out. PLAIN and OAUTHBEARER"
-        " are said again on further connections, and read for",
+        "each client logs in to the brokers itself, so this check cannot show which topics it may read. Sidefetch"
+        " repeats logins by PLAIN and OAUTHBEARER on further connections, and fetches with these logins",
     )
     yield Diagnostic(
         "warning",
-        "SCRAM and GSSAPI cannot be repeated: such clients keep to one connection a broker, their fetches pass to"
-        " leaders as they came, and what Kafka 4 does not serve (Fetch below v4) is not lifted for them",
+        "logins by SCRAM and GSSAPI cannot be repeated: such clients have one connection for each broker, their"
+        " fetches are forwarded unchanged to the leaders, and requests in versions that Kafka 4 does not support"
+        " (Fetch below v4) are not upgraded",
     )
     if not config.upstream_security.tls:
-        yield Diagnostic("warning", "no upstream-tls: passwords of PLAIN and tokens can be read on the way")
+        yield Diagnostic("warning", "no upstream-tls: passwords of PLAIN and tokens can be read on the network")

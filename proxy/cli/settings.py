@@ -1,4 +1,7 @@
-"""From flags, environment and file to the model, every mistake told at once. Pure: texts and mappings come in."""
+"""Loading of the settings from flags, environment and file, with all mistakes in one error.
+
+Pure: the input is texts and mappings.
+"""
 
 import difflib
 import re
@@ -13,21 +16,21 @@ from proxy.errors import ConfigError
 __all__ = ["FILE_ENV", "Layer", "Settings", "load_settings"]
 
 FILE_ENV: Final = ENV_PREFIX + "CONFIG"
-"""Names the TOML file where ``--config`` does not."""
+"""The environment variable with the path of the TOML file, for use without ``--config``."""
 
 _FROM_KUBERNETES: Final = re.compile(
     r"SIDEFETCH_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-"""A Kubernetes Service called ``sidefetch…`` puts such variables into every pod of its namespace."""
+"""Variables that Kubernetes sets in all pods of a namespace, for a Service called ``sidefetch…``."""
 
 
 @attrs.frozen
 class Layer:
-    """Where a value came from."""
+    """The source of a value."""
 
     source: Literal["flag", "environment", "file", "default"]
     name: str = ""
-    """The flag, the variable, or the file and its key."""
+    """The flag, the variable, or the file and its key; empty for a default."""
 
     def __str__(self) -> str:
         return f"{self.source} {self.name}".rstrip()
@@ -35,7 +38,7 @@ class Layer:
 
 @attrs.frozen
 class Settings:
-    """The model, and where each of its values came from, by the option's name."""
+    """The settings with the source of each value, by the name of the option."""
 
     config: Config
     layers: Mapping[str, Layer]
@@ -51,11 +54,11 @@ class _GivenValue:
 def load_settings(
     *, flags: Mapping[str, str], environ: Mapping[str, str], toml: str = "", toml_name: str = "the file"
 ) -> Settings:
-    """The settings from *flags* (by option name) over *environ* over *toml*.
+    """Return the settings; *flags* (by option name) override *environ*, which overrides *toml*.
 
-    A variable that is empty counts as not set. A value is checked even where a stronger one hides it.
+    An empty variable counts as not set. A value is checked even if another source overrides it.
 
-    Raises: ConfigError: with one argument a problem, all of them at once.
+    Raises: ConfigError: with one argument for each problem.
     """
     problems: list[str] = []
     by_name = {option.name: option for option in OPTIONS}
@@ -111,7 +114,7 @@ def _is_from_kubernetes(name: str, text: str) -> bool:
 def _from_toml(text: str, file: str, problems: list[str]) -> Iterator[_GivenValue]:
     if not text:
         return
-    import tomllib  # most sidecars are told all by their environment, and start sooner
+    import tomllib  # most sidecars have no file, and start sooner without it
 
     try:
         tables: dict[str, object] = tomllib.loads(text)
@@ -140,7 +143,7 @@ def _dotted(tables: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _as_text(raw: object) -> str | None:
-    """A TOML value as it would be written in a flag; None where it is of no type that an option takes."""
+    """Return a TOML value as it would be written in a flag; None if no option accepts its type."""
     if isinstance(raw, list) and raw and all(isinstance(item, str) for item in raw):
         return ",".join(raw)
     return str(raw) if isinstance(raw, str | int | float) and not isinstance(raw, bool) else None

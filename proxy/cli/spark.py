@@ -1,4 +1,4 @@
-"""A Spark of our own for a command, without a word of it on the terminal; and why there is none."""
+"""A Spark session for a command; Spark's messages are shown only if it fails."""
 
 import argparse
 import os
@@ -36,17 +36,19 @@ _TOLD_LINES: Final = 12
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """``master`` and ``conf``: where Spark is, and how it is to be."""
-    parser.add_argument("--master", metavar="URL", default="local[*]", help="Spark's [default: %(default)s]")
+    """Add ``--master`` and ``--conf``, the address and the configuration of Spark."""
     parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="for Spark, as often as needed"
+        "--master", metavar="URL", default="local[*]", help="Spark's master URL [default: %(default)s]"
+    )
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="configuration of Spark; may be repeated"
     )
 
 
 def settings_of(given: Sequence[str]) -> dict[str, str]:
-    """``KEY=VALUE`` each.
+    """Return the settings of ``KEY=VALUE`` arguments.
 
-    Raises: ConfigError: one is not.
+    Raises: ConfigError: an argument has another form.
     """
     pairs = [each.partition("=") for each in given]
     if wrong := [each for each, (key, equals, _) in zip(given, pairs, strict=True) if not key or not equals]:
@@ -56,10 +58,10 @@ def settings_of(given: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession"]:
-    """Started, and stopped in the end. What Spark says goes into a file, which is shown where it fails.
+    """Start Spark, and stop it at the end of the context. Its messages go to a file, and are shown if it fails.
 
-    Args:   master: as Spark calls it: ``local[*]``, ``spark://HOST:PORT``.
-    Raises: ConfigError: a part of it is not installed; SparkFailed: it does not start, or fails within.
+    Args:   master: Spark's master URL: ``local[*]``, ``spark://HOST:PORT``.
+    Raises: ConfigError: pyspark or Java is missing; SparkFailed: Spark does not start, or a job fails.
     """
     with needs_spark_extra():
         from py4j.protocol import Py4JError
@@ -69,7 +71,7 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
     is_local = master.startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers are the PATH's python3
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise its workers run python3 of the PATH
     builder = SparkSession.Builder().appName("sidefetch").master(master)
     for key, value in {**_ALWAYS, **(_LOCAL if is_local else {}), **settings}.items():
         builder = builder.config(key, value)
@@ -86,22 +88,22 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
 
 
 def _check_java() -> None:
-    """Raises: ConfigError: what Spark would start is not there, or too old."""
+    """Check the Java that Spark will start. Raises: ConfigError: it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     remedy = f"accepted: Java {_LEAST_JAVA} or newer on the PATH or at JAVA_HOME (Debian: openjdk-17-jre-headless)"
     if shutil.which(java) is None:
-        raise ConfigError(f"Spark needs Java, and {java} is not there; {remedy}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603 - what Spark will run
+        raise ConfigError(f"Spark needs Java, and {java} does not exist; {remedy}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603 - Spark runs it, too
     found = re.search(r'version "(?:1\.)?(\d+)', told)
     if found is None or int(found[1]) < _LEAST_JAVA:
-        version = found[1] if found else "of no version that it tells"
-        raise ConfigError(f"Spark needs Java {_LEAST_JAVA}, and {java} is {version}; {remedy}")
+        version = found[1] if found else "unknown"
+        raise ConfigError(f"Spark needs Java {_LEAST_JAVA}, and the version of {java} is {version}; {remedy}")
 
 
 @contextmanager
 def _errors_into(log: IO[bytes]) -> Iterator[None]:
-    """What is started within has *log* as its stderr, as long as it runs."""
+    """Make *log* the stderr of processes that are started within the context, for as long as they run."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -117,7 +119,7 @@ def _why(wrong: Exception, log: IO[bytes]) -> Iterator[str]:
     causes = re.findall(r"^(?:: |Caused by: )(.+)", said, re.MULTILINE)
     yield from dict.fromkeys(causes or [said.partition("\n")[0]])
     if "FAILED_READ_FILE" in said:
-        yield "Mend or remove the file; or have what is whole of it: --conf spark.sql.files.ignoreCorruptFiles=true"
+        yield "Repair or remove the file, or read its intact part: --conf spark.sql.files.ignoreCorruptFiles=true"
     log.seek(0)
     lines = [
         line for line in log.read().decode(errors="replace").splitlines() if " ERROR " in line or "Error:" in line

@@ -1,4 +1,4 @@
-"""``sidefetch top``: what a running Sidefetch does, in a terminal."""
+"""``sidefetch top``: show the status of a running Sidefetch in a terminal."""
 
 import argparse
 import http.client
@@ -21,17 +21,19 @@ _MOST_BYTES: Final = 16 * 1024**2
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "top",
-        help="show what a running Sidefetch does",
-        description="Show what a running Sidefetch does, as its status page does, until Ctrl-C. It must run with"
-        " --admin-listen; where it runs elsewhere, forward that port here, or see --admin-open.",
+        help="show the status of a running Sidefetch",
+        description="Show the figures of a running Sidefetch's status page until Ctrl-C. It must run with"
+        " --admin-listen; if it runs on another host, forward that port to this host, or see --admin-open.",
         usage="sidefetch top [URL] [--once]",
         allow_abbrev=False,
     )
-    parser.add_argument("url", metavar="URL", nargs="?", default=_URL, help=f"where it answers [default: {_URL}]")
-    parser.add_argument("--once", action="store_true", help="show it once, and leave")
+    parser.add_argument(
+        "url", metavar="URL", nargs="?", default=_URL, help=f"its --admin-listen as a URL [default: {_URL}]"
+    )
+    parser.add_argument("--once", action="store_true", help="show it once, and exit")
     parser.set_defaults(run=_run)
 
 
@@ -65,13 +67,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 class _NoDocumentError(Exception):
-    """Why there is no document."""
+    """A failure to get the status document; the message is the reason."""
 
 
 def _checked(url: str) -> str:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"URL: {url!r} is no address of a web server; accepted: such as {_URL}")
+        raise ConfigError(f"URL: {url!r} is no HTTP or HTTPS URL; accepted: such as {_URL}")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
@@ -85,5 +87,5 @@ def _asked(url: str) -> Any:
     except (OSError, http.client.HTTPException, ValueError) as wrong:
         raise _NoDocumentError(str(getattr(wrong, "reason", wrong)) or type(wrong).__name__) from None
     if not isinstance(document, dict) or "minutes" not in document:
-        raise _NoDocumentError("this is not Sidefetch's status")
+        raise _NoDocumentError("the response is not the status of a Sidefetch")
     return document

@@ -1,4 +1,4 @@
-"""``sidefetch topology``: who has which partition, and where, as rows of the ledger."""
+"""``sidefetch topology``: write the partitions with the racks of their replicas, as rows of the ledger."""
 
 import argparse
 import os
@@ -17,16 +17,18 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "topology",
         help="write the cluster's partitions and racks as rows of the ledger",
-        description="Ask the cluster for all topics, and write a row for each partition: its leader, and the racks"
+        description="Read the metadata of all topics, and write a row for each partition: its leader, and the racks"
         " of its replicas. Changes nothing. Exit code 0: written; 1: no broker answers; 2: the settings are wrong.",
         usage="sidefetch topology [--out FILE] [OPTIONS]",
         allow_abbrev=False,
     )
-    parser.add_argument("--out", metavar="FILE", help="the file to write, whole or not at all [default: stdout]")
+    parser.add_argument(
+        "--out", metavar="FILE", help="output file; it is written completely or not at all [default: stdout]"
+    )
     add_flags(parser, ["upstream", "upstream_security"])
     parser.set_defaults(run=_run)
 
@@ -34,7 +36,9 @@ def add_to(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     config = settings_of(arguments).config
     if config.upstream_security.sasl == "client":
-        raise ConfigError("upstream-sasl: client, and there is none; accepted: a login of Sidefetch's own")
+        raise ConfigError(
+            "upstream-sasl: client, but this command has no client; accepted: a login of Sidefetch's own"
+        )
     import trio
 
     answer = trio.run(_ask, config)
@@ -67,7 +71,7 @@ def _lines(metadata: Any) -> list[bytes]:
 
 
 def _write(path: Path, lines: Iterable[bytes]) -> None:
-    """Raises: ConfigError: it cannot be written."""
+    """Write *lines* to *path* completely or not at all. Raises: ConfigError: the file cannot be written."""
     unfinished = path.with_name(f".{path.name}.open")
     try:
         with unfinished.open("wb") as file:

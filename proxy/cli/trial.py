@@ -1,4 +1,4 @@
-"""``sidefetch try``: the user's own topic, read directly and through Sidefetch."""
+"""``sidefetch try``: compare the cost of direct reads and of reads through Sidefetch, for a topic of the user."""
 
 import argparse
 import functools
@@ -14,12 +14,12 @@ _SECONDS: Final = 30.0
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "try",
-        help="read a topic of yours both ways and compare the cost",
-        description="Read a topic with a full-fetch client, directly and through Sidefetch, and show what each way"
-        " costs. Reads only, from the end of the topic, in no consumer group.",
+        help="read a topic of yours directly and through Sidefetch, and compare the cost",
+        description="Read a topic with a full-fetch client, directly and through Sidefetch, and show the cost of"
+        " both. It only reads, from the end of the topic, without a consumer group.",
         usage="sidefetch try --topic NAME [OPTIONS]",
         allow_abbrev=False,
     )
@@ -29,7 +29,7 @@ def add_to(commands: Commands) -> None:
         type=float,
         default=_SECONDS,
         metavar="N",
-        help=f"how long to read, both ways together [default: {_SECONDS:g}]",
+        help=f"duration of both reads together, in seconds [default: {_SECONDS:g}]",
     )
     add_flags(parser, ["upstream", "upstream_security", "routing"])
     parser.set_defaults(run=_run)
@@ -40,7 +40,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"seconds: {arguments.seconds:g} from flag --seconds; accepted: 1 to 3600")
     settings = settings_of(arguments)
     if settings.config.upstream_security.sasl == "client":
-        raise ConfigError("upstream-sasl: client waits for one that logs in; accepted: a login of Sidefetch's own")
+        raise ConfigError(
+            "upstream-sasl: client, but this command has no client; accepted: a login of Sidefetch's own"
+        )
     import trio
 
     with needs_demo_extra():

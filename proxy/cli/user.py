@@ -1,4 +1,4 @@
-"""``sidefetch user``: a line for the file of users."""
+"""``sidefetch user``: print a line for the file of users."""
 
 import argparse
 import getpass
@@ -17,18 +17,21 @@ _ITERATIONS = 8192
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "user",
-        help="make a line for --listen-sasl-file",
-        description="Read a password, from the terminal or the first line of stdin, and print the line that makes"
-        " NAME a user with it. The password is not in the line.",
+        help="print a line for --listen-sasl-file",
+        description="Read a password, from the terminal or the first line of stdin, and print the line for the user"
+        " NAME with that password. The line does not contain the password.",
         usage="sidefetch user NAME [--mechanism MECHANISM]",
         allow_abbrev=False,
     )
-    parser.add_argument("name", metavar="NAME", help="as clients give it: sasl.username")
+    parser.add_argument("name", metavar="NAME", help="name of the user: sasl.username of clients")
     parser.add_argument(
-        "--mechanism", choices=list(HASHES), default="SCRAM-SHA-256", help="clients of PLAIN may use either"
+        "--mechanism",
+        choices=list(HASHES),
+        default="SCRAM-SHA-256",
+        help="mechanism of the line; PLAIN works with either [default: %(default)s]",
     )
     parser.set_defaults(run=_run)
 
@@ -41,5 +44,5 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         print(line_of(arguments.name, arguments.mechanism, password, salt, _ITERATIONS))
     except ValueError as wrong:
-        raise ConfigError(f"NAME: {arguments.name!r}: {wrong}; accepted: another") from None
+        raise ConfigError(f"NAME: {arguments.name!r}: {wrong}; accepted: another name") from None
     return 0

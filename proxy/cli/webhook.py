@@ -1,4 +1,4 @@
-"""``sidefetch webhook``: put sidecars into pods as they are made, until told to stop."""
+"""``sidefetch webhook``: add sidecars to new pods, until SIGTERM or Ctrl-C."""
 
 import argparse
 import os
@@ -24,45 +24,45 @@ _LOG_LEVEL: Final = option_named("log-level")
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
+    """Add this command to *commands*."""
     parser = commands.add_parser(
         "webhook",
-        help="put the sidecar into pods as they are made",
-        description="Answer the Kubernetes API server, which asks about each pod that is to be made: those that ask"
-        " for the sidecar by their annotations get it. Until SIGTERM or Ctrl-C.",
+        help="add the sidecar to new pods that request it",
+        description="Serve the admission requests of the Kubernetes API server, and add the sidecar to each new pod"
+        " that requests it by its annotations, until SIGTERM or Ctrl-C.",
         usage="sidefetch webhook (--certificate-dir DIR | --self-signed --secret NAME --webhook-configuration NAME)"
         " [OPTIONS]",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", default=_LISTEN, help=f"where the API server comes to [default: {_LISTEN}]"
+        "--listen", metavar="HOST:PORT", default=_LISTEN, help=f"address for the API server [default: {_LISTEN}]"
     )
     parser.add_argument(
-        "--defaults", metavar="FILE", help="JSON: annotations and options of pods that do not have their own"
+        "--defaults", metavar="FILE", help="JSON file with annotations and options for pods without their own"
     )
     parser.add_argument(
-        "--certificate-dir", metavar="DIR", help="a folder with tls.crt and tls.key, read again when they change"
+        "--certificate-dir", metavar="DIR", help="folder with tls.crt and tls.key, reloaded when they change"
     )
     parser.add_argument(
-        "--self-signed", action="store_true", help="make the certificate, keep it in --secret, and renew it"
+        "--self-signed", action="store_true", help="create the certificate, keep it in --secret, and renew it"
     )
-    parser.add_argument("--secret", metavar="NAME", help="the Secret that it is kept in, in this pod's namespace")
+    parser.add_argument("--secret", metavar="NAME", help="Secret for that certificate, in this pod's namespace")
     parser.add_argument(
         "--webhook-configuration",
         metavar="NAME",
-        help="the MutatingWebhookConfiguration that is told of the certificate's authority, and names its hosts",
+        help="MutatingWebhookConfiguration that gets the CA of the certificate, and has the host names for it",
     )
     parser.add_argument(
         "--certificate-life",
         metavar="TIME",
         default=_LIFE,
-        help=f"how long such a certificate is good; it is renewed after two thirds of that [default: {_LIFE}]",
+        help=f"lifetime of that certificate; it is renewed after two thirds of it [default: {_LIFE}]",
     )
     parser.add_argument(
         "--grace",
         metavar="TIME",
         default=_GRACE,
-        help="after SIGTERM: how long it still answers, until all API servers know that it goes"
+        help="time after SIGTERM in which it still answers, until all API servers have stopped using it"
         f" [default: {_GRACE}]",
     )
     for option, metavar in ((_LOG_FORMAT, "FORMAT"), (_LOG_LEVEL, "LEVEL")):
@@ -101,7 +101,7 @@ def _certificate(arguments: argparse.Namespace, problems: list[str]) -> Any:
 
     folder: str | None = arguments.certificate_dir
     if (folder is None) == (not arguments.self_signed):
-        problems.append("certificate-dir: accepted: either this, or self-signed")
+        problems.append("certificate-dir: accepted: either certificate-dir or self-signed")
         return None
     if folder is not None:
         return Path(folder)
@@ -112,7 +112,9 @@ def _certificate(arguments: argparse.Namespace, problems: list[str]) -> Any:
     ]
     api = Api.of_this_pod(os.environ)
     if api is None:
-        problems.append("self-signed: this is no pod of Kubernetes; accepted: in one, or certificate-dir")
+        problems.append(
+            "self-signed: this process is in no pod of Kubernetes; accepted: in a pod, or certificate-dir"
+        )
         return None
     return SelfSigned(api, arguments.secret, arguments.webhook_configuration, life_s)
 

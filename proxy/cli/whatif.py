@@ -1,4 +1,4 @@
-"""``sidefetch whatif``: ledgers, played through the rules that brokers and Sidefetch go by, with other figures."""
+"""``sidefetch whatif``: replay ledgers by the rules of brokers and of Sidefetch, with other settings."""
 
 import argparse
 import csv
@@ -18,45 +18,59 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 _MOST_ROWS: Final = 50
-"""Of a table for people."""
+"""Most rows of a printed table; CSV has all rows."""
 
 
 def add_to(commands: Commands) -> None:
-    """Make the command known."""
-    parser = commands.add_parser("whatif", help="play ledgers with other figures", allow_abbrev=False)
+    """Add this command to *commands*."""
+    parser = commands.add_parser("whatif", help="replay ledgers with other settings", allow_abbrev=False)
     actions = parser.add_subparsers(title="questions", metavar="QUESTION", required=True)
 
-    sizing = _action(actions, "sizing", _sizing, "how many session slots a broker needs for a fleet", ledgers=False)
+    sizing = _action(
+        actions, "sizing", _sizing, "the number of session slots that a broker needs for a fleet", ledgers=False
+    )
     _number(sizing, "--clients", 100_000, "clients with sidecars")
-    _number(sizing, "--partitions", 100_000, "of the cluster")
-    _number(sizing, "--brokers", 100, "of the cluster")
-    _number(sizing, "--read", None, "partitions that each client reads, by chance [default: all]")
-    _number(sizing, "--seed", 1, "of chance")
+    _number(sizing, "--partitions", 100_000, "partitions of the cluster")
+    _number(sizing, "--brokers", 100, "brokers of the cluster")
+    _number(sizing, "--read", None, "partitions that each client reads, chosen at random [default: all]")
+    _number(sizing, "--seed", 1, "seed of the random choice")
     _others(sizing)
     _slots(sizing, "[default: some around the number of sessions]")
 
-    slots = _action(actions, "slots", _played, "sessions granted, refused and evicted with other numbers of slots")
+    slots = _action(
+        actions, "slots", _played, "the sessions that are granted, refused and evicted with other numbers of slots"
+    )
     _others(slots)
     _slots(slots, "[default: 1000]")
 
     racks = _action(
-        actions, "racks", _racks, "bytes between racks that are laid out otherwise; needs `topology` rows"
+        actions, "racks", _racks, "the bytes between racks with another layout of racks; needs `topology` rows"
     )
-    _pairs(racks, "--broker", "NODE=RACK", "where a broker is then; as often as needed")
-    _pairs(racks, "--reader", "RACK=RACK", "where the readers of a rack are then; as often as needed")
-    racks.add_argument("--leaders", action="store_true", help="all read from leaders, wherever replicas are")
+    _pairs(racks, "--broker", "NODE=RACK", "the new rack of a broker; may be repeated")
+    _pairs(racks, "--reader", "RACK=RACK", "the present and the new rack of readers; may be repeated")
+    racks.add_argument(
+        "--leaders", action="store_true", help="all clients read from leaders, even if a replica is closer"
+    )
 
     chunks = _action(
-        actions, "chunks", _chunks, "what other chunks of conversion would waste, at least and at most"
+        actions, "chunks", _chunks, "the bytes that other conversion chunks would waste, at least and at most"
     )
-    _number(chunks, "--kib", [32, 64, 128, 256, 512, 1024], "sizes of chunks in KiB", nargs="+")
+    _number(chunks, "--kib", [32, 64, 128, 256, 512, 1024], "chunk sizes in KiB", nargs="+")
 
     upgrade = _action(
-        actions, "upgrade", _upgrade, "what goes when clients are upgraded; without flags: all of them"
+        actions, "upgrade", _upgrade, "the cost that ends when clients are upgraded; without flags: all clients"
     )
-    upgrade.add_argument("--client-id", metavar="ID", action="append", default=[], help="as often as needed")
-    upgrade.add_argument("--software", metavar="NAME", action="append", default=[], help="as the ledger tells it")
-    upgrade.add_argument("--no-sessions", action="store_true", help="what they become keeps no fetch sessions")
+    upgrade.add_argument(
+        "--client-id", metavar="ID", action="append", default=[], help="client id; may be repeated"
+    )
+    upgrade.add_argument(
+        "--software",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="software, as in the ledger; may be repeated",
+    )
+    upgrade.add_argument("--no-sessions", action="store_true", help="the upgraded clients use no fetch sessions")
 
 
 def _action(
@@ -69,11 +83,11 @@ def _action(
 ) -> argparse.ArgumentParser:
     usage = f"sidefetch whatif {name} {'LEDGER... ' if ledgers else ''}[OPTIONS]"
     parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=what, description=f"Tell {what}. Needs Java 17.", usage=usage, allow_abbrev=False
+        name, help=what, description=f"Print {what}. Needs Java 17.", usage=usage, allow_abbrev=False
     )
     if ledgers:
-        parser.add_argument("ledgers", metavar="LEDGER", nargs="+", help="folders, files, or what else Spark reads")
-    parser.add_argument("--csv", action="store_true", help="all rows, as CSV")
+        parser.add_argument("ledgers", metavar="LEDGER", nargs="+", help="folder, file, or URL that Spark can read")
+    parser.add_argument("--csv", action="store_true", help="print all rows, as CSV")
     add_flags(parser)
     parser.set_defaults(run=_run, ask=ask)
     return parser
@@ -97,7 +111,7 @@ def _slots(parser: argparse.ArgumentParser, default: str) -> None:
 
 def _others(parser: argparse.ArgumentParser) -> None:
     _number(parser, "--followers", 0, "replica fetchers that have a session with each broker")
-    _number(parser, "--other-clients", 0, "clients without a sidecar that do")
+    _number(parser, "--other-clients", 0, "clients without a sidecar that have a session with each broker")
 
 
 def _pairs(parser: argparse.ArgumentParser, flag: str, metavar: str, what: str) -> None:
@@ -117,14 +131,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table for people; of what does not fit the first rows."""
+    """Print a table for people, with the first ``_MOST_ROWS`` rows."""
     rows = iter(rows)
     lines = [list(columns), *(list(map(_cell, row)) for row in islice(rows, _MOST_ROWS))]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     if next(rows, None) is not None:
-        print(f"... and more than these {_MOST_ROWS} rows: --csv has all")
+        print(f"... and more than these {_MOST_ROWS} rows: --csv prints all")
 
 
 def _cell(value: Any) -> str:
@@ -202,14 +216,14 @@ def _upgrade(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame
 
 
 def _ledger(spark: "SparkSession", arguments: argparse.Namespace) -> Any:
-    """Raises: ConfigError: nothing is there."""
+    """Return the rows of the ledgers. Raises: ConfigError: a ledger does not exist."""
     from proxy.analysis.ingest import read
 
     return read(spark, arguments.ledgers).ledger
 
 
 def _split(given: Sequence[str], flag: str, accepted: str) -> dict[str, str]:
-    """Raises: ConfigError: one is no pair."""
+    """Return the pairs of ``KEY=VALUE`` arguments. Raises: ConfigError: an argument has another form."""
     pairs = [each.partition("=") for each in given]
     if wrong := [each for each, (key, _, value) in zip(given, pairs, strict=True) if not key or not value]:
         raise ConfigError(f"{flag}: {wrong[0]!r}; accepted: {accepted}")

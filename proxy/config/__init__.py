@@ -1,7 +1,7 @@
-"""The settings: what there are, what they mean, which values they take.
+"""The settings: the options, their meanings and the values that they accept.
 
-From ``OPTIONS`` come the flags, the names in the environment, the keys of the file, ``--help`` and the
-tables of ``OPTIONS.md``. ``cli.settings`` fills the model in.
+The flags, the environment variables, the keys of the file, ``--help`` and the tables of ``OPTIONS.md`` are made
+from ``OPTIONS``. ``cli.settings`` creates the ``Config``.
 """
 
 from proxy.config.brokers import RoutingConfig, UpstreamConfig

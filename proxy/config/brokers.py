@@ -1,4 +1,4 @@
-"""Options about brokers: how they are talked to, and which of them is read."""
+"""Options about brokers: the connections to them, and the replica that is read."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ __all__ = ["RoutingConfig", "UpstreamConfig"]
 
 @attrs.frozen
 class UpstreamConfig:
-    """Towards the brokers."""
+    """Options of the connections and fetches to brokers."""
 
     bootstrap_servers: tuple[Address, ...] = attrs.field(
         metadata=_option(
@@ -103,7 +103,7 @@ class UpstreamConfig:
 
 @attrs.frozen
 class RoutingConfig:
-    """Which of a partition's replicas is read."""
+    """Options for the choice of the replica that is read."""
 
     rack: str | None = attrs.field(
         default=None,

@@ -1,4 +1,4 @@
-"""Options about clients: where they come, what they may take, and what those get that cannot read everything."""
+"""Options about clients: listeners, limits, and the conversion of records that clients cannot read."""
 
 from typing import Literal
 
@@ -26,7 +26,7 @@ __all__ = ["ConversionConfig", "DownstreamConfig", "LimitsConfig"]
 
 @attrs.frozen
 class DownstreamConfig:
-    """Towards the clients."""
+    """Options of the listeners and fetch sessions for clients."""
 
     listen: tuple[Address, ...] = attrs.field(
         default=(Address("127.0.0.1", 9092),),
@@ -100,7 +100,7 @@ class DownstreamConfig:
 
 @attrs.frozen
 class LimitsConfig:
-    """What clients may take, so that one of them cannot harm the others."""
+    """Limits on clients, so that one of them cannot harm the others."""
 
     max_connections: int = attrs.field(
         default=2000,
@@ -200,7 +200,7 @@ class LimitsConfig:
 
 @attrs.frozen
 class ConversionConfig:
-    """What becomes of records that a client cannot read."""
+    """Options for records that a client cannot read."""
 
     down_conversion: TopicSwitch = attrs.field(
         default=ON,

@@ -1,4 +1,4 @@
-"""The settings as one frozen model, which is also the table of options: each field carries what its Option says."""
+"""The settings as one frozen model. The metadata of its fields defines the options."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ __all__ = ["SECTIONS", "Config"]
 
 @attrs.frozen
 class Config:
-    """Everything, in sections: each part of the program is given its own section, never the whole."""
+    """All settings, in sections; each part of the program gets its own section only."""
 
     upstream: UpstreamConfig
     downstream: DownstreamConfig = attrs.field(factory=DownstreamConfig)
@@ -72,3 +72,4 @@ SECTIONS: Final[dict[str, type[attrs.AttrsInstance]]] = {
     "telemetry": TelemetryConfig,
     "ledger": LedgerConfig,
 }
+"""The class of each section, by the name of its field in ``Config``."""

@@ -1,4 +1,4 @@
-"""Options about what is told: to people, to probes, to other programs."""
+"""Options of the log, the probes and status page, the traces and the ledger."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ __all__ = ["AdminConfig", "LedgerConfig", "LogConfig", "TelemetryConfig"]
 
 @attrs.frozen
 class LogConfig:
-    """What is told on stderr."""
+    """Options of the log on stderr."""
 
     format: Literal["text", "json"] = attrs.field(
         default="text",
@@ -41,7 +41,7 @@ class LogConfig:
 
 @attrs.frozen
 class AdminConfig:
-    """For whoever runs this: is it up, does it turn, what does it do."""
+    """Options of the HTTP listener for probes, metrics and the status page."""
 
     listen: Address | None = attrs.field(
         default=None,
@@ -76,7 +76,7 @@ class AdminConfig:
 
 @attrs.frozen
 class TelemetryConfig:
-    """What is told to other programs."""
+    """Options of the exported traces."""
 
     traces: Literal["auto", "on", "off"] = attrs.field(
         default="auto",
@@ -92,7 +92,7 @@ class TelemetryConfig:
 
 @attrs.frozen
 class LedgerConfig:
-    """A row for each exchange and each fetch, for pipelines."""
+    """Options of the ledger: a row for each client fetch and each upstream fetch, for pipelines."""
 
     folder: str | None = attrs.field(
         default=None,

@@ -1,4 +1,4 @@
-"""What values options take, and how they are read from text."""
+"""The types of option values, with their parsers."""
 
 import ipaddress
 import re
@@ -52,7 +52,7 @@ _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 
 @attrs.frozen
 class Address:
-    """Where something listens, or is reached."""
+    """A host and a port, to listen on or to connect to."""
 
     host: str
     """A name or an IP address, without brackets."""
@@ -60,7 +60,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``host:1`` or ``[::1]:9092``; raises ValueError for anything else. Ports are 1 to 65535."""
+        """Parse ``host:1`` or ``[::1]:9092``; raise ValueError for anything else. Ports are 1 to 65535."""
         host, colon, port = text.rpartition(":")
         if not colon or re.fullmatch(r"[0-9]{1,5}", port) is None or not 1 <= int(port) <= 65535:
             raise ValueError(f"{text!r} is not HOST:PORT")
@@ -70,12 +70,12 @@ class Address:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for every interface, and so cannot be told to a client."""
+        """Whether the host stands for all interfaces, so that it cannot be advertised to clients."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
     @property
     def here(self) -> "Address":
-        """Where this host itself reaches what listens there."""
+        """The address by which this host reaches a listener on this address: loopback for a wildcard."""
         if not self.is_wildcard:
             return self
         return Address("::1" if self.host == "::" else "127.0.0.1", self.port)
@@ -93,7 +93,7 @@ class PortRange:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``9093-9192``; raises ValueError for anything else."""
+        """Parse ``9093-9192``; raise ValueError for anything else."""
         match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]) <= 65535:
             raise ValueError(f"{text!r} is not FIRST-LAST")
@@ -111,22 +111,23 @@ class PortRange:
 
 @attrs.frozen
 class TopicSwitch:
-    """On or off, and the other way for some topics."""
+    """A switch that is on or off, with the opposite setting for some topics."""
 
     is_on: bool = True
     others: frozenset[str] = frozenset()
-    """Topics for which it is the other way."""
+    """Names of the topics with the opposite setting."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``on``, or ``off,topic:NAME,topic:NAME``; raises ValueError for anything else."""
+        """Parse ``on``, or ``off,topic:NAME,topic:NAME``; raise ValueError for anything else."""
         first, *rest = (part.strip() for part in text.split(","))
         names = [part.removeprefix("topic:") for part in rest]
         if first not in ("on", "off") or not all(names) or any(map(str.__eq__, names, rest)):
-            raise ValueError(f"{text!r} is not on or off with topic:NAME behind it")
+            raise ValueError(f"{text!r} is not on or off, with topic:NAME after it")
         return cls(first == "on", frozenset(names))
 
     def is_on_for(self, topic: str | None) -> bool:
+        """Return whether the switch is on for *topic*; None is a topic whose name is not known."""
         return self.is_on != (topic in self.others)
 
     def __str__(self) -> str:
@@ -134,19 +135,20 @@ class TopicSwitch:
 
 
 ON: Final = TopicSwitch()
+"""A switch that is on for all topics."""
 
 
 @attrs.frozen
 class RackSource:
-    """Where it may stand which rack this is."""
+    """A source of the rack of this process."""
 
     kind: Literal["env", "file", "kubernetes"]
     name: str = ""
-    """The variable, the file's path, or the label of the node in Kubernetes where it is not the usual one."""
+    """The variable, the path of the file, or the label of the Kubernetes node; empty for the usual label."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``env:NAME``, ``file:PATH`` or ``kubernetes[:LABEL]``; raises ValueError for anything else."""
+        """Parse ``env:NAME``, ``file:PATH`` or ``kubernetes[:LABEL]``; raise ValueError for anything else."""
         kind, _, name = text.partition(":")
         if text == "kubernetes" or (kind in _PLACES and _PLACES[kind].fullmatch(name)):
             return cls(cast(Any, kind), name)
@@ -158,16 +160,16 @@ class RackSource:
 
 @attrs.frozen
 class OptionType:
-    """What values an option takes: *parse* raises ValueError, and reads what *show* writes."""
+    """A type of option values. *parse* raises ValueError for wrong text, and accepts the output of *show*."""
 
     parse: Callable[[str], object]
     accepts: str
-    """For people, to follow "accepted:"."""
+    """The accepted values, as a text for people that follows "accepted:"."""
     show: Callable[[Any], str] = str
 
 
 def option(name: str, kind: OptionType, meaning: str, reason: str) -> dict[str, object]:
-    """What a field of the model carries, for ``OPTIONS``."""
+    """Return the metadata of a field of the model, from which ``OPTIONS`` is made."""
     return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
 
 
@@ -175,7 +177,7 @@ def _host(text: str) -> str:
     try:
         return str(ipaddress.IPv4Address(text))
     except ipaddress.AddressValueError:
-        # Digits and dots only are an address with a mistake, not a name.
+        # Text of digits and dots only is a wrong IP address, not a name.
         if _HOST_NAME.fullmatch(text) is None or re.fullmatch(r"[0-9.]+", text) is not None:
             raise ValueError(f"{text!r} is neither a host name nor an IP address") from None
         return text
@@ -190,7 +192,7 @@ def _plain_host(text: str) -> str:
 
 
 def _rack(text: str) -> str:
-    """A name as the brokers may have it: told exactly, so a blank at either end is a mistake."""
+    """Return the rack *text*; racks are compared exactly, so a blank at either end raises ValueError."""
     if not 1 <= len(text) <= _LONGEST_RACK or not text.isprintable() or text != text.strip():
         raise ValueError(f"{text!r} is not the name of a rack")
     return text
@@ -201,7 +203,7 @@ def _rack_places(text: str) -> tuple[RackSource, ...]:
         return ()
     places = tuple(RackSource.parse(part.strip()) for part in text.split(","))
     if len(set(places)) < len(places):
-        raise ValueError(f"{text!r} names a place twice")
+        raise ValueError(f"{text!r} names a source twice")
     return places
 
 
@@ -227,22 +229,27 @@ def _show_seconds(value: float) -> str:
 
 
 def format_bytes(value: int) -> str:
+    """Return *value* bytes with the largest unit that divides it: ``8MiB``."""
     unit = next(name for name in ("GiB", "MiB", "KiB", "B") if value % _UNITS_BYTES[name] == 0)
     return f"{value // _UNITS_BYTES[unit]}{unit}"
 
 
 def seconds(low: float, high: float) -> OptionType:
+    """Return the type of durations from *low* to *high* seconds."""
     accepts = f"{low:g}s to {high:g}s (a number of seconds, or with ms, s, m or h)"
     return OptionType(_scaled(_UNITS_S, low, high), accepts, _show_seconds)
 
 
 def size(low: int, high: int) -> OptionType:
+    """Return the type of sizes from *low* to *high* bytes."""
     scaled = _scaled(_UNITS_BYTES, low, high)
     accepts = f"{low} to {high} bytes (a number, or with KiB, MiB or GiB)"
     return OptionType(lambda text: int(scaled(text)), accepts, format_bytes)
 
 
 def whole(low: int, high: int) -> OptionType:
+    """Return the type of whole numbers from *low* to *high*."""
+
     def parse(text: str) -> int:
         if re.fullmatch(r"[0-9]{1,19}", text) is None or not low <= int(text) <= high:
             raise ValueError(f"{text!r} is not a whole number within {low} to {high}")
@@ -252,6 +259,8 @@ def whole(low: int, high: int) -> OptionType:
 
 
 def choice(*values: str) -> OptionType:
+    """Return the type of options that accept one of *values*."""
+
     def parse(text: str) -> str:
         if text not in values:
             raise ValueError(f"{text!r} is not one of {', '.join(values)}")
@@ -279,7 +288,7 @@ def _printable(text: str) -> str:
 
 
 def https(what: str) -> OptionType:
-    """An address in the web; without TLS on this host only."""
+    """Return the type of https URLs; http is accepted for this host only. *what* is the noun in ``accepts``."""
 
     def parse(text: str) -> str:
         parts = urlsplit(text)
@@ -317,7 +326,9 @@ RACK_PLACES: Final = OptionType(
     "env:NAME, file:PATH, kubernetes or kubernetes:LABEL, several with commas and each once, or none alone",
     lambda v: ",".join(map(str, v)) or "none",
 )
-TOPIC_SWITCH: Final = OptionType(TopicSwitch.parse, "on or off, then topic:NAME for each that is the other way")
+TOPIC_SWITCH: Final = OptionType(
+    TopicSwitch.parse, "on or off, then topic:NAME for each topic with the opposite setting"
+)
 SWITCH: Final = OptionType(_switch, "on or off", lambda v: "on" if v else "off")
 FILE: Final = OptionType(_printable, "a file's path", _shown)
 FOLDER: Final = OptionType(_printable, "a folder's path", _shown)

@@ -1,4 +1,4 @@
-"""Every setting by all of its names, made from the model."""
+"""The table of all options, made from the model."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -11,47 +11,56 @@ from proxy.config.option_types import OptionType
 __all__ = ["ENV_PREFIX", "OPTIONS", "Option", "config_of", "option_named"]
 
 ENV_PREFIX: Final = "SIDEFETCH_"
+"""The first part of the name of every environment variable of Sidefetch."""
 
 
 @attrs.frozen
 class Option:
-    """One setting, by all of its names."""
+    """One setting: its names, its type, its default and its description."""
 
     name: str
+    """The name in messages, and the flag without its dashes."""
     section: str
-    """``""`` for the top level. What follows an underscore is not in the file: two sections share a table."""
+    """The section of the model; ``""`` for the top level. In the file, sections with the same part before an
+    underscore share a table."""
     field: str
+    """The name of the field in the section."""
     kind: OptionType
     default: object
-    """``attrs.NOTHING`` where it must be given."""
+    """The default value; ``attrs.NOTHING`` if the option is required."""
     meaning: str
+    """The description, for people."""
     reason: str
-    """Why the default is what it is."""
+    """The reason for the default."""
 
     @property
     def flag(self) -> str:
+        """The command line flag: ``--log-format``."""
         return f"--{self.name}"
 
     @property
     def env(self) -> str:
+        """The environment variable: ``SIDEFETCH_LOG_FORMAT``."""
         return ENV_PREFIX + self.name.upper().replace("-", "_")
 
     @property
     def key(self) -> str:
-        """In the file, dotted: ``log.format``."""
+        """The dotted key in the file: ``log.format``."""
         table, _, _ = self.section.partition("_")
         return f"{table}.{self.name.removeprefix(table + '-')}" if table else self.name
 
     @property
     def required(self) -> bool:
+        """Whether the option has no default."""
         return self.default is attrs.NOTHING
 
     @property
     def default_text(self) -> str:
+        """The default in the syntax of a flag; empty if there is none."""
         return "" if self.required else self.kind.show(self.default)
 
     def of(self, config: Config) -> object:
-        """Its value in *config*."""
+        """Return the value of the option in *config*."""
         return getattr(getattr(config, self.section) if self.section else config, self.field)
 
 
@@ -64,15 +73,16 @@ def _options() -> Iterator[Option]:
 
 
 OPTIONS: Final = tuple(_options())
+"""All options, in the order of the sections; those of the top level are the last."""
 
 
 def option_named(name: str) -> Option:
-    """The one that is called so."""
+    """Return the option called *name*."""
     return next(option for option in OPTIONS if option.name == name)
 
 
 def config_of(values: Mapping[str, object]) -> Config:
-    """The model with *values*, parsed, by the options' names; all that are required must be among them."""
+    """Return the settings with the parsed *values*, by option name; they must include all required options."""
 
     def fields_of(section: str) -> dict[str, Any]:
         return {o.field: values[o.name] for o in OPTIONS if o.section == section and o.name in values}

@@ -1,4 +1,4 @@
-"""What places tell of the rack that this is in. Pure: their texts come in, a name goes out or why there is none."""
+"""Parsing of the sources of this process's rack. Pure: the input is texts, the output a name or an error."""
 
 import json
 from typing import Any, Final
@@ -19,19 +19,21 @@ __all__ = [
 ]
 
 KUBERNETES_HOST: Final = "KUBERNETES_SERVICE_HOST"
-"""In the environment of every pod."""
+"""The name of an environment variable that every pod has."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-"""Of nodes in Kubernetes; from 1.35 on of pods too (KEP-4742)."""
+"""The zone label of Kubernetes nodes; since Kubernetes 1.35 also of pods (KEP-4742)."""
 
 
 @attrs.frozen
 class RackMiss:
-    """A place that told no rack."""
+    """A source that has no rack."""
 
     place: str
+    """The source, for people."""
     why: str
+    """The reason that it has no rack."""
     remedy: str = ""
-    """What to do about it; empty where the place is simply not there, as most are on most machines."""
+    """The action that repairs the source; empty if it does not exist, as most sources on most machines."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.why}"
@@ -39,7 +41,7 @@ class RackMiss:
 
 @attrs.frozen
 class NoRack(Exception):
-    """A place tells no rack; its fields are those of ``RackMiss``."""
+    """The error for a source without a rack; its fields are those of ``RackMiss``."""
 
     why: str
     remedy: str = ""
@@ -47,37 +49,40 @@ class NoRack(Exception):
 
 @attrs.frozen
 class RackFound:
-    """The rack that this is in, as far as anybody tells it."""
+    """The rack of this process, if a source has it, and the result of each source."""
 
     rack: str | None
+    """The rack; None if it is not known."""
     how: str
-    """Which place told it; without a rack, why none was looked for, or empty where all places were tried."""
+    """The source of the rack; without a rack, the reason that no source was tried, or empty if all were tried."""
     misses: tuple[RackMiss, ...] = ()
-    """The places tried before, or all of them."""
+    """The sources that were tried before the one with the rack; all sources if none has it."""
 
     @property
     def faults(self) -> tuple[RackMiss, ...]:
-        """Places that are there and should have told it."""
+        """The sources that exist and should have a rack, but have none."""
         return tuple(miss for miss in self.misses if miss.remedy)
 
 
 def rack_name(text: str) -> str:
-    """*text* without blanks around it; raises ValueError where that is no name of a rack."""
+    """Return *text* without blanks around it; raise ValueError if that is no name of a rack."""
     name = text.strip()
     if not name:
         raise ValueError("it is empty")
     try:
         return str(RACK.parse(name))
     except ValueError:
-        raise ValueError(f"it holds {len(name)} characters that are no rack; accepted: {RACK.accepts}") from None
+        raise ValueError(
+            f"it has {len(name)} characters that are no name of a rack; accepted: {RACK.accepts}"
+        ) from None
 
 
 def zone_in_file(text: str) -> str:
-    """The rack in a file: the only word in it, or its zone where it has labels from the downward API.
+    """Return the rack in the text of a file: its only line, or the zone among labels of the downward API.
 
-    Such a file has a line ``key="value"`` for each label of the pod.
+    Such labels are a line ``key="value"`` for each label of the pod.
 
-    Raises: ValueError: says why there is none.
+    Raises: ValueError: there is no rack; the message is the reason.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     quoted = [line[:-1].partition('="') for line in lines if line.endswith('"')]
@@ -92,12 +97,12 @@ def zone_in_file(text: str) -> str:
 
 
 def zone_in_node(body: bytes, label: str = ZONE_LABEL) -> str:
-    """The rack in what the Kubernetes API tells of a node; raises ValueError: says why there is none."""
+    """Return the rack in a node from the Kubernetes API; raise ValueError with the reason if there is none."""
     try:
         labels: Any = json.loads(body)["metadata"].get("labels") or {}
         zone = labels.get(label)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ValueError("what it answers is no node") from None
+        raise ValueError("the response is no node") from None
     if not isinstance(zone, str):
         raise ValueError(f"the node has no label {label}")
     return rack_name(zone)

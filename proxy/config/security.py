@@ -1,4 +1,4 @@
-"""Who is spoken to, and as whom: TLS and SASL on both sides. Secrets are in files; settings name the files only."""
+"""Options of TLS and SASL on both sides. Secrets are in files; the settings contain only the paths."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ def _file(name: str, meaning: str, reason: str, kind: OptionType = FILE) -> str 
 
 @attrs.frozen
 class UpstreamSecurity:
-    """Towards the brokers."""
+    """TLS and SASL options of connections to brokers."""
 
     tls: bool = attrs.field(
         default=False,
@@ -106,7 +106,7 @@ class UpstreamSecurity:
 
 @attrs.frozen
 class DownstreamSecurity:
-    """Towards the clients."""
+    """TLS and SASL options of connections from clients."""
 
     tls_cert: str | None = _file(
         "listen-tls-cert",

@@ -1,4 +1,4 @@
-"""What is wrong with values that are each right by themselves."""
+"""Checks of option values that are valid alone, but not together."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ __all__ = ["problems_between"]
 
 
 def problems_between(config: Config) -> list[str]:
-    """Each names the option, its value and what is accepted."""
+    """Return a message for each problem: the option, its value and the accepted values."""
     down = config.downstream
     problems = [
-        f"listen: port {address.port} is one of broker-ports ({down.broker_ports}), which stand for brokers;"
-        " accepted: a port outside of that range"
+        f"listen: port {address.port} is one of broker-ports ({down.broker_ports}), which represent"
+        " brokers; accepted: a port outside of that range"
         for address in down.listen
         if address.port in down.broker_ports
     ]
@@ -25,12 +25,12 @@ def problems_between(config: Config) -> list[str]:
     ]
     problems += [
         f"advertise: not given, and listen is {address}, to which no client can connect; accepted:"
-        " the host that clients reach Sidefetch by"
+        " the host name or address by which clients reach Sidefetch"
         for address in down.listen
         if address.is_wildcard and down.advertise is None
     ]
     problems += [
-        f"bootstrap-servers: {address} is where Sidefetch itself listens; accepted: addresses of brokers"
+        f"bootstrap-servers: {address} is an address of listen, Sidefetch itself; accepted: addresses of brokers"
         for address in config.upstream.bootstrap_servers
         if any(_same(address, ours) for ours in down.listen)
     ]
@@ -43,8 +43,8 @@ def problems_between(config: Config) -> list[str]:
         )
     if config.admin.ready_requires_broker and config.upstream_security.sasl == "client":
         problems.append(
-            "ready-requires-broker: on, and upstream-sasl is client: only clients can ask a broker; accepted: off,"
-            " or a login of Sidefetch's own"
+            "ready-requires-broker: on, but upstream-sasl is client: Sidefetch has no login to query a broker with;"
+            " accepted: off, or a login of Sidefetch's own"
         )
     up = config.upstream
     if up.fetch_buffer_bytes > up.memory_bytes / 2:
@@ -66,12 +66,12 @@ def _transparent(config: Config) -> Iterator[str]:
     for address in down.transparent:
         if not _is_loopback(address.host):
             yield (
-                f"transparent: {address} is no address of loopback, which is where the packet filter redirects what"
-                " leaves this host; accepted: 127.0.0.1:PORT and [::1]:PORT"
+                f"transparent: {address} is no address of loopback, to which the packet filter redirects"
+                " connections from this host; accepted: 127.0.0.1:PORT and [::1]:PORT"
             )
         if address.port in down.broker_ports:
             yield (
-                f"transparent: port {address.port} is one of broker-ports ({down.broker_ports}), which stand for"
+                f"transparent: port {address.port} is one of broker-ports ({down.broker_ports}), which represent"
                 " brokers; accepted: a port outside of that range"
             )
         if any(_same(address, ours) for ours in down.listen):
@@ -91,8 +91,8 @@ def _ledger(config: Config) -> Iterator[str]:
         )
     if ledger.topic is not None and config.upstream_security.sasl == "client":
         yield (
-            f"ledger-topic: {ledger.topic}, and upstream-sasl is client: only clients can produce; accepted:"
-            " ledger, or a login of Sidefetch's own"
+            f"ledger-topic: {ledger.topic}, and upstream-sasl is client: Sidefetch has no login to produce with;"
+            " accepted: ledger, or a login of Sidefetch's own"
         )
 
 
@@ -105,7 +105,7 @@ def _upstream_tls(up: UpstreamSecurity) -> Iterator[str]:
     }
     if not up.tls:
         yield from (
-            f"{name}: {path} is of no use without TLS; accepted: with upstream-tls on"
+            f"{name}: {path} is of no use without TLS; accepted: only with upstream-tls on"
             for name, path in files.items()
             if path is not None
         )
@@ -117,7 +117,7 @@ def _pair(side: str, cert: str | None, key: str | None, password: str | None) ->
         missing = "key" if key is None else "cert"
         yield f"{side}-tls-{missing}: not given; accepted: {side}-tls-cert and {side}-tls-key together, or neither"
     if password is not None and key is None:
-        yield f"{side}-tls-key-password-file: {password} opens no key; accepted: with {side}-tls-key"
+        yield f"{side}-tls-key-password-file: {password} has no key; accepted: only with {side}-tls-key"
 
 
 def _upstream_sasl(up: UpstreamSecurity) -> Iterator[str]:
@@ -131,23 +131,23 @@ def _upstream_sasl(up: UpstreamSecurity) -> Iterator[str]:
     elif up.sasl == "OAUTHBEARER":
         if (up.token_file is None) == (up.token_url is None):
             yield (
-                "upstream-sasl: OAUTHBEARER has no single source of tokens; accepted: with either"
+                "upstream-sasl: OAUTHBEARER needs exactly one source of tokens; accepted: either"
                 " upstream-sasl-token-file or upstream-sasl-token-url"
             )
             return
         needed = {"token-file": up.token_file} if up.token_url is None else {**asked, "token-url": up.token_url}
         yield from (
-            f"upstream-sasl-{name}: not given; accepted: what upstream-sasl-token-url asks for"
+            f"upstream-sasl-{name}: not given; accepted: a file, because upstream-sasl-token-url needs it"
             for name, value in grant.items()
             if up.token_url is not None and value is None
         )
     yield from (
-        f"upstream-sasl-{name}: not given; accepted: a file, as {up.sasl} needs one"
+        f"upstream-sasl-{name}: not given; accepted: a file, because {up.sasl} needs it"
         for name, value in needed.items()
         if value is None and name in password
     )
     yield from (
-        f"upstream-sasl-{name}: {value} is of no use with upstream-sasl {up.sasl}; accepted: where it is used"
+        f"upstream-sasl-{name}: {value} is of no use with upstream-sasl {up.sasl}; accepted: only if it is used"
         for name, value in unused.items()
         if value is not None and name not in needed
     )
@@ -156,18 +156,18 @@ def _upstream_sasl(up: UpstreamSecurity) -> Iterator[str]:
 def _downstream(down: DownstreamSecurity, config: Config) -> Iterator[str]:
     yield from _pair("listen", down.tls_cert, down.tls_key, down.tls_key_password_file)
     if down.tls_client_ca is not None and down.tls_cert is None:
-        yield f"listen-tls-client-ca: {down.tls_client_ca} needs TLS; accepted: with listen-tls-cert"
+        yield f"listen-tls-client-ca: {down.tls_client_ca} needs TLS; accepted: only with listen-tls-cert"
     if down.tls_cert is None and not down.insecure:
         yield from (
-            f"listen: {address} is reached from other hosts, and there is no TLS; accepted: an address of loopback,"
+            f"listen: {address} can be reached from other hosts without TLS; accepted: an address of loopback,"
             " listen-tls-cert and listen-tls-key, or insecure-listen on"
             for address in config.downstream.listen
             if not _is_loopback(address.host)
         )
     if down.sasl_file is not None and config.upstream_security.sasl == "client":
         yield (
-            f"listen-sasl-file: {down.sasl_file} asks clients who they are, and so do the brokers (upstream-sasl"
-            " client); accepted: one of the two"
+            f"listen-sasl-file: {down.sasl_file} makes clients log in to Sidefetch, but with upstream-sasl client"
+            " they log in to the brokers; accepted: one of the two"
         )
 
 

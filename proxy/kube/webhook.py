@@ -27,14 +27,22 @@ from proxy.errors import ConfigError
 from proxy.kube.annotations import Defaults
 from proxy.kube.api import Api
 from proxy.kube.certificates import from_folder
-from proxy.kube.https import HttpsRequest, HttpsResponse, HttpsServer
 from proxy.kube.review import OUTCOMES, Verdict, verdict_on
 from proxy.kube.rotation import Rotation
+from proxy.net.io.http import HttpLimits, HttpRequest, HttpResponse, HttpServer
 from proxy.net.io.logs import Log
 from proxy.net.signals import stop_on
 
 __all__ = ["SelfSigned", "Webhook", "WebhookConfig", "serve"]
 
+LIMITS: Final = HttpLimits(
+    connections=256,  # the API server has one for each pod under way
+    head_bytes=16 * 1024,
+    body_bytes=8 * 1024**2,  # the API server takes 3 MiB of its own clients, and a review may hold an object twice
+    handshake_s=10.0,
+    request_s=10.0,  # the time that the API server waits by default
+    idle_s=120.0,  # longer than the 90 s after which Go's clients drop a connection
+)
 _FAILED: Final = "failed"
 
 
@@ -72,41 +80,41 @@ class Webhook:
         self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext | None], grace_s: float
     ) -> None:
         """Serve until ``stop``, and for *grace_s* more."""
-        await HttpsServer(tls, self.answer, self.log).run(listeners, self._stop, grace_s)
+        await HttpServer(self.answer, LIMITS, self.log, tls).run_until(self._stop, listeners, grace_s)
         self.log.info("stopped", **{name.replace("-", "_"): count for name, count in self.counts.items()})
 
     def stop(self) -> None:
         """Finish what is under way, and what comes before everybody knows."""
         self._stop.set()
 
-    def answer(self, request: HttpsRequest) -> HttpsResponse:
+    async def answer(self, request: HttpRequest) -> HttpResponse:
         """To one request."""
         match request.path, request.method:
             case "/inject", "POST":
                 return self._review(request.body)
             case "/healthz", "GET":
-                return HttpsResponse(503, b"stopping\n") if self._stop.is_set() else HttpsResponse(200, b"ok\n")
+                return HttpResponse(503, b"stopping\n") if self._stop.is_set() else HttpResponse(200, b"ok\n")
             case "/metrics", "GET":
-                return HttpsResponse(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+                return HttpResponse(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
             case (("/inject" | "/healthz" | "/metrics"), _):
-                return HttpsResponse(405, b"POST /inject, GET /healthz, GET /metrics\n")
+                return HttpResponse(405, b"POST /inject, GET /healthz, GET /metrics\n")
             case _:
-                return HttpsResponse(404, b"POST /inject, GET /healthz, GET /metrics\n")
+                return HttpResponse(404, b"POST /inject, GET /healthz, GET /metrics\n")
 
-    def _review(self, body: bytes) -> HttpsResponse:
+    def _review(self, body: bytes) -> HttpResponse:
         try:
             verdict = verdict_on(body, self.defaults)
         except ValueError as wrong:
-            return HttpsResponse(400, f"{wrong}\n".encode())
+            return HttpResponse(400, f"{wrong}\n".encode())
         except Exception:
             # The API server does then as the configuration's failurePolicy says.
             self.counts[_FAILED] += 1
             self.log.error("unhandled-exception", where="inject", traceback=traceback.format_exc())
-            return HttpsResponse(500, b"a bug: see the log\n")
+            return HttpResponse(500, b"a bug: see the log\n")
         if not verdict.is_dry_run:
             self.counts[verdict.outcome] += 1
         self._tell(verdict)
-        return HttpsResponse(200, json.dumps(verdict.review).encode(), "application/json")
+        return HttpResponse(200, json.dumps(verdict.review).encode(), "application/json")
 
     def _tell(self, verdict: Verdict) -> None:
         match verdict.outcome:

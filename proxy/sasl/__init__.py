@@ -1,5 +1,5 @@
-"""SASL as Kafka has it: who says what to whom until a connection has a principal. Pure; randomness is given.
+"""Kafka's SASL mechanisms, for clients and servers. Pure: the caller provides random values.
 
-``logins`` are what a client side knows of itself, ``PLAIN``, ``SCRAM`` and ``OAUTHBEARER``, and talk to a server in
-``Conversation``s. ``users`` is a server's side: a file of users, and what it takes to be one of them.
+``logins`` has the client side of ``PLAIN``, ``SCRAM`` and ``OAUTHBEARER``; a ``Conversation`` is the messages of
+one login. ``users`` has the server side: a file of users, and the check of their passwords.
 """

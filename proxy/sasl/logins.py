@@ -1,7 +1,7 @@
-"""What is said to a broker to be somebody: a login for each mechanism, and the conversation that it leads.
+"""SASL client mechanisms: a login for each mechanism, and the conversation in which it logs in.
 
-A conversation is a generator: it yields what to say, is sent what the broker says to that, and returns once the
-broker has nothing to add.
+A conversation is a generator: it yields the client's messages, receives the broker's response to each by ``send``,
+and returns after the broker's last response.
 """
 
 import hashlib
@@ -25,26 +25,26 @@ __all__ = [
 ]
 
 Conversation = Generator[bytes, bytes, None]
-"""Raises LoginRefused."""
+"""The messages of one login. Raises: LoginRefused."""
 
 _ABORT: Final = b"\1"
-"""What a client of OAUTHBEARER says to an error (RFC 7628, 3.2.3)."""
+"""The client's message after an error of OAUTHBEARER (RFC 7628, 3.2.3)."""
 
 
 class Login(Protocol):
-    """Who we are, and what proves it."""
+    """The identity of a SASL client, and the secret that proves it."""
 
     @property
     def mechanism(self) -> str:
-        """As brokers call it."""
+        """The name of the mechanism in Kafka."""
 
     def converse(self, nonce: str) -> Conversation:
-        """*nonce*: random, printable, never used before."""
+        """Return a new conversation. *nonce* is random, printable, and never used before."""
 
 
 @attrs.frozen
 class PlainLogin:
-    """A name and a password, as they are (RFC 4616)."""
+    """A login with a user name and a password in clear text (RFC 4616)."""
 
     user: str
     password: str = attrs.field(repr=False)
@@ -59,7 +59,7 @@ class PlainLogin:
 
 @attrs.frozen
 class ScramLogin:
-    """A name and a password, which is proven and not told."""
+    """A login with a user name and a password, which is proven but not sent."""
 
     mechanism: str
     user: str
@@ -73,7 +73,7 @@ class ScramLogin:
 
 @attrs.frozen
 class BearerLogin:
-    """A token that somebody else has issued (RFC 7628)."""
+    """A login with a token from an authorization server (RFC 7628)."""
 
     token: str = attrs.field(repr=False)
 
@@ -92,31 +92,36 @@ def _status(said: bytes) -> str:
     try:
         status = json.loads(said)["status"]
     except (ValueError, LookupError, TypeError):
-        return "it does not say why"
+        return "it gives no reason"
     return str(status)[:100]
 
 
 def plain_user(message: bytes) -> tuple[str, PlainLogin]:
-    """The user that a client of PLAIN says it is, and its login. Raises: MalformedFrame."""
+    """Return the user name in a client's PLAIN message, and a login with the same name and password.
+
+    Raises: MalformedFrame: the message is malformed, lacks the name or password, or is for another user.
+    """
     parts = message.split(b"\0")
     try:
         authorized, user, password = (part.decode() for part in parts)
-    except ValueError:  # of decoding, too
-        raise MalformedFrame("no message of PLAIN") from None
+    except ValueError:  # also raised by decode
+        raise MalformedFrame("not a PLAIN message") from None
     if not user or not password or authorized not in ("", user):
         raise MalformedFrame("PLAIN without a name or password, or for another user")
     return user, PlainLogin(user, password)
 
 
 def bearer_token(message: bytes) -> tuple[str, BearerLogin]:
-    """A name for whoever has the token that a client of OAUTHBEARER tells, and its login. Raises: MalformedFrame.
+    """Return a name for the holder of the token in a client's OAUTHBEARER message, and a login with the token.
 
-    The name is the token's digest: what a token says of its holder, its broker may read otherwise than we.
+    The name is the token's digest, because brokers may derive another name from the token's claims than Sidefetch.
+
+    Raises: MalformedFrame: the message is malformed, or the token is not ASCII.
     """
     header, *pairs = message.split(b"\1")
     tokens = [pair.removeprefix(b"auth=") for pair in pairs if pair.startswith(b"auth=")]
     if not header.startswith(b"n,") or len(tokens) != 1 or not tokens[0].lower().startswith(b"bearer "):
-        raise MalformedFrame("no message of OAUTHBEARER")
+        raise MalformedFrame("not an OAUTHBEARER message")
     try:
         token = tokens[0][len(b"bearer ") :].decode("ascii")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677) without channel binding, both sides, as Kafka speaks it.
+"""SCRAM (RFC 5802, RFC 7677) without channel binding, client and server side, as in Kafka.
 
 ::
 
@@ -8,7 +8,7 @@
     c=biws,r=NONCE+THEIRS,p=PROOF  -->
                                    <--    v=SIGNATURE
 
-Names and passwords are taken as UTF-8, without SASLprep: so does Kafka.
+Names and passwords are encoded in UTF-8 without SASLprep, as in Kafka.
 """
 
 import base64
@@ -26,18 +26,18 @@ from proxy.errors import LoginRefused, MalformedFrame
 __all__ = ["HASHES", "MIN_ITERATIONS", "ScramClient", "ScramKeys", "ScramServer"]
 
 HASHES: Final[Mapping[str, str]] = MappingProxyType({"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"})
-"""The hash of each mechanism."""
+"""The hash function of each mechanism."""
 MIN_ITERATIONS: Final = 4096
-"""Kafka's least: with fewer, a password could be guessed from what passes."""
+"""Kafka's minimum: with fewer iterations, a password could be guessed from intercepted messages."""
 _MOST_ITERATIONS: Final = 100_000
-"""Six times Kafka's most; a server that asks for more would keep us busy instead of knowing us."""
+"""Six times Kafka's maximum: a server that demands more could only want to occupy the processor."""
 _NO_BINDING: Final = "biws"
-"""``n,,`` in base64."""
+"""The header ``n,,`` (no channel binding) in base64."""
 
 
 @attrs.frozen
 class ScramKeys:
-    """What a server keeps of a password. Source: RFC 5802, 3."""
+    """The values that a server stores in place of a password. Source: RFC 5802, 3."""
 
     salt: bytes
     iterations: int
@@ -46,14 +46,14 @@ class ScramKeys:
 
     @classmethod
     def of(cls, mechanism: str, password: str, salt: bytes, iterations: int) -> Self:
-        """Cost: milliseconds for each 10,000 iterations, that is what they are for."""
+        """Derive the keys from *password*. Cost: milliseconds for each 10,000 iterations, to make guessing slow."""
         name = HASHES[mechanism]
         client_key, server_key = _keys(name, _salted(name, password, salt, iterations))
         return cls(salt, iterations, hashlib.new(name, client_key).digest(), server_key)
 
 
 class ScramClient:
-    """One login of *user*; *nonce* is random, printable and without commas."""
+    """The client side of one login of *user*; *nonce* is random, printable and without commas."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
         self._hash = HASHES[mechanism]
@@ -63,22 +63,26 @@ class ScramClient:
         self._signature = b""
 
     def first(self) -> bytes:
+        """Return the client's first message."""
         return f"n,,{self._bare}".encode()
 
     def proof(self, challenge: bytes) -> bytes:
-        """The last word, to the server's first. Raises: LoginRefused: it is no such server, or not a safe one."""
+        """Return the client's final message, with the proof for the server's *challenge*.
+
+        Raises: LoginRefused: *challenge* is an error, malformed, of another login, or has unsafe iterations.
+        """
         said = _fields(challenge)
         if "e" in said:
-            raise LoginRefused(f"the broker says {said['e']}")
+            raise LoginRefused(f"the broker reports {said['e']}")
         try:
             nonce, salt, iterations = said["r"], base64.b64decode(said["s"], validate=True), int(said["i"])
         except (KeyError, ValueError, binascii.Error):
             raise LoginRefused("the broker's SCRAM challenge cannot be read") from None
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise LoginRefused("the broker's SCRAM challenge is for somebody else")
+            raise LoginRefused("the broker's SCRAM challenge is for another login")
         if not MIN_ITERATIONS <= iterations <= _MOST_ITERATIONS:
             raise LoginRefused(
-                f"the broker wants {iterations} SCRAM iterations, at least {MIN_ITERATIONS} are safe"
+                f"the broker demands an unsafe number of SCRAM iterations ({iterations}; minimum {MIN_ITERATIONS})"
             )
         client_key, server_key = _keys(self._hash, _salted(self._hash, self._password, salt, iterations))
         unproven = f"c={_NO_BINDING},r={nonce}"
@@ -88,16 +92,21 @@ class ScramClient:
         return f"{unproven},p={base64.b64encode(_xor(client_key, signature)).decode()}".encode()
 
     def check(self, final: bytes) -> None:
-        """Whether the server knows the password, too. Raises: LoginRefused."""
+        """Verify the server's *final* message, which proves that the server knows the password, too.
+
+        Raises: LoginRefused: it is an error, or no such proof.
+        """
         said = _fields(final)
         if "e" in said:
-            raise LoginRefused(f"the broker says {said['e']}")
+            raise LoginRefused(f"the broker reports {said['e']}")
         if not self._signature or not hmac.compare_digest(said.get("v", ""), _text(self._signature)):
-            raise LoginRefused("the broker does not know the password itself: something poses as it")
+            raise LoginRefused(
+                "the broker did not prove that it knows the password: another server may pose as the broker"
+            )
 
 
 class ScramServer:
-    """One login, from the server's side."""
+    """The server side of one login; *nonce* is random, printable and without commas."""
 
     def __init__(self, mechanism: str, nonce: str) -> None:
         self._hash = HASHES[mechanism]
@@ -106,12 +115,15 @@ class ScramServer:
         self._keys: ScramKeys | None = None
 
     def user(self, message: bytes) -> str:
-        """Whom the client's first message names. Raises: MalformedFrame."""
+        """Return the user name in the client's first message.
+
+        Raises: MalformedFrame: it is malformed, needs channel binding, or is for another user.
+        """
         binding, _, rest = _decoded(message).partition(",")
         authorized, _, bare = rest.partition(",")
         said = _fields(bare.encode())
         if binding not in ("n", "y") or "n" not in said or not said.get("r"):
-            raise MalformedFrame("no first message of SCRAM")
+            raise MalformedFrame("not a first message of SCRAM")
         user = said["n"].replace("=2C", ",").replace("=3D", "=")
         if authorized and authorized != f"a={said['n']}":
             raise MalformedFrame("SCRAM for another user")
@@ -119,23 +131,26 @@ class ScramServer:
         return user
 
     def challenge(self, keys: ScramKeys) -> bytes:
-        """What to answer."""
+        """Return the server's first message, for a user with *keys*."""
         self._keys = keys
         self._first = f"r={self._nonce},s={_text(keys.salt)},i={keys.iterations}"
         return self._first.encode()
 
     def signature(self, message: bytes) -> bytes | None:
-        """The answer to the client's proof; None if that is wrong. Raises: MalformedFrame."""
+        """Return the server's final message after the client's final *message*; None if its proof is wrong.
+
+        Raises: MalformedFrame: *message* is malformed.
+        """
         assert self._keys is not None, "there was no challenge"
         unproven, comma, proof_text = _decoded(message).rpartition(",p=")
         said = _fields(unproven.encode())
         try:
             proof = base64.b64decode(proof_text, validate=True)
         except binascii.Error:
-            raise MalformedFrame("no proof of SCRAM") from None
+            raise MalformedFrame("not a proof of SCRAM") from None
         size = hashlib.new(self._hash).digest_size
         if not comma or len(proof) != size or said.get("r") != self._nonce or said.get("c") not in ("biws", "eSws"):
-            raise MalformedFrame("no last message of SCRAM")
+            raise MalformedFrame("not a final message of SCRAM")
         signed = ",".join([self._bare, self._first, unproven]).encode()
         signature = hmac.digest(self._keys.stored_key, signed, self._hash)
         client_key = _xor(proof, signature)
@@ -149,7 +164,7 @@ def _salted(name: str, password: str, salt: bytes, iterations: int) -> bytes:
 
 
 def _keys(name: str, salted: bytes) -> tuple[bytes, bytes]:
-    """The client's and the server's."""
+    """Return the client key and the server key."""
     return hmac.digest(salted, b"Client Key", name), hmac.digest(salted, b"Server Key", name)
 
 
@@ -173,6 +188,6 @@ def _decoded(message: bytes) -> str:
 
 
 def _fields(message: bytes) -> dict[str, str]:
-    """``r=…,s=…`` by letter; empty where it is none of that."""
+    """Return the values of ``r=…,s=…`` by letter; parts of another form are skipped."""
     text = message.decode(errors="replace")
     return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}

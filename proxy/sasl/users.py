@@ -1,8 +1,9 @@
-"""The users that clients may be: a file, and what proves that one is one of them.
+"""The users that clients can log in as: the file with their keys, and the check of passwords.
 
-Layout: a line each, ``NAME:MECHANISM:salt=…,stored_key=…,server_key=…,iterations=…``, the last part in base64 as
-        Kafka writes it. Lines that begin with ``#``, and empty ones, are let be. No password is in it, and none can
-        be had from it but by trying. A client of PLAIN is checked against its user's line of either mechanism.
+Layout: a line for each user and mechanism, ``NAME:MECHANISM:salt=…,stored_key=…,server_key=…,iterations=…``, with
+        values in base64 as Kafka writes them. Lines that begin with ``#`` and empty lines are ignored. The file has
+        no passwords; an attacker can only guess them. A password of PLAIN is checked with the keys of either
+        mechanism.
 Source: Kafka's ``ScramCredentialUtils``.
 """
 
@@ -23,7 +24,7 @@ _SALT_BYTES: Final = 16
 
 
 def line_of(user: str, mechanism: str, password: str, salt: bytes, iterations: int) -> str:
-    """The line for a user, to be put in the file. Raises: ValueError: a line could not hold that name."""
+    """Return the line of the file for a user. Raises: ValueError: *user* cannot be in a line."""
     _check_name(user)
     keys = ScramKeys.of(mechanism, password, salt, iterations)
     fields = {"salt": keys.salt, "stored_key": keys.stored_key, "server_key": keys.server_key}
@@ -33,22 +34,22 @@ def line_of(user: str, mechanism: str, password: str, salt: bytes, iterations: i
 
 @attrs.frozen
 class Users:
-    """Who there is; *secret* is random, and hides who there is not."""
+    """The users; *secret* is random, and hides which names do not exist."""
 
     keys: Mapping[tuple[str, str], ScramKeys] = attrs.field(repr=False)
-    """By name and mechanism."""
+    """Keys by user name and mechanism."""
     secret: bytes = attrs.field(repr=False)
 
     @classmethod
     def parse(cls, text: str, secret: bytes) -> Self:
-        """Raises: ValueError: which line is wrong, without what is in it."""
+        """Parse the text of a file. Raises: ValueError: names the wrong line, without its content."""
         keys: dict[tuple[str, str], ScramKeys] = {}
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             user, mechanism, one = _parsed(line, number)
             if (user, mechanism) in keys:
-                raise ValueError(f"line {number}: that user has this mechanism in a line before")
+                raise ValueError(f"line {number}: that user has this mechanism in an earlier line")
             keys[user, mechanism] = one
         if not keys:
             raise ValueError("there are no users")
@@ -56,11 +57,11 @@ class Users:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """What clients may use."""
+        """The mechanisms that clients can log in with."""
         return "PLAIN", *sorted({mechanism for _, mechanism in self.keys})
 
     def of(self, user: str, mechanism: str) -> ScramKeys:
-        """The user's keys; of nobody's password, and the same each time, where there is no such user."""
+        """Return the user's keys; for an unknown user, the same keys each time, which match no password."""
         found = self.keys.get((user, mechanism))
         if found is not None:
             return found
@@ -69,7 +70,7 @@ class Users:
         return ScramKeys(made[:_SALT_BYTES], self._usual_iterations(mechanism), made[:size], made[-size:])
 
     def knows(self, user: str, password: str) -> bool:
-        """Whether that is the user's password. Takes milliseconds, and as long where there is no such user."""
+        """Return whether *password* is the user's. It takes milliseconds, and as long for an unknown user."""
         mechanism = next((each for each in HASHES if (user, each) in self.keys), self.mechanisms[1])
         keys = self.of(user, mechanism)
         tried = ScramKeys.of(mechanism, password, keys.salt, keys.iterations)
@@ -98,12 +99,10 @@ def _parsed(line: str, number: int) -> tuple[str, str, ScramKeys]:
     except (KeyError, ValueError, binascii.Error):
         raise ValueError(f"line {number}: salt, stored_key, server_key or iterations cannot be read") from None
     if not MIN_ITERATIONS <= iterations <= _MOST_ITERATIONS or not salt:
-        raise ValueError(
-            f"line {number}: {MIN_ITERATIONS} to {_MOST_ITERATIONS} iterations, and a salt, are wanted"
-        )
+        raise ValueError(f"line {number}: accepted: {MIN_ITERATIONS} to {_MOST_ITERATIONS} iterations, and a salt")
     size = 64 if HASHES[mechanism] == "sha512" else 32
     if len(stored) != size or len(server) != size:
-        raise ValueError(f"line {number}: keys of {mechanism} have {size} bytes")
+        raise ValueError(f"line {number}: keys of {mechanism} must have {size} bytes")
     return user, mechanism, ScramKeys(salt, iterations, stored, server)
 
 

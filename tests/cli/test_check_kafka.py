@@ -53,10 +53,10 @@ def test_the_rack_is_found_and_what_it_means_is_told(kafka4: KafkaCluster) -> No
     done = check(kafka4.bootstrap, TOPOLOGY_ZONE="b")
 
     assert done.returncode == 0
-    assert "this is in rack b (by env:TOPOLOGY_ZONE)" in findings(done, "note")
+    assert "Sidefetch is in rack b (source: env:TOPOLOGY_ZONE)" in findings(done, "note")
     assert (
-        "of what nodes 1, 2, 3 lead, reads go to replicas in rack b where one is in sync (replica.selector.class"
-        " org.apache.kafka.common.replica.RackAwareReplicaSelector)" in findings(done, "ok")
+        "reads of partitions led by nodes 1, 2, 3 go to an in-sync replica in rack b if there is one"
+        " (replica.selector.class org.apache.kafka.common.replica.RackAwareReplicaSelector)" in findings(done, "ok")
     )
 
 
@@ -65,7 +65,7 @@ def test_a_rack_that_no_broker_has_is_warned_of(kafka4: KafkaCluster) -> None:
 
     assert done.returncode == 0
     (warned,) = [line for line in findings(done, "warning") if "loopback" not in line and "among" not in line]
-    assert warned.startswith("NO BROKER IS IN RACK eu-1a, where this is: their racks are a, b, c.")
+    assert warned.startswith("NO BROKER IS IN RACK eu-1a, the rack of Sidefetch: their racks are a, b, c.")
 
 
 def test_brokers_that_choose_no_replica_are_told_with_the_remedy() -> None:
@@ -77,6 +77,7 @@ def test_brokers_that_choose_no_replica_are_told_with_the_remedy() -> None:
     assert warned.startswith("no closest replica is chosen by nodes 1, 2, 3 (no replica.selector.class)")
     assert "Remedy: --replica-selector rack-aware" in warned
     assert not [line for line in findings(ours, "warning") if "replica" in line]
-    assert "reads go to replicas in rack b where one is in sync, whatever brokers say (rack-aware)" in findings(
-        ours, "ok"
+    assert (
+        "reads go to an in-sync replica in rack b if there is one, whatever the brokers prefer (--replica-selector"
+        " rack-aware)" in findings(ours, "ok")
     )

@@ -64,19 +64,20 @@ def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
     assert findings == [
         Diagnostic("ok", "incremental sessions by topic id with nodes 1, 2, 3 (Fetch v13 or newer)"),
         Diagnostic(
-            "ok", "a moved leader is named, with its address, in the answers of nodes 1, 2, 3 (Fetch v16 or newer)"
+            "ok",
+            "a moved leader is named, with its address, in the responses of nodes 1, 2, 3 (Fetch v16 or newer)",
         ),
         Diagnostic(
             "ok",
-            "clients from Kafka 0.8 on are served: what nodes 1, 2, 3 dropped, such as Fetch below v4, is lifted,"
-            " and records are converted",
+            "clients of Kafka 0.8 and newer are served: requests in versions that nodes 1, 2, 3 no longer support,"
+            " such as Fetch below v4, are upgraded, and records are converted",
         ),
         Diagnostic(
             "ok",
-            "of what nodes 1, 2, 3 lead, reads go to replicas in rack a where one is in sync"
+            "reads of partitions led by nodes 1, 2, 3 go to an in-sync replica in rack a if there is one"
             f" (replica.selector.class {RACK_AWARE})",
         ),
-        Diagnostic("note", "this is in rack a (by --rack)"),
+        Diagnostic("note", "Sidefetch is in rack a (source: --rack)"),
         Diagnostic("note", "the brokers' racks: a, b, c"),
     ]
     assert verdict(findings)
@@ -128,10 +129,10 @@ def test_missing_racks_are_warned_of() -> None:
     some = found(broker(1, rack="a"), broker(2, rack=None))
 
     assert [f.text for f in none if f.level == "warning"] == [
-        "no broker has a rack (broker.rack): none could be told to be closer than the others"
+        "no broker has a rack (broker.rack), so no replica is known to be the closest"
     ]
     assert [f.text for f in some if f.level == "warning"] == [
-        "node 2 without a rack (broker.rack), the others in a"
+        "node 2 without a rack (broker.rack); the other brokers are in a"
     ]
 
 
@@ -186,7 +187,7 @@ def selecting(selector: Literal["broker", "rack-aware", "leader"]) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("racks", "told"), [(("a", "c"), "their racks are a, c"), ((None, None), "they have no racks at all")]
+    ("racks", "told"), [(("a", "c"), "their racks are a, c"), ((None, None), "they have no racks")]
 )
 @pytest.mark.parametrize("selector", ["broker", "rack-aware", "leader"])
 def test_a_rack_that_no_broker_has_is_warned_of_loudly(
@@ -198,9 +199,9 @@ def test_a_rack_that_no_broker_has_is_warned_of_loudly(
 
     (loud,) = [text for text in texts(findings, "warning") if text.startswith("NO BROKER IS IN RACK b")]
     assert told in loud
-    assert "Remedy: --rack or broker.rack" in loud
-    assert not any("where one is in sync" in finding.text for finding in findings)
-    assert "this is in rack b (by env:ZONE)" in texts(findings, "note")
+    assert "Remedy: correct --rack or broker.rack" in loud
+    assert not any("in-sync replica" in finding.text for finding in findings)
+    assert "Sidefetch is in rack b (source: env:ZONE)" in texts(findings, "note")
     assert verdict(findings)
 
 
@@ -210,9 +211,9 @@ def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None
     findings = found(broker(1), rack=lost)
 
     assert texts(findings, "warning") == [
-        "the rack is not told by file:/z: it is empty. Remedy: fill it",
-        "which rack this is in is not known, though brokers are in a: reads go to the leaders. Remedy: --rack, or a"
-        " place that --rack-from names (tried: env:ZONE: not set; file:/z: it is empty)",
+        "no rack from file:/z: it is empty. Remedy: fill it",
+        "the rack of Sidefetch is not known, but brokers are in a: reads go to the leaders. Remedy: set --rack, or"
+        " a source of --rack-from (tried: env:ZONE: not set; file:/z: it is empty)",
     ]
 
 
@@ -220,7 +221,7 @@ def test_a_place_that_failed_is_no_warning_where_another_told_the_rack() -> None
     findings = found(broker(1), rack=RackFound("a", "env:Z", (RackMiss("file:/z", "it is empty", "fill it"),)))
 
     assert texts(findings, "warning") == []
-    assert "the rack is not told by file:/z: it is empty. Remedy: fill it" in texts(findings, "note")
+    assert "no rack from file:/z: it is empty. Remedy: fill it" in texts(findings, "note")
 
 
 @pytest.mark.parametrize("how", ["not looked for (--rack-from none)", "not looked for: leaders are read"])
@@ -228,7 +229,7 @@ def test_a_rack_that_was_not_looked_for_is_no_warning(how: str) -> None:
     findings = found(broker(1), rack=RackFound(None, how))
 
     assert texts(findings, "warning") == []
-    assert f"which rack this is in was {how}" in texts(findings, "note")
+    assert f"the rack of Sidefetch was {how}" in texts(findings, "note")
 
 
 def test_a_cluster_without_a_selector_is_told_of_ours() -> None:
@@ -243,12 +244,13 @@ def test_that_the_brokers_do_not_tell_their_selector_is_told() -> None:
     (told,) = [f for f in found(broker(1, selector_class=None)) if "unknown" in f.text]
 
     assert told.level == "note"
-    assert "--replica-selector rack-aware does without" in told.text
+    assert "Remedy: --replica-selector rack-aware" in told.text
 
 
 def test_another_selector_class_is_named_and_nothing_promised_of_it() -> None:
     assert (
-        "of what node 1 lead, reads go to the replicas that it names (replica.selector.class com.example.Mine)"
+        "reads of partitions led by node 1 go to the replicas that it selects"
+        " (replica.selector.class com.example.Mine)"
         in texts(found(broker(1, selector_class="com.example.Mine")), "ok")
     )
 
@@ -258,7 +260,7 @@ def test_our_own_selector_and_leaders_need_nothing_of_the_brokers(selector_class
     ours = found(broker(1, selector_class=selector_class), config=selecting("rack-aware"))
     leaders = found(broker(1, selector_class=selector_class), config=selecting("leader"))
 
-    assert any("reads go to replicas in rack a where one is in sync" in text for text in texts(ours, "ok"))
+    assert any("reads go to an in-sync replica in rack a if there is one" in text for text in texts(ours, "ok"))
     assert "reads go to the leaders (--replica-selector leader)" in texts(leaders, "note")
     assert not any("selector.class" in finding.text for finding in ours + leaders)
 
@@ -266,6 +268,6 @@ def test_our_own_selector_and_leaders_need_nothing_of_the_brokers(selector_class
 def test_brokers_whose_followers_cannot_be_read_are_told() -> None:
     findings = found(broker(1), broker(2, {1: (0, 10), 18: (0, 2)}), config=selecting("rack-aware"))
 
-    assert "of node 2 only leaders are read (below Fetch v11, which Kafka 2.3 brought)" in texts(
+    assert "only leaders are read on node 2 (below Fetch v11, which Kafka 2.3 introduced)" in texts(
         findings, "warning"
     )

@@ -134,7 +134,7 @@ async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
     assert await probe_cluster(upstream("x:1"), Cluster(frozenset({"x:1"}), is_mute=True).dial) == [
-        "x:1: connected, but no answer within 6 s"
+        "x:1: connected, but no response within 6 s"
     ]
 
 

@@ -32,9 +32,9 @@ def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProc
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("nowhere", "--out", "x.html"), "LEDGER: nowhere is not there"),
-        ((EMPTY, "--out", "x.html"), "LEDGER: empty has no finished file"),
-        ((LEDGER, "--out", "x.pdf"), "out: x.pdf may be anything"),
+        (("nowhere", "--out", "x.html"), "LEDGER: nowhere does not exist"),
+        ((EMPTY, "--out", "x.html"), "LEDGER: empty has no finished ledger file"),
+        ((LEDGER, "--out", "x.pdf"), "out: x.pdf has no known ending"),
         ((LEDGER, "--out", "no/such/x.html"), "out: no/such is no folder"),
         ((LEDGER, "--out", "x.html", "--price", "-1"), "price: -1"),
         ((LEDGER, "--out", "x.html", "--since", "last week"), "since: 'last week' is no day"),
@@ -71,7 +71,7 @@ def test_no_java_is_told_with_the_remedy(tmp_path: Path) -> None:
         done = report(tmp_path, LEDGER, "--out", "x.html", **env)
 
         assert (done.returncode, done.stdout) == (2, "")
-        assert "java is not there; accepted: Java 17 or newer on the PATH or at JAVA_HOME" in done.stderr
+        assert "java does not exist; accepted: Java 17 or newer on the PATH or at JAVA_HOME" in done.stderr
 
 
 def test_a_spark_that_is_not_there_is_told_in_a_few_lines(tmp_path: Path) -> None:

@@ -31,14 +31,14 @@ def test_a_sidecar_in_plaintext_is_told_nothing() -> None:
 def test_who_asks_clients_for_nothing_and_is_somebody_is_told() -> None:
     found = told(UpstreamSecurity(tls=True, sasl="SCRAM-SHA-256", username_file="u", password_file="p"))
 
-    assert level_of(found, "spoken to by TLS, as SCRAM-SHA-256 has it") == "ok"
-    assert level_of(found, "every client is what Sidefetch is") == "note"
+    assert level_of(found, "use TLS, with a login by SCRAM-SHA-256") == "ok"
+    assert level_of(found, "every client has the rights of Sidefetch's own login") == "note"
 
 
 def test_clients_that_log_in_themselves_are_told_which_of_them_are_read_for() -> None:
     found = told(UpstreamSecurity(tls=True, sasl="client"))
 
-    assert level_of(found, "PLAIN and OAUTHBEARER are said again") == "note"
+    assert level_of(found, "repeats logins by PLAIN and OAUTHBEARER") == "note"
     assert level_of(found, "SCRAM and GSSAPI cannot be repeated") == "warning"
 
 
@@ -69,5 +69,7 @@ def test_where_only_clients_may_look_the_servers_are_told() -> None:
     away = BrokerInfo(-1, Address("b", 1), None, problem="refused")
 
     assert "a:1  reached, looks like Kafka 4.0" in greeting_report([reached, away], [])
-    assert greeting_report([reached, away], []).endswith("can reach this cluster, for clients that it takes.")
+    assert greeting_report([reached, away], []).endswith(
+        "can reach this cluster, for clients whose logins the brokers accept."
+    )
     assert greeting_report([away], []).endswith("cannot reach this cluster.")

@@ -38,7 +38,7 @@ def test_it_shows_what_the_api_tells() -> None:
 def test_before_anything_was_done_there_is_nothing_to_divide_by() -> None:
     text = drawn(document(facts_of(ReadingState(None, NOW_US))), "refused")
 
-    assert "no answer: refused" in text
+    assert "no response: refused" in text
     assert "rack not known" in text
 
 
@@ -96,7 +96,7 @@ def test_who_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "file:///etc/passwd"]) == 2
-    assert "URL: 'file:///etc/passwd' is no address" in capsys.readouterr().err
+    assert "URL: 'file:///etc/passwd' is no HTTP or HTTPS URL" in capsys.readouterr().err
 
 
 def test_without_rich_it_says_what_to_install(

@@ -15,7 +15,7 @@ import trio
 
 from proxy.cli import main
 from proxy.config import Address
-from proxy.kube import https
+from proxy.kube import webhook as kube_webhook
 from proxy.kube.api import Api
 from proxy.kube.inject import inject
 from proxy.kube.webhook import SelfSigned, Webhook, WebhookConfig, serve
@@ -163,8 +163,13 @@ async def test_a_bug_is_an_error_for_the_failure_policy_and_is_told(
     assert served.webhook.counts["failed"] == 1
 
 
+def limited(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    """Replace bounds of servers that start from now on."""
+    monkeypatch.setattr(kube_webhook, "LIMITS", attrs.evolve(kube_webhook.LIMITS, **limits))
+
+
 async def test_too_much_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https, "_MOST_BYTES", 10_000)
+    limited(monkeypatch, body_bytes=10_000)
     async with serving(folder) as served, served.asking() as asked:
         status, _ = await asked("/inject", b"x" * 10_001)
 
@@ -201,26 +206,28 @@ async def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_next(
 async def test_who_says_nothing_or_half_a_request_is_closed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(folder) as served:
-        with trio.fail_after(10):
-            with monkeypatch.context() as hurry:
-                hurry.setattr(https, "_HANDSHAKE_S", 0.1)
-                async with await trio.open_tcp_stream("127.0.0.1", served.port) as silent:
-                    assert await silent.receive_some() == b""
-            monkeypatch.setattr(https, "_IDLE_S", 0.1)
-            async with served.asking() as idle:
+    with trio.fail_after(10):
+        with monkeypatch.context() as hurried:
+            limited(hurried, handshake_s=0.1)
+            async with (
+                serving(folder) as served,
+                await trio.open_tcp_stream("127.0.0.1", served.port) as silent,
+            ):
+                assert await silent.receive_some() == b""
+        with monkeypatch.context() as hurried:
+            limited(hurried, idle_s=0.1)
+            async with serving(folder) as served, served.asking() as idle:
                 assert await idle.stream.receive_some() == b""
-            monkeypatch.setattr(https, "_IDLE_S", 10)
-            monkeypatch.setattr(https, "_REQUEST_S", 0.1)
-            async with served.asking() as slow:
-                await slow.stream.send_all(b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 9\r\n\r\n{")
-                assert await slow.stream.receive_some() == b""
+        limited(monkeypatch, request_s=0.1)
+        async with serving(folder) as served, served.asking() as slow:
+            await slow.stream.send_all(b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 9\r\n\r\n{")
+            assert await slow.stream.receive_some() == b""
 
 
 async def test_of_too_many_connections_the_one_used_longest_ago_goes(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(https, "_MOST_AT_ONCE", 2)
+    limited(monkeypatch, connections=2)
     async with serving(folder) as served, served.asking() as used, served.asking() as unused:
         await used("/healthz")
         async with served.asking() as third:
@@ -332,15 +339,18 @@ def test_it_shows_its_certificate_by_tls_1_2_or_newer(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], ["certificate-dir: accepted: either this, or self-signed"]),
-        (["--self-signed", "--certificate-dir", "/x"], ["certificate-dir: accepted: either this, or self-signed"]),
+        ([], ["certificate-dir: accepted: either certificate-dir or self-signed"]),
+        (
+            ["--self-signed", "--certificate-dir", "/x"],
+            ["certificate-dir: accepted: either certificate-dir or self-signed"],
+        ),
         (
             ["--self-signed", "--certificate-life", "1s"],
             [
                 "certificate-life: '1s'; accepted: 60s to",
                 "secret: not given",
                 "webhook-configuration: not given",
-                "self-signed: this is no pod of Kubernetes",
+                "self-signed: this process is in no pod of Kubernetes",
             ],
         ),
         (

@@ -16,7 +16,7 @@ from proxy.telemetry.instruments import INSTRUMENTS
 from tests.net.administered import administered, answer_to, body_of, said, state_of
 from tests.net.proxied import Proxied, ask, running
 
-WITH_HOST = b"GET /api/v1/state HTTP/1.1\r\nHost: %s\r\n\r\n"
+WITH_HOST = b"GET /api/v1/state HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def test_every_instrument_that_is_always_there_is_told_under_its_name() ->
 
 
 async def test_the_text_is_open_metrics_for_those_who_ask_for_that() -> None:
-    request = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+    request = b"GET /metrics HTTP/1.0\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         answer = await said(it, request)
 

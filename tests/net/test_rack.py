@@ -87,7 +87,7 @@ async def test_a_variable_that_is_no_rack_is_a_fault() -> None:
 
     (fault,) = found.faults
     assert fault.place == "env:ZONE"
-    assert "no rack" in fault.why
+    assert "no name of a rack" in fault.why
 
 
 async def test_a_file_that_never_ends_does_not_hold_up_the_start(tmp_path: Path) -> None:

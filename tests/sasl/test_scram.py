@@ -30,8 +30,8 @@ def test_the_exchange_of_rfc_7677_is_ours() -> None:
 @pytest.mark.parametrize(
     ("challenge", "why"),
     [
-        (CHALLENGE.replace(b"r=rO", b"r=xO"), "somebody else"),
-        (b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "somebody else"),
+        (CHALLENGE.replace(b"r=rO", b"r=xO"), "another login"),
+        (b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "another login"),
         (CHALLENGE.replace(b"4096", b"4095"), "iterations"),
         (CHALLENGE.replace(b"4096", b"100001"), "iterations"),
         (CHALLENGE.replace(b"4096", b"x"), "cannot be read"),

@@ -1,166 +1,272 @@
-"""As much of HTTP/1.1 as probes, Prometheus and one page need: a request without a body, an answer, the end.
+"""An HTTP/1.1 server on h11: for probes, Prometheus and the status page in plaintext, for the webhook over TLS.
 
-A connection is for one request. Whoever is slow, sends too much or something else is told so briefly, and closed.
+Connections stay open between requests (RFC 9112, 9.3). Connections, bytes of a request and times have bounds. A
+request that breaks a bound or the protocol gets a short response, and its connection is closed.
 """
 
 import ipaddress
 import json
 import re
+import ssl
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+import h11
 import trio
 
+from proxy.net.io.logs import Log
+
 __all__ = [
+    "HttpLimits",
     "HttpRequest",
     "HttpResponse",
+    "HttpServer",
     "is_loopback",
     "json_response",
-    "read_request",
-    "serve_http",
     "text_response",
 ]
 
-_MOST_AT_ONCE: Final = 16
-"""Connections; the oldest goes for one more. A kubelet has three, for a moment each."""
-_MOST_HEAD_BYTES: Final = 8192
-"""Of a request: what web servers take as a rule. A kubelet's has some 120."""
-_TIMEOUT_S: Final = 5.0
-"""For a request to come and its answer to go."""
-_REQUEST: Final = re.compile(rb"([!-~]+) (/[!-~]*) HTTP/1\.[01]\r?\n")
-_FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)\r?\n")
-_END: Final = re.compile(rb"\r?\n\r?\n")
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
+_RECEIVE_BYTES: Final = 64 * 1024
+_CLOSING_S: Final = 1.0
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/@]+)(?::[0-9]{1,5})?")
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 
 @attrs.frozen
 class HttpRequest:
-    """A GET or HEAD, or something else that is refused."""
+    """A complete request."""
 
     method: str
     path: str
-    """Without what follows a question mark."""
+    """The path of the request target, without its query."""
     host: str
-    """That the client says it talks to, without the port; empty where it does not say."""
+    """The host in the ``Host`` field, without the port; empty if the client sends none."""
     accept: str
+    """The ``Accept`` field; empty if the client sends none."""
     peer: str
-    """The IP address that it comes from."""
+    """The IP address of the client."""
+    body: bytes = b""
 
 
 @attrs.frozen
 class HttpResponse:
-    """To be followed by the end of the connection."""
+    """A response of *status* with a body."""
 
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = attrs.field(factory=dict)
 
-    def written(self, *, has_body: bool) -> bytes:
-        head = [
-            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
-            f"Content-Type: {self.content_type}",
-            f"Content-Length: {len(self.body)}",
-            "Cache-Control: no-store",
-            "X-Content-Type-Options: nosniff",
-            "Connection: close",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
-        ]
-        return "\r\n".join([*head, "", ""]).encode() + (self.body if has_body else b"")
+
+@attrs.frozen
+class HttpLimits:
+    """Bounds of one server."""
+
+    connections: int
+    """Most open connections; a further one closes the connection that was used least recently."""
+    head_bytes: int
+    """Most bytes of the request line and the fields."""
+    body_bytes: int
+    handshake_s: float
+    """Longest time of a TLS handshake."""
+    request_s: float
+    """Longest time from the first byte of a request to the last byte of its response."""
+    idle_s: float
+    """Longest time between two requests, and until the first one."""
 
 
 def text_response(status: int, text: str) -> HttpResponse:
-    """For people, and for those who look at the status only."""
-    return HttpResponse(status, f"{text}\n".encode(), headers={"Allow": "GET, HEAD"} if status == 405 else {})
+    """Return a response whose body is a line of plain text."""
+    return HttpResponse(status, f"{text}\n".encode())
 
 
 def json_response(document: Any) -> HttpResponse:
-    """200, with a document."""
+    """Return a response of status 200 with a JSON document."""
     return HttpResponse(200, json.dumps(document, separators=(",", ":")).encode(), "application/json")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether that is this host, and no other could take its name."""
+    """Return whether *host* is a loopback address or ``localhost``, which DNS cannot point elsewhere."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
 
-def read_request(head: bytes, peer: str) -> HttpRequest | HttpResponse:
-    """What is asked for, or what to say where that is no request. *head* is what has come, up to too much."""
-    end = _END.search(head)
-    if end is None or end.start() > _MOST_HEAD_BYTES:
-        return text_response(431, f"more than {_MOST_HEAD_BYTES} bytes")
-    found = _REQUEST.match(head)
-    if found is None:
-        return text_response(400, "not HTTP/1.1")
-    fields: dict[str, str] = {}
-    at = found.end()
-    while at < end.end() and (field := _FIELD.match(head, at)) is not None:
-        name = field[1].decode().lower()
-        if name == "host" and name in fields:
-            break
-        fields[name] = field[2].decode("latin-1").strip(" \t")
-        at = field.end()
-    if head[at : end.end()] not in (b"\r\n", b"\n"):
-        return text_response(400, "no header field")
-    host = _HOST.fullmatch(fields.get("host", ""))
-    if host is None and fields.get("host"):
-        return text_response(400, "no host")
-    path = found[2].partition(b"?")[0].decode()
-    return HttpRequest(found[1].decode(), path, host[1] if host else "", fields.get("accept", ""), peer)
+@attrs.define(eq=False)
+class HttpServer:
+    """A server that answers every request with ``answer``."""
 
+    answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
+    limits: HttpLimits
+    log: Log
+    tls: Callable[[], ssl.SSLContext | None] | None = None
+    """The TLS context, sampled at each connection, since certificates change; it returns None while there is none,
+    and connections are closed. Without a function the server speaks plaintext."""
+    _is_stopping: bool = attrs.field(default=False, init=False)
+    _open: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
+    """All connections, the least recently used first."""
+    _idle: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
+    """The connections that wait for a request."""
 
-async def serve_http(
-    listeners: Sequence[trio.SocketListener], answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
-) -> None:
-    """Answer for ever. *answer* is asked for GET and HEAD of any path."""
-    await trio.serve_listeners(_Server(answer).serve, list(listeners))
+    async def run(self, listeners: Sequence[trio.SocketListener]) -> None:
+        """Serve until cancelled."""
+        await trio.serve_listeners(self._serve, list(listeners))
 
+    async def run_until(self, stop: trio.Event, listeners: Sequence[trio.SocketListener], drain_s: float) -> None:
+        """Serve until *stop*, and then for *drain_s* more with ``Connection: close`` in every response.
 
-class _Server:
-    def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
-        self._answer = answer
-        self._open: dict[trio.CancelScope, None] = {}
+        Kubernetes removes a stopping pod from the endpoints of its service with a delay, and until then clients
+        connect to it.
+        """
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(self._accept, listeners, connections)
+                await stop.wait()
+                self._is_stopping = True
+                self._close_idle()
+                await trio.sleep(drain_s)
+                accepting.cancel_scope.cancel()
+            self._close_idle()
+            connections.cancel_scope.deadline = trio.current_time() + self.limits.request_s
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection, one answer."""
-        if len(self._open) >= _MOST_AT_ONCE:
+    async def _accept(self, listeners: Sequence[trio.SocketListener], connections: trio.Nursery) -> None:
+        await trio.serve_listeners(self._serve, list(listeners), handler_nursery=connections)
+
+    def _close_idle(self) -> None:
+        for scope in self._idle:
+            scope.cancel()
+
+    async def _serve(self, socket: trio.SocketStream) -> None:
+        stream = self._secured(socket)
+        if stream is None:
+            await socket.aclose()
+            return
+        if len(self._open) >= self.limits.connections:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel()
-        with trio.CancelScope(deadline=trio.current_time() + _TIMEOUT_S) as scope:
+        with trio.CancelScope(deadline=trio.current_time() + self.limits.handshake_s) as scope:
             self._open[scope] = None
             try:
-                async with stream:
-                    await self._converse(stream)
-            except (trio.BrokenResourceError, OSError):
-                pass  # it has gone: it asks again
+                if isinstance(stream, trio.SSLStream):
+                    await stream.do_handshake()
+                await self._converse(stream, scope, str(socket.socket.getpeername()[0]))
+            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as broken:
+                # A client that refuses the certificate says so in a TLS alert, and sends no request.
+                write = self.log.warning if isinstance(broken.__cause__, ssl.SSLError) else self.log.debug
+                write("connection-lost", every_s=60, reason=broken.__cause__ or broken)
+            except Exception:
+                self.log.error("unhandled-exception", where="http", traceback=traceback.format_exc())
             finally:
                 self._open.pop(scope, None)
+                self._idle.pop(scope, None)
+                with trio.move_on_after(_CLOSING_S, shield=True):
+                    await stream.aclose()
 
-    async def _converse(self, stream: trio.SocketStream) -> None:
-        peer = str(stream.socket.getpeername()[0])
-        head = bytearray()
-        while _END.search(head) is None and len(head) <= _MOST_HEAD_BYTES:
-            chunk = await stream.receive_some(_MOST_HEAD_BYTES)
-            if not chunk:
+    def _secured(self, socket: trio.SocketStream) -> Stream | None:
+        if self.tls is None:
+            return socket
+        context = self.tls()
+        if context is None:
+            return None
+        return trio.SSLStream(socket, context, server_side=True, https_compatible=True)
+
+    async def _converse(self, stream: Stream, scope: trio.CancelScope, peer: str) -> None:
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self.limits.head_bytes)
+        while True:
+            request = await self._receive(http, stream, scope, peer)
+            if request is None:
                 return
-            head += chunk
-        request = read_request(bytes(head), peer)
-        said = request if isinstance(request, HttpResponse) else await self._answer(request)
-        await stream.send_all(said.written(has_body=not head.startswith(b"HEAD ")))
-        # To close with something unread would reset the connection, and the answer could be lost.
+            response = request if isinstance(request, HttpResponse) else await self.answer(request)
+            is_head = isinstance(request, HttpRequest) and request.method == "HEAD"
+            is_last = self._is_stopping or isinstance(request, HttpResponse)
+            await stream.send_all(_encode(http, response, is_head=is_head, is_last=is_last))
+            if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+                await _send_eof(stream)
+                return
+            http.start_next_cycle()
+
+    async def _receive(
+        self, http: h11.Connection, stream: Stream, scope: trio.CancelScope, peer: str
+    ) -> HttpRequest | HttpResponse | None:
+        """Return the next request, the response that refuses it, or None at the end of the connection."""
+        self._set_idle(scope)
+        head: h11.Request | None = None
+        body = bytearray()
+        try:
+            while True:
+                event = http.next_event()
+                if event is h11.NEED_DATA:
+                    chunk = await stream.receive_some(_RECEIVE_BYTES)
+                    if chunk:
+                        self._set_busy(scope)
+                    http.receive_data(bytes(chunk))
+                elif isinstance(event, h11.Request):
+                    head = event
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                    if len(body) > self.limits.body_bytes:
+                        return text_response(413, f"the body has more than {self.limits.body_bytes} bytes")
+                elif isinstance(event, h11.EndOfMessage) and head is not None:
+                    return _request(head, bytes(body), peer)
+                else:
+                    return None
+        except h11.RemoteProtocolError as wrong:
+            if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                return None
+            return text_response(wrong.error_status_hint, f"{wrong}")
+
+    def _set_idle(self, scope: trio.CancelScope) -> None:
+        scope.deadline = trio.current_time() + self.limits.idle_s
+        self._idle[scope] = None
+
+    def _set_busy(self, scope: trio.CancelScope) -> None:
+        if scope not in self._idle:
+            return
+        del self._idle[scope]
+        scope.deadline = trio.current_time() + self.limits.request_s
+        if scope in self._open:
+            del self._open[scope]
+            self._open[scope] = None
+
+
+def _request(head: h11.Request, body: bytes, peer: str) -> HttpRequest | HttpResponse:
+    fields = {bytes(name): value.decode("latin-1") for name, value in head.headers}
+    given = fields.get(b"host", "")
+    host = _HOST.fullmatch(given)
+    path = head.target.decode("latin-1").partition("?")[0]
+    if not path.startswith("/"):
+        return text_response(400, "the request target must be a path")
+    if host is None and given:
+        return text_response(400, "the Host field must be HOST or HOST:PORT")
+    return HttpRequest(
+        head.method.decode("ascii"), path, host[1] if host else "", fields.get(b"accept", ""), peer, body
+    )
+
+
+def _encode(http: h11.Connection, response: HttpResponse, *, is_head: bool, is_last: bool) -> bytes:
+    headers = [
+        ("Content-Type", response.content_type),
+        ("Content-Length", str(len(response.body))),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        *response.headers.items(),
+    ]
+    if is_last:
+        headers.append(("Connection", "close"))
+    events: list[h11.Event] = [h11.Response(status_code=response.status, headers=headers)]
+    if not is_head:
+        events.append(h11.Data(data=response.body))
+    events.append(h11.EndOfMessage())
+    return b"".join(http.send(event) or b"" for event in events)
+
+
+async def _send_eof(stream: Stream) -> None:
+    """Send a FIN and wait for the client's: closing with unread bytes resets the connection (RFC 9112, 9.6)."""
+    if isinstance(stream, trio.SocketStream):
         await stream.send_eof()
-        await stream.receive_some(_MOST_HEAD_BYTES)
+        await stream.receive_some(_RECEIVE_BYTES)

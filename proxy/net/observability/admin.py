@@ -21,7 +21,15 @@ import trio
 
 from proxy.config import AdminConfig
 from proxy.errors import ConfigError
-from proxy.net.io.http import HttpRequest, HttpResponse, is_loopback, json_response, serve_http, text_response
+from proxy.net.io.http import (
+    HttpLimits,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+    is_loopback,
+    json_response,
+    text_response,
+)
 from proxy.net.io.logs import Log
 from proxy.net.observability.page import read_page
 from proxy.net.observability.probes import PROBES, ProbeState, failure_reason
@@ -30,6 +38,10 @@ from proxy.telemetry.snapshot import MetricsSnapshot
 
 __all__ = ["AdminServer"]
 
+LIMITS: Final = HttpLimits(
+    connections=16, head_bytes=8192, body_bytes=8192, handshake_s=5.0, request_s=5.0, idle_s=5.0
+)
+"""A kubelet has three connections, for a moment each; its requests have some 120 bytes."""
 _PATHS: Final = (*PROBES, "/metrics", "/api/v1/state", "/")
 
 
@@ -61,13 +73,13 @@ class AdminServer:
             ) from wrong
         self._log.info("admin-listening", address=address, open=self._config.open)
         task_status.started()
-        await serve_http(listeners, self._answer)
+        await HttpServer(self._answer, LIMITS, self._log).run(listeners)
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.path not in _PATHS:
             return text_response(404, f"there are {', '.join(_PATHS)}")
         if request.method not in ("GET", "HEAD"):
-            return text_response(405, "only GET and HEAD")
+            return HttpResponse(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
         if request.path in PROBES:
             no = failure_reason(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
             return text_response(503, no) if no else text_response(200, "yes")
