@@ -209,7 +209,7 @@ def test_the_installed_command_serves_the_status_page(environment: Environment, 
     with Process([environment.sidefetch, "run", *options], log=tmp_path / "run.log", cwd=tmp_path):
         page = _page_at(f"http://127.0.0.1:{admin}/")
 
-    assert page.startswith((ROOT / "proxy" / "net" / "watch" / "page.html").read_text().partition("\n")[0])
+    assert page.startswith((ROOT / "proxy" / "net" / "observability" / "page.html").read_text().partition("\n")[0])
 
 
 def _page_at(url: str) -> str:
