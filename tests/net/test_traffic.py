@@ -25,7 +25,7 @@ async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojum
         for size in (10, 0, 5, 0, 0):
             traffic.add("t", "a", True, size)
             await trio.sleep(300)
-            lines.append(stream.getvalue().count(" info traffic "))
+            lines.append(stream.getvalue().count(" info traffic-summary "))
         nursery.cancel_scope.cancel()
 
     assert lines == [1, 1, 2, 2, 2]
