@@ -37,6 +37,7 @@ lint: spark
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.language
 
 test:
 	@.ci/prerequisites python java maven node go c openssl

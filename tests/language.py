@@ -1,6 +1,7 @@
 """Check of the wording of docstrings, comments and pages: ``python -m tests.language``, a part of ``make lint``.
 
-The check is an alarm for habits that made the texts hard to read. It cannot show that a text is clear.
+The check is an alarm for habits that made the texts hard to read. It cannot show that a text is clear. Folders are
+added to ``FOLDERS`` once their texts are revised; ``python -m tests.language FOLDER...`` checks others.
 """
 
 import ast
@@ -17,9 +18,10 @@ import attrs
 
 from tests.pages import ROOT, pages
 
-__all__ = ["Docstring", "docstrings", "main", "problems", "rates"]
+__all__ = ["FOLDERS", "Docstring", "docstrings", "main", "problems", "rates"]
 
-_FOLDERS: Final = ("proxy", "tests", "deploy")
+FOLDERS: Final = ("proxy/cli", "proxy/cluster", "proxy/config", "proxy/sasl", "proxy/session")
+"""The folders with revised texts."""
 _SKIPPED: Final = {"node_modules", "build", "dist"}
 _RATES: Final = {r"told|tells?|telling": 1.0, "what": 4.0}
 """Most occurrences in 1,000 words."""
@@ -86,22 +88,23 @@ def rates(paths: Sequence[Path]) -> dict[str, float]:
     return {pattern: 1_000 * counts[pattern] / max(words, 1) for pattern in _RATES}
 
 
-def main() -> int:
-    """Print what is wrong; return 1 if anything is."""
+def main(folders: Sequence[str] = ()) -> int:
+    """Print the problems of *folders* (by default FOLDERS) and of the pages; return 1 if there are any."""
     found: list[str] = []
-    sources = {folder: [*_sources(ROOT / folder)] for folder in _FOLDERS}
-    for paths in sources.values():
-        for path in paths:
-            found.extend(problems(path))
+    sources = {folder: [*_sources(ROOT / folder)] for folder in folders or FOLDERS}
     for name, paths in {**sources, "the pages": [*pages()]}.items():
         for pattern, rate in rates(paths).items():
             if rate >= _RATES[pattern]:
                 found.append(f"{name}: {pattern} {rate:.1f} times in 1,000 words, at most {_RATES[pattern]:g}")
-    every = [each for paths in sources.values() for path in paths for each in docstrings(path)]
-    share = sum(bool(_FRAGMENT.match(each.text)) for each in every) / len(every)
-    if share > _FRAGMENTS:
-        found.append(f"{share:.1%} of {len(every)} docstrings begin like fragments, at most {_FRAGMENTS:.0%}")
-    print("\n".join(found) or f"{len(every)} docstrings, {share:.1%} begin like fragments")
+    for folder, paths in sources.items():
+        found.extend(each for path in paths for each in problems(path))
+        texts = [each.text for path in paths for each in docstrings(path)]
+        share = sum(bool(_FRAGMENT.match(text)) for text in texts) / max(len(texts), 1)
+        if share > _FRAGMENTS:
+            found.append(
+                f"{folder}: {share:.1%} of {len(texts)} docstrings begin like fragments, at most {_FRAGMENTS:.0%}"
+            )
+    print("\n".join(found) or f"the texts of {', '.join(sources)} and the pages pass")
     return 1 if found else 0
 
 
@@ -124,4 +127,4 @@ def _text_of(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

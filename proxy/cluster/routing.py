@@ -1,16 +1,16 @@
-"""From which broker each partition is read: its leader, or a replica that is closer (KIP-392).
+"""The broker from which each partition is read: its leader, or a closer replica (KIP-392).
 
 ::
 
-    leader, told our rack ----- it prefers a follower, or our own selector does -----> follower
+    leader, with our rack ----- it prefers a follower, or our own selector does -----> follower
          ^      ^                                                                         |
          |      +------------- after the metadata's age, or when it is not in sync -------+
          |                                                                                |
-         +------ back-off ------ leader, told no rack <-- an error, nonsense, or its loss-+
+         +------ back-off ------ leader, without a rack <-- an error, or its loss --------+
 
-A follower's error is never the client's: only the leader's word counts. While a leader is told our rack it may send
-us back to the follower that has failed, so it is told none until the back-off is over; which doubles as long as the
-follower goes on failing.
+A follower's error never reaches the client: only the leader decides. A leader that receives our rack may prefer the
+failed follower again, so fetches to it name no rack until the back-off is over. The back-off doubles as long as the
+follower fails.
 
 Source: Kafka's ``AbstractFetch`` and ``SubscriptionState`` (the client's half), ``RackAwareReplicaSelector``.
 """
@@ -32,18 +32,18 @@ _FIRST_BACK_OFF_S: Final = 1.0
 
 
 class Selector(enum.Enum):
-    """Who chooses the replica that is read."""
+    """The party that selects the replica to read."""
 
     BROKER = "broker"
-    """The leader, by the ``replica.selector.class`` that the cluster has."""
+    """The leader selects, by the cluster's ``replica.selector.class``."""
     RACK_AWARE = "rack-aware"
-    """We do, by the same rules; and the leader where we find none."""
+    """Sidefetch selects by Kafka's rules; if it finds no replica, the leader is read."""
     LEADER = "leader"
-    """Nobody: leaders are read."""
+    """Leaders are always read."""
 
 
 class Source(NamedTuple):
-    """A broker, as it is asked: with our rack, or without."""
+    """A broker to fetch from, with or without our rack in the request."""
 
     node_id: BrokerId
     is_rackless: bool = False
@@ -51,12 +51,12 @@ class Source(NamedTuple):
 
 @attrs.frozen
 class _Preferred:
-    """A follower that the leader has named."""
+    """A follower that the leader named as the preferred read replica."""
 
     node_id: BrokerId
     until_s: float
     info: TopicInfo
-    """What was known of the topic when this was last found to be possible."""
+    """The topic's metadata when the follower was last found to be usable."""
 
 
 @attrs.frozen
@@ -72,25 +72,30 @@ class _BackOff:
 
 
 class Routes:
-    """Each partition has exactly one source at a time. *node_id*: the leader, as the client knows it."""
+    """The source of each partition of one broker; each partition has exactly one source at a time."""
 
     def __init__(self, node_id: BrokerId, selector: Selector, max_age_s: float) -> None:
-        """*max_age_s*: how long a preferred replica is used before the leader is asked again."""
+        """Set up the sources for leader *node_id*.
+
+        Args:
+            node_id: the leader, as the client knows it.
+            max_age_s: the time after which the leader is asked again for the preferred replica.
+        """
         self.home = Source(node_id)
-        """The leader, told our rack if there is one."""
+        """The leader, with our rack in the request if there is one."""
         self.rackless = Source(node_id, is_rackless=True)
-        """The leader, which then answers by itself."""
+        """The leader, without a rack, so that it prefers no follower."""
         self._selector = selector
         self._max_age_s = max_age_s
         self._preferred: dict[PartitionKey, _Preferred] = {}
         self._avoided: dict[PartitionKey, _BackOff] = {}
         self._down: dict[BrokerId, _BackOff] = {}
         self._kept_away: dict[BrokerId, dict[PartitionKey, None]] = {}
-        """What would be read from a follower that is down."""
+        """By follower that is down, the partitions that would be read from it."""
         self._timers: list[tuple[float, PartitionKey]] = []
 
     def source(self, key: PartitionKey, rack: str, topology: Topology, now_s: float) -> Source:
-        """Where *key* is read from now, by a client in *rack*."""
+        """Return the source of *key* for a client in *rack*."""
         avoided = self._avoided.get(key)
         if avoided is not None and now_s < avoided.until_s:
             return self.rackless
@@ -109,9 +114,9 @@ class Routes:
         return self.home
 
     def prefer(self, key: PartitionKey, node_id: int, topology: Topology, now_s: float) -> bool:
-        """The leader has named a replica; returns whether that can be one, as far as we know.
+        """Take the replica that the leader prefers; return whether the metadata allows it.
 
-        The same one named again is kept no longer for that.
+        Naming the same replica again does not extend its time.
         """
         follower = BrokerId(node_id)
         info = topology.topic(key.topic)
@@ -128,45 +133,45 @@ class Routes:
         return True
 
     def failed(self, key: PartitionKey, now_s: float) -> None:
-        """A follower could not tell of it."""
+        """Avoid the follower of *key*, because its response has an error."""
         self._preferred.pop(key, None)
         self._avoid(key, now_s)
 
     def works(self, key: PartitionKey) -> None:
-        """A follower has told of it."""
+        """End the back-off of *key*, because a follower answered without an error."""
         self._avoided.pop(key, None)
 
     def lost(self, node_id: BrokerId, keys: Iterable[PartitionKey], now_s: float) -> None:
-        """That follower is gone, or of no use; *keys* were read from it."""
+        """Avoid a follower that cannot be reached or used; *keys* were read from it."""
         self._down[node_id] = _BackOff.after(self._down.get(node_id), self._max_age_s, now_s)
         for key in [key for key, each in self._preferred.items() if each.node_id == node_id]:
             del self._preferred[key]
         self._kept_away.setdefault(node_id, {}).update(dict.fromkeys(keys))
 
     def answers(self, node_id: BrokerId) -> None:
-        """That follower is there."""
+        """End the back-off of a follower, because it responds."""
         self._down.pop(node_id, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """The client does not want it any more."""
+        """Drop the state of a partition that the client has removed."""
         self._preferred.pop(key, None)
         self._avoided.pop(key, None)
 
     def expired(self, now_s: float) -> Iterator[PartitionKey]:
-        """What may have another source since a time has come, once."""
+        """Yield, once each, the partitions whose preferred replica or back-off has expired."""
         while self._timers and self._timers[0][0] <= now_s:
             yield heappop(self._timers)[1]
         for node_id in [node_id for node_id in self._kept_away if not self._is_down(node_id, now_s)]:
             yield from self._kept_away.pop(node_id)
 
     def kind(self, source: Source) -> RouteKind:
-        """Why *source* is read."""
+        """Return the reason why *source* is read, for telemetry."""
         if source.node_id == self.home.node_id:
             return "rackless" if source.is_rackless else "leader"
         return "selected" if self._selector is Selector.RACK_AWARE else "preferred"
 
     def _leads(self, info: TopicInfo, partition: int) -> bool:
-        """Whether the client has come to the leader, and was not sent to a replica by it already."""
+        """Return whether this broker leads the partition; a client that was redirected itself reads a replica."""
         leader = info.leaders.get(partition)
         return leader is not None and leader.node_id == self.home.node_id
 
@@ -181,7 +186,7 @@ class Routes:
     def _still_holds(
         self, key: PartitionKey, preferred: _Preferred, info: TopicInfo | None, topology: Topology
     ) -> bool:
-        """The leader's word is newer than what was known then, but not newer than what has become known since."""
+        """Return whether newer metadata still has the preferred follower online and in sync."""
         if info is preferred.info:
             return True
         if info is None or not _is_online(info, key.partition, preferred.node_id, topology):
@@ -198,11 +203,11 @@ def _is_online(info: TopicInfo, partition: int, node_id: BrokerId, topology: Top
 
 
 def closest(info: TopicInfo, partition: int, rack: str, brokers: Mapping[BrokerId, Broker]) -> BrokerId | None:
-    """The replica to read in *rack*; None for the leader.
+    """Return the replica to read in *rack*; None for the leader.
 
-    As Kafka's selector: an in-sync replica in exactly this rack; the leader if it is one of them. Of several,
-    Kafka takes the one whose log is the longest, which nobody tells us: they are taken in turn, by the partition's
-    number. Being in sync, none is behind by more than the brokers' ``replica.lag.time.max.ms``.
+    The rule is that of Kafka's selector: an in-sync replica in exactly this rack, or the leader if it is in the rack.
+    Of several replicas, Kafka takes the one with the longest log. Metadata does not have log ends, so the partition's
+    number selects one. An in-sync replica is at most ``replica.lag.time.max.ms`` behind.
     """
     replicas, leader = info.replicas.get(partition), info.leaders.get(partition)
     if not rack or replicas is None or leader is None:

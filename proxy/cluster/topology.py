@@ -1,4 +1,4 @@
-"""What Sidefetch knows of a cluster: brokers, topics, replicas. Immutable; every refresh makes a new one."""
+"""An immutable view of a cluster: brokers, topics, leaders, replicas. Every metadata update makes a new one."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NewType
@@ -14,7 +14,7 @@ __all__ = ["NO_LEADER", "NO_TOPIC_ID", "Broker", "BrokerId", "Leader", "Replicas
 BrokerId = NewType("BrokerId", int)
 NO_LEADER = BrokerId(-1)
 NO_TOPIC_ID = TopicId(bytes(16))
-"""Stands for none: no topic has it."""
+"""The zero id, which no topic has (Kafka's ``Uuid.ZERO_UUID``)."""
 
 
 @attrs.frozen
@@ -28,16 +28,16 @@ class Broker:
 
 
 class Leader(NamedTuple):
-    """Who leads a partition."""
+    """The leader of a partition."""
 
     node_id: BrokerId
-    """-1 while there is none."""
+    """-1 while the partition has no leader."""
     epoch: int
-    """Its leader epoch; -1 where the brokers do not tell (Metadata below v7)."""
+    """The leader epoch; -1 if the brokers do not send it (Metadata below v7)."""
 
 
 class Replicas(NamedTuple):
-    """Who else has a partition, leader included."""
+    """The replicas of a partition, with its leader."""
 
     online: tuple[BrokerId, ...]
     in_sync: tuple[BrokerId, ...]
@@ -45,22 +45,22 @@ class Replicas(NamedTuple):
 
 @attrs.frozen
 class TopicInfo:
-    """A topic, or why it cannot be told."""
+    """The metadata of a topic, or the error that the brokers have for it."""
 
     name: str | None
     topic_id: TopicId | None
-    """None where the brokers have no ids (Metadata below v10)."""
+    """None if the brokers have no topic ids (Metadata below v10)."""
     error: int = 0
     leaders: Mapping[int, Leader] = attrs.field(factory=dict)
-    """By partition."""
+    """The leader of each partition."""
     replicas: Mapping[int, Replicas] = attrs.field(factory=dict)
-    """By partition."""
+    """The replicas of each partition."""
     _keys: dict[PartitionKey, PartitionKey] = attrs.field(factory=dict, eq=False, repr=False)
 
     def key(self, partition: int, *, by_id: bool) -> PartitionKey | None:
-        """What brokers that are asked by id, or by name, call a partition; None where there is no such name.
+        """Return the key of a partition in requests by topic id, or by name; None if the topic has no such name.
 
-        One object for all clients, each of which may have it for thousands of partitions.
+        All clients share the object, because each may hold the keys of thousands of partitions.
         """
         topic = self.topic_id if by_id else self.name
         if topic is None:
@@ -74,37 +74,37 @@ _NO_TOPIC: Final = TopicInfo(None, NO_TOPIC_ID, ErrorCode.unknown_topic_id)
 
 @attrs.frozen
 class Topology:
-    """One view of the cluster.
+    """A view of the cluster.
 
-    A topic that did not change between two views is the same object in both, so that a change can be told by
-    identity.
+    A topic that did not change between two views is the same object in both, so that identity shows a change.
     """
 
     cluster_id: str | None = None
     brokers: Mapping[BrokerId, Broker] = attrs.field(factory=dict)
     topics: Mapping[Topic, TopicInfo] = attrs.field(factory=dict)
-    """By name, and by id where there is one."""
+    """The topics by name, and by id if they have one."""
 
     def topic(self, topic: Topic) -> TopicInfo | None:
+        """Return the metadata of a topic, by its name or id; None if it is not known."""
         return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
 
     def led(self, key: PartitionKey) -> tuple[TopicId | None, Leader | None] | None:
-        """Which topic it is of, and who leads it; None if the topic is not known."""
+        """Return the topic id and the leader of a partition; None if the topic is not known."""
         info = self.topic(key.topic)
         return None if info is None else (info.topic_id, info.leaders.get(key.partition))
 
     def name_of(self, topic: Topic) -> str:
-        """For people: what a topic is called, or its id where that is not known."""
+        """Return the name of a topic for people; its id as text if the name is not known."""
         info = self.topic(topic)
         if info is not None and info.name is not None:
             return info.name
         return topic if isinstance(topic, str) else str(UUID(bytes=topic))
 
     def refreshed(self, metadata: Any) -> "Topology":
-        """This view, brought up to date by a Metadata answer (a kio entity of any version).
+        """Return this view, updated by a Metadata response (a kio entity of any version).
 
-        Brokers are replaced by those in the answer, topics only where it names them. A topic that came back under
-        another id takes the place of the old one; the old id is then unknown.
+        The brokers are those of the response; topics that it does not name stay. A topic that has another id now
+        replaces the old one, and the old id becomes unknown.
         """
         topics = dict(self.topics)
         for each in metadata.topics:
@@ -138,7 +138,7 @@ def _topic_info(topic: Any) -> TopicInfo:
         int(each.partition_index): Leader(BrokerId(each.leader_id), getattr(each, "leader_epoch", UNKNOWN))
         for each in topic.partitions
     }
-    # Most partitions have the same replicas as some others of their topic.
+    # Many partitions of a topic have the same replicas, and share one object.
     shared: dict[Replicas, Replicas] = {}
     told = ((int(each.partition_index), _replicas(each)) for each in topic.partitions)
     replicas = {partition: shared.setdefault(each, each) for partition, each in told}

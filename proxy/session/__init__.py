@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227), both halves. Pure: it never imports trio and knows no sockets.
+"""Fetch sessions (KIP-227), both halves. Pure: no trio, no sockets.
 
-``upstream`` plays the client's half towards the real brokers; ``downstream`` plays the broker's half, for the
-embedded cluster. Both share the id and epoch rules of ``epochs``::
+``upstream`` is the client's half, which Sidefetch uses towards brokers; ``downstream`` is the broker's half, which
+the embedded cluster uses. Both have the rules for ids and epochs in ``epochs``::
 
                     full (0, 0)                      incremental (id, n)
         +------+ ------------------> granted id +-------------+ ---+

@@ -1,19 +1,19 @@
-"""The broker's half of KIP-227: grants sessions, applies deltas, leaves out of an answer what did not change.
+"""The broker's half of KIP-227: it grants sessions, applies changes, and omits unchanged partitions of responses.
 
 ::
 
-    request (id, epoch)          SessionCache.open()       answer, once the partitions have been read
-    -------------------          -------------------       ------------------------------------------
-    (any, -1)                    Sessionless               all partitions, id 0; session id closed
-    (any, 0)                     NewSession                all partitions, a new id or 0; session id closed
-    (id, n), found, in step      Incremental               what changed since it was last told
-    (id, n), emptied by it       Sessionless               closed: nothing, id 0
-    (id, n), not found           Refused                   70
-    (id, n), another epoch       Refused                   71
-    (id, n), ids against names   Refused                   106; the session stays as it was
+    request (id, epoch)          FetchSessionCache.open()   response, once the partitions have been read
+    -------------------          ------------------------   --------------------------------------------
+    (any, -1)                    SessionlessFetchContext    all partitions, id 0; session id closed
+    (any, 0)                     FullFetchContext           all partitions, a new id or 0; session id closed
+    (id, n), known epoch         IncrementalFetchContext    the partitions that changed since the last response
+    (id, n), now empty           SessionlessFetchContext    no partition, id 0; session closed
+    (id, n), not found           SessionErrorContext        70
+    (id, n), another epoch       SessionErrorContext        71
+    (id, n), ids against names   SessionErrorContext        106; the session stays as it was
 
-Opening and answering are two steps, since a fetch may wait for long in between. Meanwhile the same session
-may be used by another request (a client that gave up and asked again), and then the first one's answer is 71.
+Opening and answering are two steps, since a fetch may wait in between. Meanwhile another request may use the
+session (of a client that timed out and sent it again); the response to the first request is then error 71.
 
 Source: Kafka's ``FetchManager``, ``FetchContext`` and ``FetchSession``.
 """
@@ -50,31 +50,31 @@ Key = tuple[str | UUID, int]
 
 @attrs.frozen
 class SessionPartition:
-    """What a request says of one partition; the session remembers it until told otherwise."""
+    """A partition in a request; the session keeps it until a later request changes it."""
 
     offset: int
     max_bytes: int
     leader_epoch: int = -1
     last_fetched_epoch: int = -1
     log_start: int = -1
-    """A follower's; consumers send -1."""
+    """The log start offset of a follower; consumers send -1."""
 
 
 @attrs.frozen
 class SessionRequest:
-    """What a fetch request says to the session."""
+    """The parts of a fetch request that concern its session."""
 
     session_id: SessionId
     epoch: int
     asks: Mapping[Key, SessionPartition]
-    """The partitions named, in the request's order."""
+    """The partitions that the request names, in its order."""
     forget: Collection[Key] = ()
     by_id: bool = False
-    """Whether keys hold topic ids: Fetch v13 and later."""
+    """Whether keys have topic ids, as in Fetch v13 and later."""
 
 
 class PartitionState(Protocol):
-    """What reading a partition brought, as far as it decides whether the answer has to say so."""
+    """The fields of a partition's read that decide whether the response must contain the partition."""
 
     @property
     def error(self) -> int: ...
@@ -92,7 +92,7 @@ class PartitionState(Protocol):
 
 @attrs.frozen
 class PlainPartitionState:
-    """The plain ``PartitionState``."""
+    """A ``PartitionState`` as plain values."""
 
     high_watermark: int
     log_start: int = 0
@@ -101,12 +101,12 @@ class PlainPartitionState:
     preferred_replica: int = -1
     """-1 for none."""
     diverging: bool = False
-    """Whether the answer tells where the asker's log and ours part ways."""
+    """Whether the response has a diverging epoch: the follower's log differs from the leader's."""
 
 
 @attrs.frozen
 class SessionResponse:
-    """What the response says of the session, and of which partitions, in this order."""
+    """The error and session id of a response, and its partitions in order."""
 
     error: ErrorCode
     session_id: SessionId
@@ -116,7 +116,7 @@ class SessionResponse:
 @attrs.define
 class _Entry:
     ask: SessionPartition
-    high_watermark: int = -1  # what the client was told last; -1 if nothing, or an error
+    high_watermark: int = -1  # in the last response; -1 if there was none, or an error
     log_start: int = -1
 
 
@@ -125,7 +125,7 @@ class _Session:
     entries: dict[Key, _Entry]
     by_id: bool
     epoch: int
-    """The next request's."""
+    """The epoch of the next request."""
     topic_names: dict[UUID, str]
 
     def __len__(self) -> int:
@@ -142,10 +142,10 @@ class _Session:
             self.entries.pop(key, None)
 
     def told(self, key: Key, state: PartitionState) -> bool:
-        """Whether the answer has to contain this partition; if so, it counts as told."""
+        """Return whether the response must contain this partition; if so, note its offsets as sent."""
         entry = self.entries[key]
         if state.error:
-            entry.high_watermark = -1  # so that the first good answer after it is not left out
+            entry.high_watermark = -1  # the next response without an error must contain it
             entry.log_start = state.log_start
             return True
         changed = (
@@ -163,39 +163,39 @@ class _Session:
 
 
 class FetchContext(ABC):
-    """One fetch request's view of its session, from its arrival to its answer."""
+    """The view of a session that one fetch request has, from its arrival to its response."""
 
     topic_names: dict[UUID, str]
-    """Names that topic ids had when first resolved: the session's own memory, for its user to fill."""
+    """The name of each topic id when it was first resolved; the user of the session fills it."""
 
     @property
     @abstractmethod
     def error(self) -> ErrorCode:
-        """Other than ``none``: read nothing, and answer with ``answer({}, now_s)``."""
+        """The error of the whole response. If there is one, read nothing; ``answer({}, now_s)`` is the response."""
 
     @abstractmethod
     def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
-        """What to read, in the order in which to read it; good until the next ``open``."""
+        """Return the partitions to read, in order; valid until the next ``open``."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many ``partitions`` there are."""
+        """Return the number of ``partitions``."""
 
     @abstractmethod
     def __contains__(self, key: Key) -> bool:
-        """Whether the key is one of ``partitions``."""
+        """Return whether the key is one of ``partitions``."""
 
     @abstractmethod
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:
-        """Shape the answer from what reading each of ``partitions`` brought. To be called once."""
+        """Return the response for the reads of ``partitions``. Call it once."""
 
     @abstractmethod
     def throttled(self) -> SessionResponse:
-        """The empty answer to a request that is over its quota; called in place of ``answer``."""
+        """Return the empty response to a request over its quota; call it instead of ``answer``."""
 
 
 class SessionErrorContext(FetchContext):
-    """An error for an answer; no session was changed."""
+    """A fetch whose response is an error; no session changes."""
 
     def __init__(self, error: ErrorCode) -> None:
         self.topic_names = {}
@@ -222,7 +222,7 @@ class SessionErrorContext(FetchContext):
 
 
 class SessionlessFetchContext(FetchContext):
-    """All partitions asked for, all partitions answered, nothing remembered."""
+    """A fetch outside of sessions: the response has all partitions of the request."""
 
     def __init__(self, asks: Mapping[Key, SessionPartition]) -> None:
         self.topic_names = {}
@@ -249,7 +249,7 @@ class SessionlessFetchContext(FetchContext):
 
 
 class FullFetchContext(SessionlessFetchContext):
-    """Like ``SessionlessFetchContext``, and a session is granted with the answer if there is room for it."""
+    """A full fetch that requests a session: the response grants one if a slot is free or can be freed."""
 
     def __init__(self, asks: Mapping[Key, SessionPartition], by_id: bool, slots: SessionSlots[_Session]) -> None:
         super().__init__(asks)
@@ -265,7 +265,7 @@ class FullFetchContext(SessionlessFetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A request within a session; only what changed is answered."""
+    """A fetch within a session: the response has only the partitions that changed."""
 
     def __init__(self, session_id: SessionId, session: _Session) -> None:
         self.session_id = session_id
@@ -292,7 +292,7 @@ class IncrementalFetchContext(FetchContext):
         return SessionResponse(ErrorCode.invalid_fetch_session_epoch, self.session_id, ())
 
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
-        # Evicted while it waited: answered all the same, as Kafka does; the next request is told.
+        # A session that was evicted during the wait still gets its response, as in Kafka; the next request gets 70.
         told = self._session.told
         return self._overtaken() or SessionResponse(
             ErrorCode.none, self.session_id, [key for key, state in results.items() if told(key, state)]
@@ -303,18 +303,18 @@ class IncrementalFetchContext(FetchContext):
 
 
 class FetchSessionCache:
-    """All sessions of one broker."""
+    """The fetch sessions of one broker."""
 
     def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
         self._slots: SessionSlots[_Session] = SessionSlots(slots, id_factory)
 
     def __len__(self) -> int:
-        """Sessions held."""
+        """Return the number of sessions."""
         return len(self._slots)
 
     @property
     def partitions(self) -> int:
-        """Partitions in all sessions held."""
+        """The partitions of all sessions."""
         return self._slots.partitions
 
     @property
@@ -323,11 +323,11 @@ class FetchSessionCache:
 
     @property
     def refusals(self) -> int:
-        """Sessions asked for and not granted."""
+        """The number of sessions that were requested and not granted."""
         return self._slots.refusals
 
     def open(self, request: SessionRequest, now_s: float) -> FetchContext:
-        """Decide what kind of fetch this is, and bring the session up to date with it."""
+        """Return the context for a request, after updating its session."""
         if is_full(request.epoch):
             if request.session_id != NO_SESSION:
                 self._slots.remove(request.session_id)
@@ -353,5 +353,5 @@ class FetchSessionCache:
         return IncrementalFetchContext(request.session_id, session)
 
     def evict(self, session_id: SessionId) -> bool:
-        """Forget a session as if another had needed its slot; whether there was one."""
+        """Remove a session as an eviction would; return whether there was one."""
         return self._slots.remove(session_id)

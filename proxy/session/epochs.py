@@ -3,23 +3,23 @@
 from typing import Final, NewType
 
 SessionId = NewType("SessionId", int)
-"""Granted by a broker; positive, opaque. 0 stands for none."""
+"""An opaque, positive number that a broker grants; 0 stands for no session."""
 
 NO_SESSION: Final = SessionId(0)
 INITIAL_EPOCH: Final = 0
-"""Asks for a new session; whatever session the id names is closed on the way."""
+"""The epoch that requests a new session, and closes the session that the id names."""
 FINAL_EPOCH: Final = -1
-"""Asks for no session; whatever session the id names is closed on the way."""
+"""The epoch that requests no session, and closes the session that the id names."""
 _LAST_EPOCH: Final = 2**31 - 1
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch after *epoch*: 1 after 2**31 - 1, since 0 would ask for a new session; negative ones stay."""
+    """Return the epoch after *epoch*: 1 after 2**31 - 1, since 0 requests a new session; -1 for negative epochs."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
 def is_full(epoch: int) -> bool:
-    """Whether a request with this epoch names every partition it wants."""
+    """Return whether a request with this epoch names all of its partitions."""
     return epoch in (INITIAL_EPOCH, FINAL_EPOCH)

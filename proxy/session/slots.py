@@ -1,8 +1,8 @@
-"""The bounded set of sessions that a broker holds, and who has to make room for whom.
+"""The bounded set of fetch sessions in a broker, and its eviction rules.
 
-Kafka 3.8 and later split this set into eight shards, each with an eighth of the slots; one ``SessionSlots`` is one
-shard. Followers' sessions are preferred over consumers'; Sidefetch has no followers, but who plays a broker's cache
-through may have.
+Kafka 3.8 and later split this set into eight shards, each with an eighth of the slots; a ``SessionSlots`` is one
+shard. Followers' sessions take precedence over consumers'. Sidefetch's clients are consumers; the simulation of a
+broker's cache in ``analysis.whatif`` has followers as well.
 
 Source: Kafka's ``FetchSessionCache``.
 """
@@ -23,6 +23,8 @@ MAX_SESSION_ID: Final = 2**31 - 1
 
 
 class SizedSession(Protocol):
+    """A session whose length is its number of partitions."""
+
     def __len__(self) -> int: ...
 
 
@@ -38,29 +40,29 @@ class OccupiedSlot(Generic[T]):
     created_s: float
     used_s: float
     size: int
-    """Partitions when last touched: what counts when room is made."""
+    """Partitions at the last use: the size that eviction compares."""
     is_follower: bool = False
     evictable: bool = False
-    """Old enough, when last touched, to make room for a larger one."""
+    """Whether the session was old enough, at the last use, to be evicted for a larger one."""
 
     @property
     def worth(self) -> tuple[bool, int, int]:
-        """Who is worth least makes room first."""
+        """The order of eviction: the session with the lowest value is evicted first."""
         return self.is_follower, self.size, self.id
 
 
 def _ignore(_: object) -> None:
-    """Nobody wants to know."""
+    """Ignore an eviction."""
 
 
 class SessionSlots(Generic[T]):
     """Sessions by id, at most *slots* of them.
 
-    Args:  slots: how many may be held; 0 means that no session is ever granted.
-           id_factory: proposes ids. It must come up with one in 1..2**31-1 that is free before long.
-           on_eviction: told of each session that had to make room, once it has gone.
-    Cost:  O(1), O(log slots) where sizes change or somebody makes room; O(slots) for a follower that needs room
-           where no session is stale.
+    Args:  slots: the capacity; with 0, no session is ever granted.
+           id_factory: returns a candidate for an id; it is called until one in 1..2**31-1 is free.
+           on_eviction: is called with each evicted session, after its removal.
+    Cost:  O(1); O(log slots) if a size changes or a session is evicted; O(slots) for a follower's session if the
+           slots are full and no session is stale.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class SessionSlots(Generic[T]):
         self._on_eviction = on_eviction
         self._held: dict[SessionId, OccupiedSlot[T]] = {}  # least recently used first
         self._evictable: list[tuple[bool, int, int]] = []
-        """A heap of what evictable sessions are worth; what is no longer so is left in it until it is found."""
+        """A heap of ``worth`` of evictable sessions; outdated entries stay until they come to the top."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -86,19 +88,20 @@ class SessionSlots(Generic[T]):
 
     @property
     def partitions(self) -> int:
-        """Of all sessions, as of when each was last touched."""
+        """The partitions of all sessions, each at its last use."""
         return sum(held.size for held in self._held.values())
 
     def get(self, session_id: SessionId) -> T | None:
+        """Return the session; None if there is none with this id."""
         held = self._held.get(session_id)
         return None if held is None else held.session
 
     def remove(self, session_id: SessionId) -> bool:
-        """Forget the session; whether there was one."""
+        """Remove the session; return whether there was one."""
         return self._held.pop(session_id, None) is not None
 
     def add(self, session: T, now_s: float, *, is_follower: bool = False) -> SessionId:
-        """Hold *session* and name it; ``NO_SESSION`` if there is no room and none can be made."""
+        """Add *session* and return its new id; ``NO_SESSION`` if no slot is free or can be freed."""
         if len(self._held) >= self.slots and not self._make_room(len(session), is_follower, now_s):
             self.refusals += 1
             return NO_SESSION
@@ -107,7 +110,7 @@ class SessionSlots(Generic[T]):
         return session_id
 
     def touch(self, session_id: SessionId, now_s: float) -> None:
-        """Mark the session as used now, and take notice of its size."""
+        """Mark the session as used now, and update its size."""
         held = self._held.pop(session_id)
         before = held.evictable, held.size
         held.used_s = now_s
@@ -130,11 +133,11 @@ class SessionSlots(Generic[T]):
         if now_s - oldest.used_s > EVICTION_S:
             return self._evict(oldest)
         least = self._least_for_follower() if is_follower else self._least()
-        # Kafka compares ids last, the newcomer's being 0: equal sizes leave the old one where it is.
+        # Kafka compares ids last, and a new session has 0: of equal sizes, the old session stays.
         return least is not None and (is_follower, size) > (least.is_follower, least.size) and self._evict(least)
 
     def _least(self) -> OccupiedSlot[T] | None:
-        """Who is worth least of those that are evictable."""
+        """Return the evictable session with the lowest worth."""
         while self._evictable:
             worth = self._evictable[0]
             held = self._held.get(SessionId(worth[-1]))
@@ -144,7 +147,7 @@ class SessionSlots(Generic[T]):
         return None
 
     def _least_for_follower(self) -> OccupiedSlot[T] | None:
-        """The same for a follower, for whom consumers make room at any age."""
+        """Return the session to evict for a follower: also a consumer's of any age."""
         held = [held for held in self._held.values() if held.evictable or not held.is_follower]
         return min(held, key=lambda each: each.worth, default=None)
 

@@ -1,11 +1,11 @@
-"""The client's half of KIP-227: what Sidefetch believes of a session that a broker keeps for it.
+"""The client's half of KIP-227: Sidefetch's copy of the state of a session in a broker.
 
-Only what a broker has acknowledged is believed. A fetch that is lost, cancelled or refused commits nothing: the
-next one names every partition again and replaces whatever session may be left.
+The copy changes only when a broker acknowledges a fetch. After a fetch that was lost, cancelled or refused, the
+next fetch names every partition again and replaces a session that may be left.
 
-The rules are those of Kafka's ``FetchSessionHandler``, with two differences. The session's id in an incremental
-answer is compared with ours. And a plan is made from what was changed since the last one, so that its cost follows
-the changes; ``FetchSessionHandler`` walks all partitions for each request, and has a copy of what it has sent.
+The rules are those of Kafka's ``FetchSessionHandler``, with two differences. The session id of an incremental
+response must equal that of the request. And a plan is computed from the changes since the last plan, so that its
+cost follows the changes; ``FetchSessionHandler`` walks all partitions for each request, and copies the last one.
 """
 
 import enum
@@ -32,34 +32,34 @@ __all__ = [
 
 @attrs.frozen
 class FullFetchPlan:
-    """The next fetch names every partition that is wanted."""
+    """The state in which the next fetch names every partition."""
 
     session_id: SessionId = NO_SESSION
-    """A session that the fetch closes on its way; 0 for none."""
+    """The session that the fetch closes; 0 for none."""
 
 
 @attrs.frozen
 class IncrementalFetchPlan:
-    """The next fetch names only what changed; the broker remembers the rest."""
+    """The state in which the next fetch names only the changed partitions of the session."""
 
     session_id: SessionId
     """Never 0."""
     epoch: int
-    """The next request's, 1..2**31 - 1."""
+    """The epoch of the next request, 1..2**31 - 1."""
 
 
 @attrs.frozen
 class FetchPlan:
-    """A fetch decided but not acknowledged."""
+    """A fetch that is planned and not acknowledged yet."""
 
     session_id: SessionId
     epoch: int
     asks: Mapping[PartitionKey, FetchPartition]
     """The partitions that it names, in order."""
     forgotten: tuple[PartitionKey, ...]
-    """The partitions that it takes out of the session."""
+    """The partitions that it removes from the session."""
     size: int
-    """The partitions that it covers, named or remembered by the broker."""
+    """The number of partitions that it covers, named or kept by the broker."""
 
     @property
     def is_full(self) -> bool:
@@ -68,17 +68,17 @@ class FetchPlan:
 
 @attrs.frozen
 class SessionResponseFields:
-    """What an answer says of the session."""
+    """The fields of a response that concern its session."""
 
     error: int
     session_id: SessionId
     throttle_ms: int
     keys: Collection[PartitionKey]
-    """The partitions in the answer."""
+    """The partitions of the response."""
 
 
 class RejectionReason(enum.Enum):
-    """Why an answer cannot be used."""
+    """The reason why a response is rejected."""
 
     EVICTED = "the broker does not know the session"
     WRONG_EPOCH = "the broker expected another epoch"
@@ -90,25 +90,25 @@ class RejectionReason(enum.Enum):
 
 @attrs.frozen
 class AcceptedResponse:
-    """The answer holds; for a throttled full fetch it holds nothing."""
+    """A valid response; that of a throttled full fetch has no partitions."""
 
     session_id: SessionId
-    """The session that goes on; 0 for none."""
+    """The session of the next fetch; 0 for none."""
 
 
 @attrs.frozen
 class RejectedResponse:
-    """The answer must not be used. The session is already set to heal."""
+    """An invalid response, which must not be used; the next fetch replaces the session."""
 
     why: RejectionReason
     error: int
 
 
 class UpstreamSession:
-    """One session with one broker; at most one fetch in flight.
+    """A session with a broker; at most one fetch is in flight.
 
-    Use: ``put`` and ``take_out`` what changes, ``plan`` the next fetch, then tell ``receive`` its answer or
-         ``lost`` its loss.
+    Use: ``put`` and ``take_out`` partitions that change, ``plan`` the next fetch, then call ``receive`` with its
+         response, or ``lost`` if there is none.
     """
 
     __slots__ = ("_before", "asks", "state")
@@ -116,34 +116,34 @@ class UpstreamSession:
     def __init__(self) -> None:
         self.state: FullFetchPlan | IncrementalFetchPlan = FullFetchPlan()
         self.asks: Final[dict[PartitionKey, FetchPartition]] = {}
-        """What the next fetch is for, in the order in which it was put in. Not to be written to by others."""
+        """The partitions of the next fetch, in the order of ``put``; read-only for others."""
         self._before: dict[PartitionKey, FetchPartition | None] = {}
-        """What the last plan had of each that was put in or taken out since; None for nothing.
+        """By partition changed since the last plan, its value in that plan; None if the plan did not have it.
 
-        A plan either is acknowledged as a whole or ends the session, so this is all that need be kept of it.
+        A plan is either acknowledged as a whole or ends the session, so nothing else of it is kept.
         """
 
     def put(self, key: PartitionKey, ask: FetchPartition) -> None:
-        """Ask for this, too, or in another way."""
+        """Add a partition to the next fetch, or change it."""
         self._before.setdefault(key, self.asks.get(key))
         self.asks[key] = ask
 
     def take_out(self, key: PartitionKey) -> None:
-        """Ask for it no more."""
+        """Remove a partition from the next fetch."""
         self._before.setdefault(key, self.asks.pop(key))
 
     def asked(self, key: PartitionKey) -> FetchPartition | None:
-        """What the last plan asks of it, or leaves as the broker remembers it; None for nothing."""
+        """Return the partition as the last plan has it, named or kept by the broker; None if it has none."""
         return self._before[key] if key in self._before else self.asks.get(key)
 
     @property
     def size(self) -> int:
-        """The partitions that the last plan covers. Cost: O(changed since)."""
+        """The number of partitions that the last plan covers. Cost: O(changed since)."""
         since = sum((key in self.asks) - (ask is not None) for key, ask in self._before.items())
         return len(self.asks) - since
 
     def plan(self, *, keep: bool) -> FetchPlan:
-        """The next fetch, for all of ``asks``; *keep* asks for a session or goes on with it.
+        """Return the next fetch, for all of ``asks``; *keep* requests a session, or continues it.
 
         Cost: O(asks) for a full fetch, O(changed) for an incremental one.
         """
@@ -163,14 +163,14 @@ class UpstreamSession:
                 assert_never(never)
 
     def receive(self, plan: FetchPlan, reply: SessionResponseFields) -> AcceptedResponse | RejectedResponse:
-        """Take in the answer to *plan*."""
+        """Check the response to *plan*, and update the session."""
         if isinstance(self.state, FullFetchPlan) and not plan.is_full:
             return RejectedResponse(
                 RejectionReason.OUTDATED, reply.error
-            )  # the session is given up, and a new one is due
+            )  # the session was given up after this plan
         refusal = self._refusal(plan, reply)
         if refusal is not None:
-            # An evicted session is gone; any other is replaced, since the two sides disagree about it.
+            # An evicted session is gone. Any other is closed by the next fetch, since both sides disagree about it.
             gone = refusal is RejectionReason.EVICTED or plan.epoch == FINAL_EPOCH
             self._start_over(NO_SESSION if gone else self._known_id(plan, reply))
             return RejectedResponse(refusal, reply.error)
@@ -184,7 +184,7 @@ class UpstreamSession:
         return AcceptedResponse(self.session_id)
 
     def lost(self, plan: FetchPlan) -> None:
-        """*plan* was not answered: whether the broker has seen it is unknown, and a new session settles it."""
+        """Replace the session, because *plan* got no response and the broker may or may not have applied it."""
         self._start_over(plan.session_id)
 
     def restart(self) -> None:
@@ -192,14 +192,14 @@ class UpstreamSession:
         self._start_over(self.state.session_id)
 
     def farewell(self) -> FetchPlan | None:
-        """The fetch that closes the session at the broker, to be sent once; None if there is none."""
+        """Return the fetch that closes the session at the broker, once; None if there is no session."""
         session_id = self.state.session_id
         self._start_over(NO_SESSION)
         return FetchPlan(session_id, FINAL_EPOCH, {}, (), 0) if session_id != NO_SESSION else None
 
     @property
     def session_id(self) -> SessionId:
-        """The session that the next fetch goes on with; 0 if it will name everything."""
+        """The session that the next fetch continues; 0 if it names every partition."""
         return self.state.session_id if isinstance(self.state, IncrementalFetchPlan) else NO_SESSION
 
     def _start_over(self, closing: SessionId) -> None:
