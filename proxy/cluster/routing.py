@@ -205,9 +205,9 @@ def _is_online(info: TopicInfo, partition: int, node_id: BrokerId, topology: Top
 def closest(info: TopicInfo, partition: int, rack: str, brokers: Mapping[BrokerId, Broker]) -> BrokerId | None:
     """Return the replica to read in *rack*; None for the leader.
 
-    The rule is that of Kafka's selector: an in-sync replica in exactly this rack, or the leader if it is in the rack.
-    Of several replicas, Kafka takes the one with the longest log. Metadata does not have log ends, so the partition's
-    number selects one. An in-sync replica is at most ``replica.lag.time.max.ms`` behind.
+    The rule is that of Kafka's selector: an in-sync replica in exactly this rack, or the leader if it is in the
+    rack. Of several replicas, Kafka takes the one with the longest log. Metadata does not have log ends, so the
+    partition's number selects one. An in-sync replica is at most ``replica.lag.time.max.ms`` behind.
     """
     replicas, leader = info.replicas.get(partition), info.leaders.get(partition)
     if not rack or replicas is None or leader is None:
