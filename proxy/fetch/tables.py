@@ -174,7 +174,7 @@ class Tables:
         ask = self.wanted.asks.get(key)
         if ask is None:
             self._routes.forget(key)
-        elif not self._tells_epochs:
+        elif not self._tells_epochs and ask.last_fetched_epoch == UNKNOWN:
             epoch = self._seen.suspected(self._client_id, key, ask)
             if epoch != UNKNOWN:
                 self.wanted.check(key, epoch)

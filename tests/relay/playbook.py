@@ -213,15 +213,20 @@ class Play:
         correlation_id: int = 1,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
+        last_fetched_epochs: Mapping[int, int] | None = None,
         **options: Any,
     ) -> list[Command]:
-        """The client's fetch of partitions of ``t``."""
+        """Handle a client's fetch of partitions of ``t``; *last_fetched_epochs* need version 12."""
         kind: Any = load_request_schema(i16(1), i16(version))
         topic_type = item_type(kind, "topics")
         partition_type = item_type(topic_type, "partitions")
         partitions = tuple(
             made(
-                partition_type, partition=i32(p), fetch_offset=i64(offset), partition_max_bytes=i32(self.part_bytes)
+                partition_type,
+                partition=i32(p),
+                fetch_offset=i64(offset),
+                partition_max_bytes=i32(self.part_bytes),
+                **({"last_fetched_epoch": i32(last_fetched_epochs[p])} if last_fetched_epochs else {}),
             )
             for p, offset in offsets.items()
         )

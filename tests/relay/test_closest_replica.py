@@ -579,6 +579,19 @@ def test_once_told_an_old_client_starts_from_wherever_it_wants() -> None:
     assert dict(play.asked[-1].looks_back) == {}
 
 
+def test_the_last_fetched_epoch_of_a_client_is_kept_and_its_divergence_is_reported() -> None:
+    play = Play()
+    read_to(play, 100)
+    play.tell(topology(epoch=7))
+
+    play.fetch({0: 100}, version=12, last_fetched_epochs={0: 6})
+    assert dict(play.asked[-1].looks_back) == {0: 6}
+
+    (answer,) = told(play.answer({0: Part(high_watermark=200, diverging=(5, 90))}), version=12)
+    (partition,) = answer.responses[0].partitions
+    assert (partition.error_code, partition.diverging_epoch.epoch) == (ErrorCode.none, 5)
+
+
 def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
     play = Play()
     read_to(play, 100)
