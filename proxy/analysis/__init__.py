@@ -1,9 +1,9 @@
-"""The fleet's answers: what the ledgers of many sidecars say together, by Spark.
+"""Analysis of the ledgers of a whole fleet of sidecars, with Spark.
 
-Rows are read (``ingest``) as frames, one a record (``frames``), typed as the ledger defines them (``schemas``).
-Each answer is a plan over those frames with columns that are declared (``answers``); nothing is run before it is
-asked for, and nothing that grows with the fleet comes to the driver. The same ledgers, or ones that are made up
-(``generate``), are played with other figures (``whatif``).
+``ingest`` reads ledger rows into one DataFrame per record type (``frames``), with the column types of the ledger's
+definition (``schemas``). Each answer is a query over those frames with declared columns (``answers``). Queries are
+lazy: Spark runs one only when its result is collected or written, and the driver never collects data whose size
+grows with the fleet. ``whatif`` replays the same ledgers, or generated ones (``generate``), with other settings.
 
-Needs the extra ``spark``. Nothing outside this package knows Spark.
+Needs the extra ``spark``. Outside this package only the commands that start Spark (``proxy.cli``) import it.
 """

@@ -1,4 +1,7 @@
-"""Days, in UTC, whatever the time zone of the session: times in it are microseconds, and never timestamps."""
+"""Days in UTC.
+
+They do not depend on the time zone of the Spark session, because times are microseconds since 1970, not timestamps.
+"""
 
 import re
 from datetime import date, timedelta
@@ -17,19 +20,19 @@ _AGO: Final = re.compile(r"([0-9]{1,5})d")
 
 
 def day_of(at_us: str) -> Column:
-    """The day of the time in column *at_us*. A folded run counts for the day of its end."""
+    """Return the UTC day of the time in column *at_us*. A folded run belongs to the day of its end."""
     return F.expr(f"date_from_unix_date(cast({at_us} div {24 * HOUR_US} AS int))")
 
 
 @attrs.frozen
 class DayRange:
-    """From a day to another, both of them included. None: however early, however late."""
+    """A range of days, both ends included. None as an end: no limit."""
 
     since: date | None = None
     until: date | None = None
 
     def hold(self, day: Column) -> Column:
-        """Whether *day* is one of them. One that is null is: nobody knows when that was."""
+        """Return the condition that *day* is in the range. A null day, which is unknown, fulfils it."""
         held = F.lit(True)
         if self.since is not None:
             held &= day >= F.lit(self.since)
@@ -39,12 +42,13 @@ class DayRange:
 
 
 ALL: Final = DayRange()
+"""The range of all days."""
 
 
 def parse_days(since: str | None, until: str | None, today: date) -> DayRange:
-    """Of what was given as ``--since`` and ``--until``: ``2026-11-21``, ``today``, ``yesterday``, or ``7d`` ago.
+    """Parse ``--since`` and ``--until``: ``2026-11-21``, ``today``, ``yesterday``, or ``7d`` for seven days ago.
 
-    Raises: ConfigError: one is no day, or there is none between them.
+    Raises: ConfigError: a text is not a day, or *since* is after *until*.
     """
     days = DayRange(_day("since", since, today), _day("until", until, today))
     if days.since and days.until and days.since > days.until:
@@ -62,5 +66,5 @@ def _day(name: str, text: str | None, today: date) -> date | None:
         return today - timedelta(int(ago[1])) if ago else date.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{name}: {text!r} is no day; accepted: 2026-11-21, today, yesterday, or 7d for seven days ago"
+            f"{name}: {text!r} is not a day; accepted: 2026-11-21, today, yesterday, or 7d for seven days ago"
         ) from None

@@ -1,4 +1,4 @@
-"""A fleet's ledger as frames, one a record."""
+"""A fleet's ledger as Spark DataFrames, one per record type."""
 
 import attrs
 from pyspark.sql import DataFrame
@@ -8,7 +8,10 @@ __all__ = ["LedgerFrames"]
 
 @attrs.frozen
 class LedgerFrames:
-    """Each has the columns of its record (``schemas.SCHEMAS``), and each row, told by (proxy_id, seq), once."""
+    """The DataFrames of a ledger, one per record type.
+
+    Each has the columns of its record (``schemas.SCHEMAS``) and each row, identified by (proxy_id, seq), once.
+    """
 
     exchange: DataFrame
     fetch: DataFrame

@@ -1,9 +1,9 @@
-"""Reading ledgers: JSON lines as sidecars write them, and the Parquet that is made of them.
+"""Read ledgers: the JSON lines that sidecars write, and the Parquet that jobs make of them.
 
-    files --> lines --> parsed --> held to the ledger's definition --> rows of a record, each once
-                                   '--> bad rows: their text, what is wrong, and where they were
+    files --> lines --> parsed --> checked against the ledger's definition --> rows of a record, each once
+                                   '--> bad rows: their text, the reason, and their file
 
-All of it is Spark's own expressions: no row passes through Python. Rows that came twice are one (``lines.KEY``).
+Spark's own expressions do all of this; no row passes through Python. Duplicates are removed (``lines.KEY``).
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _LINES: Final = "*.jsonl{,.gz,.bz2}"
 
 @attrs.frozen
 class IngestResult:
-    """What was read."""
+    """The rows of a ledger, good and bad."""
 
     ledger: LedgerFrames
     bad: DataFrame
-    """Rows that are none, as ``lines.BAD_ROWS``."""
+    """The lines that are not valid rows, in the columns of ``lines.BAD_ROWS``."""
 
 
 def read(
@@ -39,14 +39,14 @@ def read(
 ) -> IngestResult:
     """Read *paths*: files, folders and globs of them, in any file system that Spark reads.
 
-    A folder is one of Parquet if ``record=…`` folders are in it; of others all ``*.jsonl`` are read (also ``.gz``,
-    ``.bz2``), however deep. A file is of Parquet if it ends with ``.parquet``, else of lines, whatever its name.
+    A folder is read as Parquet if it contains ``record=…`` folders or a stream's log; else all ``*.jsonl`` files
+    below it are read (also ``.gz``, ``.bz2``). A file is Parquet if its name ends with ``.parquet``, else lines.
 
-    Args:   days: of what has happened on these. Bad rows are all told: none has a day.
-            kept: have the rows stay in memory or on disk, as long as the session: for who asks for several records.
-    Cost:   each record that is asked for reads all lines once more, unless they are kept; of Parquet it reads its
-            own rows only, and of a folder of Parquet nothing of other days.
-    Raises: ConfigError: nothing is at one of *paths*.
+    Args:   days: read only rows of these days. All bad rows are read, because they have no day.
+            kept: keep the rows in memory or on disk until the session ends, for callers that use several records.
+    Cost:   each record that is used reads all lines again, unless *kept*; from Parquet it reads its own rows only,
+            and from a Parquet folder only those of *days*.
+    Raises: ConfigError: one of *paths* matches nothing.
     """
     rows = read_wide(spark, paths, days)
     if kept:
@@ -57,7 +57,7 @@ def read(
 
 
 def read_wide(spark: SparkSession, paths: str | Sequence[str], days: DayRange = ALL) -> DataFrame:
-    """The same, as ``lines.WIDE``; rows that came twice are in it twice."""
+    """Read *paths* as ``read`` does, into one frame of ``lines.WIDE``, and keep duplicates."""
     found = find_inputs(spark, [paths] if isinstance(paths, str) else paths)
     frames = [_parquet(spark, place.path, days) for place in found if place.format == Format.PARQUET]
     for is_folder in (True, False):
@@ -74,7 +74,7 @@ def _of_record(rows: DataFrame, record: str) -> DataFrame:
 
 
 def _lines(spark: SparkSession, paths: Sequence[str], names: str | None) -> DataFrame:
-    # A sidecar deletes its oldest files when they are too many: the row that tells of it is in another one.
+    # A sidecar at its size limit deletes its oldest files, maybe during the read; a `lost` row elsewhere says so.
     reader = spark.read.option("recursiveFileLookup", True).option("ignoreMissingFiles", True)
     if names is not None:
         reader = reader.option("pathGlobFilter", names)
@@ -82,8 +82,8 @@ def _lines(spark: SparkSession, paths: Sequence[str], names: str | None) -> Data
 
 
 def _parquet(spark: SparkSession, path: str, days: DayRange) -> DataFrame:
-    # One at a time: what a stream has committed is known of the folder as a whole only.
+    # Read each path by itself: the log of a stream's committed files applies to the whole folder only.
     rows = spark.read.schema(WIDE).parquet(path)
-    # That of the folders is known before a file is opened; a file by itself has none.
+    # Partition folders give the day before a file is opened; a single file has no such column.
     day = F.col("day") if "day" in rows.columns else day_of("at_us")
     return rows.where(days.hold(day)).select(*WIDE.names)

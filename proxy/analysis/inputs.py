@@ -1,4 +1,4 @@
-"""What is to be read where: the files and folders that a path stands for, and what they are made of."""
+"""Resolve input paths to files and folders, and detect their formats."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -13,17 +13,19 @@ __all__ = ["STREAM_LOG", "Format", "InputLocation", "find_inputs", "hadoop_path"
 
 
 STREAM_LOG: Final = "_spark_metadata"
-"""Where a stream has its log of batches, in the folder that it writes to: Spark reads that folder by it."""
+"""The folder with a stream's log of batches, in the stream's output folder. Spark reads the output by this log."""
 
 
 class Format(Enum):
+    """The format of an input file, or of the files of an input folder."""
+
     LINES = "JSON lines"
     PARQUET = "Parquet"
 
 
 @attrs.frozen
 class InputLocation:
-    """A file, or a folder with all that is in it."""
+    """An input file, or an input folder with all files below it."""
 
     path: str
     format: Format
@@ -31,9 +33,9 @@ class InputLocation:
 
 
 def find_inputs(spark: SparkSession, paths: Iterable[str]) -> list[InputLocation]:
-    """The files and folders that *paths* name, globs resolved, as Spark's file systems have them.
+    """Return the files and folders of *paths*, with globs expanded, in any file system that Spark reads.
 
-    Raises: ConfigError: nothing is at one of *paths*, or no path is given.
+    Raises: ConfigError: one of *paths* matches nothing, or *paths* is empty.
     """
     found = [place for path in paths for place in _places(spark, path)]
     if not found:
@@ -42,7 +44,7 @@ def find_inputs(spark: SparkSession, paths: Iterable[str]) -> list[InputLocation
 
 
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's FileSystem and Path of *path*: what Spark reads by, known to the driver's JVM only."""
+    """Return Hadoop's FileSystem and Path of *path*, as Spark uses them. They exist only in the driver's JVM."""
     jvm: Any = spark.sparkContext._jvm
     named = jvm.org.apache.hadoop.fs.Path(path)
     return named.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), named
@@ -52,7 +54,9 @@ def _places(spark: SparkSession, path: str) -> list[InputLocation]:
     files, named = hadoop_path(spark, path)
     found = [_place(files, status) for status in files.globStatus(named) or ()]
     if not found:
-        raise ConfigError(f"{path}: nothing is there; accepted: folders and files of a ledger, and globs of them")
+        raise ConfigError(
+            f"{path}: no such file or folder; accepted: folders and files of a ledger, and globs of them"
+        )
     return found
 
 

@@ -1,7 +1,7 @@
-"""What is submitted to Spark: ``spark-submit … deploy/spark/job.py ingest|stream|answers …``.
+"""The jobs for ``spark-submit … deploy/spark/job.py ingest|stream|answers …``.
 
-A job reads its arguments, reads, and writes; whatever it decides is decided elsewhere. The session is as
-``spark-submit`` and its ``--conf`` make it. What is wrong with the arguments ends it with exit code 2.
+A job parses its arguments, reads ledgers and writes the output; other modules hold the logic. ``spark-submit`` and
+its ``--conf`` configure the Spark session. Invalid arguments end the job with exit code 2.
 """
 
 import argparse
@@ -22,7 +22,7 @@ __all__ = ["main", "parser"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job that *arguments* name, until it is done or, of a stream, stopped."""
+    """Run the job that *arguments* name until it is done or, if it is a stream, until it is stopped."""
     told = parser()
     asked = told.parse_args(arguments)
     try:
@@ -32,71 +32,83 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of all jobs' arguments; what it has parsed knows how to ``run``."""
-    told = argparse.ArgumentParser(prog="job.py", description="Sidefetch's ledgers, by Spark.")
+    """Return the argument parser of all jobs; the parsed namespace has the job's function as ``run``."""
+    told = argparse.ArgumentParser(prog="job.py", description="Process Sidefetch's ledgers with Spark.")
     jobs = told.add_subparsers(required=True, metavar="JOB")
 
-    job = jobs.add_parser("ingest", help="write ledgers as Parquet, or Parquet of many files as Parquet of few")
+    job = jobs.add_parser("ingest", help="write ledgers as Parquet, or merge many Parquet files into few")
     _add_paths(job)
     _add_out(job)
     job.add_argument(
         "--mode",
         choices=("error", "append", "overwrite"),
         default="error",
-        help="if it is there; of days, overwrite replaces those (default: %(default)s)",
+        help="if FOLDER exists; with --since or --until, overwrite replaces only these days (default: %(default)s)",
     )
     job.set_defaults(run=_ingest)
 
-    job = jobs.add_parser("stream", help="write ledgers as Parquet as they come")
+    job = jobs.add_parser("stream", help="write ledger rows as Parquet continuously, as they arrive")
     source = job.add_mutually_exclusive_group(required=True)
-    source.add_argument("--folder", help="where files of JSON lines come")
+    source.add_argument("--folder", help="folder that receives files of JSON lines")
     source.add_argument("--topic", help="the ledger's topic")
     _add_out(job)
     pace = job.add_mutually_exclusive_group()
     pace.add_argument(
-        "--every", default="1 minute", help="between two batches, as Spark writes it (default: %(default)s)"
+        "--every", default="1 minute", help="time between two batches, in Spark's notation (default: %(default)s)"
     )
-    pace.add_argument("--once", action="store_true", help="only what is there now")
+    pace.add_argument("--once", action="store_true", help="process the rows that exist now, then exit")
     job.add_argument(
-        "--remembered", default="1 hour", help="for how long rows that came twice are known (default: %(default)s)"
+        "--remembered",
+        default="1 hour",
+        help="how long rows are remembered to drop duplicates (default: %(default)s)",
     )
-    _add_kafka(job.add_argument_group("of the topic"))
+    _add_kafka(job.add_argument_group("options of --topic"))
     job.set_defaults(run=_stream)
 
-    job = jobs.add_parser("answers", help="write what ledgers answer, a folder for each answer")
+    job = jobs.add_parser("answers", help="compute the answers and write each to a folder of its own")
     _add_paths(job)
     _add_out(job)
     job.add_argument(
         "--format", choices=("parquet", "json", "csv"), default="parquet", help="(default: %(default)s)"
     )
-    job.add_argument("--only", action="append", choices=tuple(ANSWERS), help="this answer, as often as needed")
+    job.add_argument(
+        "--only", action="append", choices=tuple(ANSWERS), help="compute only this answer; may be repeated"
+    )
     job.set_defaults(run=_answers)
     return told
 
 
 def _add_paths(job: argparse.ArgumentParser) -> None:
-    job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs, of JSON lines or Parquet")
+    job.add_argument("paths", nargs="+", metavar="PATH", help="files, folders and globs of JSON lines or Parquet")
     job.add_argument(
-        "--since", metavar="DAY", help="from this day on, in UTC: a date, yesterday, 7d for a week ago"
+        "--since", metavar="DAY", help="first day to read, in UTC: a date, yesterday, or 7d for a week ago"
     )
-    job.add_argument("--until", metavar="DAY", help="up to this day, which is read as well")
+    job.add_argument("--until", metavar="DAY", help="last day to read, included")
 
 
 def _add_out(job: argparse.ArgumentParser) -> None:
-    job.add_argument("--out", required=True, metavar="FOLDER", help="where it is to be")
+    job.add_argument("--out", required=True, metavar="FOLDER", help="folder to write to")
 
 
 def _add_kafka(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--kafka", action="append", default=[], metavar="NAME=VALUE", help="for the client: bootstrap.servers=…, …"
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of the Kafka client: bootstrap.servers=…, …",
     )
-    group.add_argument("--kafka-config", metavar="FILE", help="the same, one a line: for what nobody else may see")
-    group.add_argument("--from", choices=("earliest", "latest"), default="earliest", dest="first")
-    group.add_argument("--rows", type=int, metavar="N", help="the most that a batch takes")
     group.add_argument(
-        "--skip-deleted", action="store_true", help="go on when rows were deleted before they were read"
+        "--kafka-config", metavar="FILE", help="file with such settings, one per line; use it for secrets"
     )
-    group.add_argument("--native", action="store_true", help="by Spark's own source, whose jar must be there")
+    group.add_argument("--from", choices=("earliest", "latest"), default="earliest", dest="first")
+    group.add_argument("--rows", type=int, metavar="N", help="maximum rows of a batch")
+    group.add_argument(
+        "--skip-deleted", action="store_true", help="continue when Kafka deleted rows before they were read"
+    )
+    group.add_argument(
+        "--native", action="store_true", help="read with Spark's own Kafka source, whose jar must be installed"
+    )
 
 
 def _session() -> SparkSession:
@@ -130,13 +142,13 @@ def _answers(asked: argparse.Namespace) -> None:
     for name in asked.only or ANSWERS:
         found = ANSWERS[name](ledger)
         frame = _flat(found) if asked.format == "csv" else found
-        # As few files as the size asks for.
+        # The hint lets Spark write as few files as the size needs.
         writer = frame.hint("rebalance").write.mode("error").option("header", True)
         writer.format(asked.format).save(f"{asked.out.rstrip('/')}/{name}")
 
 
 def _flat(frame: DataFrame) -> DataFrame:
-    """Arrays and structs as JSON: CSV has none."""
+    """Return *frame* with arrays and structs as JSON texts, because CSV has neither."""
     return frame.select(
         *(
             F.to_json(field.name).alias(field.name)
@@ -148,7 +160,10 @@ def _flat(frame: DataFrame) -> DataFrame:
 
 
 def _kafka_options(asked: argparse.Namespace) -> dict[str, str]:
-    """Raises: ConfigError."""
+    """Return the options of ``kafka_source``, or of Spark's own source, from the arguments.
+
+    Raises: ConfigError: the file cannot be read, an entry is not NAME=VALUE, or bootstrap.servers is missing.
+    """
     told = list(asked.kafka)
     if asked.kafka_config is not None:
         try:
@@ -163,8 +178,8 @@ def _kafka_options(asked: argparse.Namespace) -> dict[str, str]:
     for each in told:
         name, separator, value = each.partition("=")
         if not separator:
-            # Not the text itself, which may be a password.
-            raise ConfigError("--kafka, --kafka-config: no '=' in one; accepted: NAME=VALUE")
+            # The message omits the entry, which may be a password.
+            raise ConfigError("--kafka, --kafka-config: an entry has no '='; accepted: NAME=VALUE")
         options[f"kafka.{name.strip()}"] = value.strip()
     if not options.get("kafka.bootstrap.servers"):
         raise ConfigError("--kafka: no bootstrap.servers; accepted: --kafka bootstrap.servers=HOST:PORT,HOST:PORT")

@@ -1,21 +1,21 @@
-"""The ledger's topic as a source of Spark's, by a Kafka client in Python: no jar is needed.
+"""A Spark data source for the ledger's topic, with a Kafka client in Python, so that no jar is needed.
 
-Options are those of Spark's own source, as far as they mean anything here, so that the one can stand for the other:
+The options are those of Spark's own Kafka source that apply here, so that each source can replace the other:
 
 =========================  ========================================================================================
-``kafka.…``                For the client, by librdkafka's names: ``kafka.bootstrap.servers`` (needed),
+``kafka.…``                Client settings with librdkafka's names: ``kafka.bootstrap.servers`` (required),
                            ``kafka.security.protocol``, ``kafka.sasl.mechanism``, ``kafka.sasl.username``,
-                           ``kafka.ssl.ca.location``, … With ``kafka.group.id``, what a stream has done is committed
-                           for that group, for those who watch lags; the stream goes by its checkpoint.
-``subscribe``              The topic (needed).
+                           ``kafka.ssl.ca.location``, … With ``kafka.group.id``, a stream commits its offsets to
+                           this group, for lag monitoring; the stream itself uses only its checkpoint.
+``subscribe``              The topic (required).
 ``startingOffsets``        ``earliest`` (default) or ``latest``: where a new stream, or a batch, begins.
-``maxOffsetsPerTrigger``   The most offsets that a batch of a stream takes, of all partitions together.
-``failOnDataLoss``         ``true`` (default): a stream fails when rows were deleted before it had read them.
-                           ``false``: it goes on, and has a line that tells which are missing.
+``maxOffsetsPerTrigger``   The maximum number of offsets in a batch of a stream, over all partitions.
+``failOnDataLoss``         ``true`` (default): the query fails if Kafka deleted rows before they were read.
+                           ``false``: it continues, and returns a line that names the missing offsets.
 =========================  ========================================================================================
 
-Rows of transactions that were aborted are not read (``kafka.isolation.level`` is ``read_committed``). A partition
-that is added is read from its beginning.
+The source skips rows of aborted transactions (the default of ``kafka.isolation.level`` is ``read_committed``). It
+reads a new partition from its beginning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,23 +42,23 @@ _ARROW: Final = pa.schema(
     [("value", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
 _TIMEOUT_S: Final = 60.0
-"""For an answer, or the next row: as long as a consumer waits by default (``default.api.timeout.ms``)."""
+"""Timeout for a response or the next row: the Java consumer's default (``default.api.timeout.ms``)."""
 _ROWS_AT_ONCE: Final = 10_000
 _KNOWN: Final = {"subscribe", "startingoffsets", "maxoffsetspertrigger", "failondataloss", "path"}
 
 Offsets = dict[str, int]
-"""By partition, whose number is a text as Spark keeps offsets as JSON: the next one to be read."""
+"""The next offset to read, by partition number. The number is a text, because Spark stores offsets as JSON."""
 
 
 class RowsGone(ProxyError):
-    """Rows were deleted before they were read; says which, and how to go on."""
+    """The error that Kafka deleted rows before they were read. The message names the offsets and the remedy."""
 
 
 class _Range(InputPartition):
-    """Offsets of a partition."""
+    """A range of offsets of one partition, which one task reads."""
 
     def __init__(self, partition: int, first: int, end: int, gone_from: int) -> None:
-        """*end*: one past the last; from *gone_from* to *first* they were deleted."""
+        """Set the range *first* to *end* - 1. Kafka deleted the offsets from *gone_from* to *first* - 1."""
         super().__init__(partition)
         self.partition = partition
         self.first = first
@@ -68,7 +68,7 @@ class _Range(InputPartition):
 
 @attrs.frozen
 class _TopicOptions:
-    """What the options say. It is sent to the executors, so it is plain."""
+    """The parsed options. They contain plain values only, because Spark sends them to the executors."""
 
     name: str
     client: Mapping[str, str]
@@ -78,7 +78,7 @@ class _TopicOptions:
     group: str | None
 
     def consumer(self) -> Consumer:
-        """One that belongs to no group, and starts nowhere by itself."""
+        """Return a consumer without group membership, whose caller assigns partitions and offsets."""
         return Consumer(
             {
                 "group.id": "sidefetch-ledger",
@@ -92,7 +92,10 @@ class _TopicOptions:
         )
 
     def offsets(self, consumer: Consumer, at: int) -> Offsets:
-        """Of all partitions, the first ones (``OFFSET_BEGINNING``) or where they end (``OFFSET_END``)."""
+        """Return the first (``OFFSET_BEGINNING``) or the end (``OFFSET_END``) offset of each partition.
+
+        Raises: ConfigError: the topic does not exist or may not be read; KafkaException: a broker fails.
+        """
         told = consumer.list_topics(self.name, _TIMEOUT_S).topics[self.name]
         if told.error is not None:
             raise ConfigError(f"subscribe: {self.name}: {told.error.str()}; accepted: a topic that may be read")
@@ -105,7 +108,10 @@ class _TopicOptions:
         return found
 
     def ranges(self, consumer: Consumer, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """What there is from *start* to *end*. Raises: RowsGone."""
+        """Return the offset ranges from *start* to *end*.
+
+        Raises: RowsGone: Kafka deleted some of these offsets, and the options do not allow that.
+        """
         firsts = self.offsets(consumer, OFFSET_BEGINNING)
         found: list[InputPartition] = []
         for number, stop in end.items():
@@ -114,7 +120,7 @@ class _TopicOptions:
             if first > begin and self.fails_on_loss:
                 raise RowsGone(
                     f"{self.name}/{number}: offsets {begin} to {first - 1} were deleted before they were read;"
-                    " to go on without them: failOnDataLoss=false"
+                    " to continue without them, set failOnDataLoss=false"
                 )
             if stop > begin:
                 found.append(_Range(int(number), first, stop, begin))
@@ -156,7 +162,10 @@ def _one_of(options: Mapping[str, str], name: str, usual: str, other: str) -> st
 
 
 class LedgerTopicSource(DataSource):
-    """Register it (``spark.dataSource.register``), then ``spark.readStream.format("ledger-topic")``."""
+    """The data source, for batches and streams.
+
+    To use it: ``spark.dataSource.register(LedgerTopicSource)``, then ``spark.readStream.format("ledger-topic")``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -173,7 +182,7 @@ class LedgerTopicSource(DataSource):
 
 
 class _Batch(DataSourceReader):
-    """All that is there when the plan is made."""
+    """A reader of one batch: all rows that the topic has when Spark plans the query."""
 
     def __init__(self, topic: _TopicOptions) -> None:
         self._topic = topic
@@ -193,7 +202,10 @@ class _Batch(DataSourceReader):
 
 
 class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Batch by batch from where the stream was left. The driver asks for offsets, the executors for rows."""
+    """A reader of a stream, batch by batch, from the offsets of the checkpoint.
+
+    The driver asks Kafka for offsets, the executors for rows.
+    """
 
     def __init__(self, topic: _TopicOptions) -> None:
         self._topic = topic
@@ -219,8 +231,8 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number, begin in start.items():
             if ends.get(number, -1) < begin:
                 raise RowsGone(
-                    f"{self._topic.name}/{number}: was read up to offset {begin}, but ends before it: it was made"
-                    " anew; to read it: a new folder for the stream, whose checkpoint is of the old one"
+                    f"{self._topic.name}/{number}: the stream has read up to offset {begin}, but the partition ends"
+                    " before it: the topic was created again; to read it, use a new folder for the stream"
                 )
         return limited(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
 
@@ -234,7 +246,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offsets) -> None:
         if self._topic.group is not None:
             done = [TopicPartition(self._topic.name, int(number), offset) for number, offset in end.items()]
-            # For those who look on only: the next one will tell more.
+            # These offsets serve monitoring only, and the next commit replaces them, so failures do not matter.
             with suppress(KafkaException):
                 self._asking().commit(offsets=done, asynchronous=False)
 
@@ -244,7 +256,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
-    """Up to *most* offsets from *start* towards *ends*, of each partition as much as its share of what there is."""
+    """Return end offsets of a batch of at most *most* offsets, divided in proportion to the partition backlogs."""
     left = {number: end - start.get(number, 0) for number, end in ends.items()}
     total = sum(left.values())
     if total <= most:
@@ -257,7 +269,7 @@ def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
 
 
 def _rows(topic: _TopicOptions, asked: _Range) -> Iterator[pa.RecordBatch]:
-    """The rows of *asked*; first, of those that are gone, a line that says so."""
+    """Yield the rows of *asked*. If Kafka deleted some of its offsets, the first row is a line that names them."""
     if asked.gone_from < asked.first:
         gone = f"offsets {asked.gone_from} to {asked.first - 1} were deleted before they were read"
         yield _batch(topic, asked.partition, [gone], [asked.gone_from])
@@ -269,10 +281,8 @@ def _rows(topic: _TopicOptions, asked: _Range) -> Iterator[pa.RecordBatch]:
         while True:
             first = consumer.poll(_TIMEOUT_S)
             if first is None:
-                raise KafkaException(
-                    KafkaError(KafkaError._TIMED_OUT, f"nothing of {topic.name}/{asked.partition}")
-                )
-            # With a timeout it would wait for as many as that.
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no row of {topic.name}/{asked.partition}"))
+            # With a timeout, consume() would wait until it has the full number of rows.
             messages = [first, *consumer.consume(_ROWS_AT_ONCE, 0)]
             is_over, rows = _until(messages, asked.end)
             yield _batch(topic, asked.partition, [value for _, value in rows], [offset for offset, _ in rows])
@@ -283,7 +293,10 @@ def _rows(topic: _TopicOptions, asked: _Range) -> Iterator[pa.RecordBatch]:
 
 
 def _until(messages: Sequence[Any], end: int) -> tuple[bool, list[tuple[int, str]]]:
-    """Offsets and values of *messages* before *end*, and whether that was reached, markers and gaps included."""
+    """Return whether *messages* reach *end*, and the offset and value of each message before *end*.
+
+    A message at or after *end*, or the end of the partition, counts as well: markers and gaps have no message.
+    """
     rows: list[tuple[int, str]] = []
     for message in messages:
         error = message.error()

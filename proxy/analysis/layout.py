@@ -1,8 +1,8 @@
-"""How a ledger lies in Parquet: ``record=…/day=…/cluster_id=…``, whether a batch or a stream has written it.
+"""The Parquet layout of a ledger: ``record=…/day=…/cluster_id=…``, the same for batch jobs and streams.
 
-All records, and the bad rows as ``record=bad``, are rows of one frame (``lines.WIDE``), so that one write has them
-all or none. A column that a record has not takes next to nothing in Parquet. ``day`` is that of ``at_us``, UTC;
-those of bad rows are not known (``__HIVE_DEFAULT_PARTITION__``, as is a ``cluster_id`` that is null).
+All records, and the bad rows as ``record=bad``, are rows of one frame (``lines.WIDE``), so that one write commits
+all of them or none. A column that a record does not have takes almost no space in Parquet. ``day`` is the UTC day
+of ``at_us``. Bad rows have no day: their folder is ``__HIVE_DEFAULT_PARTITION__``, as for a null ``cluster_id``.
 """
 
 from typing import Final, Literal
@@ -23,27 +23,29 @@ Mode = Literal["error", "append", "overwrite"]
 
 
 def dated(rows: DataFrame) -> DataFrame:
-    """*rows* with their ``day``."""
+    """Return *rows* with the column ``day``."""
     return rows.withColumn("day", day_of("at_us"))
 
 
 def _check_folder(spark: SparkSession, path: str, mode: Mode) -> None:
     files, folder = hadoop_path(spark, path)
     if mode == "error" and files.exists(folder):
-        raise ConfigError(f"{path}: is there already; accepted: a new folder, or --mode append or overwrite")
+        raise ConfigError(f"{path}: already exists; accepted: a new folder, or --mode append or overwrite")
     if files.exists(folder.suffix(f"/{STREAM_LOG}")):
-        raise ConfigError(f"{path}: a stream's, whose readers would not see the rows; accepted: another folder")
+        raise ConfigError(
+            f"{path}: belongs to a stream, whose readers would not see the rows; accepted: another folder"
+        )
 
 
 def write(rows: DataFrame, path: str, mode: Mode = "error", *, all_days: bool = True) -> None:
-    """Write *rows* (``lines.WIDE``) to the folder *path*, each once.
+    """Write *rows* (``lines.WIDE``) to the folder *path*, without duplicates.
 
-    Files are made for a partition by as many tasks as its size asks for (``spark.sql.adaptive.*``): a cluster with
-    most of the rows is not one task's, and one with few has one file.
+    The number of tasks that write a partition depends on its size (``spark.sql.adaptive.*``): several tasks write a
+    cluster with most of the rows, and a cluster with few rows gets one file.
 
-    Args:   all_days: ``overwrite`` replaces all that is there; else only the folders of which *rows* has some.
+    Args:   all_days: with ``overwrite``: replace the whole folder; if false, only partitions that *rows* has.
     Cost:   two shuffles of all rows.
-    Raises: ConfigError: the folder is there already, and *mode* is ``error``; or a stream writes to it.
+    Raises: ConfigError: the folder exists, and *mode* is ``error``; or a stream writes to it.
     """
     _check_folder(rows.sparkSession, path, mode)
     once = dated(rows.dropDuplicates(list(KEY)))

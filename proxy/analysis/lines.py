@@ -1,11 +1,14 @@
-"""A ledger's lines of JSON as rows, held to the ledger's definition; what is wrong is kept aside, with the reason.
+"""Parse the ledger's JSON lines into rows, check them against its definition, and keep bad rows with a reason.
 
-A row is good if it has each column of its record, of its type, and null only where the ledger allows it. Then:
+A row is good if it has all columns of its record with the right types, and nulls only where the ledger allows
+them. In detail:
 
-* A column that nobody here knows is a newer writer's, and left out: a new column leaves the schema's number.
-* A column that may be null may be missing: older rows lack what was added later, so what is added must be one.
-* A higher schema takes a newer Sidefetch to be read. Lower ones, once there are any, are brought up to date here.
-* A number in the place of a text is as wrong as the other way round.
+* An unknown column comes from a newer Sidefetch and is left out; a new column does not change the schema number.
+* An optional column may be missing, because older rows lack columns that were added later. Hence added columns must
+  be optional.
+* A row with a higher schema number is bad: a newer Sidefetch must read it. Lower numbers do not exist yet; this
+  module will have to convert them.
+* A number in place of a text is an error, and a text in place of a number, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,39 +26,41 @@ from proxy.telemetry import ledger
 __all__ = ["BAD", "BAD_ROWS", "KEY", "WIDE", "parsed"]
 
 BAD: Final = "bad"
-"""What stands for the record of a bad row."""
+"""The ``record`` value of bad rows."""
 
 BAD_ROWS: Final = StructType([StructField(name, StringType()) for name in ("row", "reason", "file")])
-"""The text; what is wrong with it; the file that it was in, or the topic, partition and offset."""
+"""The columns of bad rows: their text, the reason, and the file, or topic/partition@offset, of the line."""
 
 _TOLD: Final = StructType(list({field.name: field for schema in SCHEMAS.values() for field in schema}.values()))
-"""The columns of all records. None has two types."""
+"""The columns of all records. A column that several records have is of the same type in all of them."""
 
 WIDE: Final = StructType([*_TOLD, BAD_ROWS["row"], BAD_ROWS["file"]])
-"""Rows of all records in one frame, bad ones as well, whose record is ``BAD``. What a record has not is null."""
+"""The schema of a frame with the rows of all records and the bad rows (record ``BAD``). Columns that a record does
+not have are null."""
 
 KEY: Final = ("record", "proxy_id", "seq", "seq_first", "file", "row")
-"""Tells the rows of ``WIDE`` apart: one that has come twice is the same in it. A file and a topic can lose
-different rows up to the same one, hence ``seq_first``. Bad rows have the last two only, good ones never."""
+"""The columns that identify a row of ``WIDE``: duplicates are equal in them. ``seq_first`` is needed because the
+losses of a file and of a topic can end at the same ``seq`` but begin at different ones. ``file`` and ``row``
+identify bad rows; good rows do not have them."""
 
 _CORRUPT: Final = "_corrupt"
-"""Is the whole line where it is not JSON, or a column has another type."""
+"""The column with the whole line if it is not JSON or a column has the wrong type; else null."""
 _PARSING: Final = {
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
 _LAST_US: Final = 253_402_300_800_000_000 - 1
-"""Of the year 9999, after which a day has no name."""
+"""The last microsecond of the year 9999, the last one that Spark's dates can represent."""
 
 _NEXT_ROW: Final = r'\}\s*\{\s*"\w+"\s*:'
-"""Where an object of JSON follows another: in a text the quote would have a backslash before it."""
+"""Matches the start of a second JSON object. It never matches within a text, where a backslash precedes a quote."""
 
 
 def parsed(lines: DataFrame) -> DataFrame:
-    """What *lines* (``value``: a text; ``file``: where it was) say, as ``WIDE``; empty ones say nothing."""
+    """Parse *lines* (``value``: the text; ``file``: its origin) into rows of ``WIDE``, without the empty lines."""
     schema = StructType([*_TOLD, StructField(_CORRUPT, StringType())])
-    # A struct's columns would each be the parsing itself to what filters by them; those of a generator are not.
+    # Spark would parse again for each struct column that a filter uses; it does not for a generator's columns.
     told = F.inline(F.array(F.from_json("value", schema, _PARSING)))
     judged = lines.where(F.trim("value") != "").select("value", "file", told)
     judged = judged.withColumn("wrong", F.when(~_is_good(), _reason()))
@@ -71,7 +76,10 @@ def parsed(lines: DataFrame) -> DataFrame:
 
 
 def _is_good() -> Column:
-    """Never null. It is asked of each row, so it is brief: a method of more than 8,000 bytes is not compiled."""
+    """Return the condition that a row is good, which is never null.
+
+    It is short because it runs for each row, and the JVM does not compile a method of more than 8,000 bytes.
+    """
     common = {column.name for column in ledger.COMMON}
     of_records = [
         reduce(and_, map(_is_right, columns[len(common) :]), F.col("record") == record)
@@ -83,7 +91,7 @@ def _is_good() -> Column:
 
 
 def _is_right(column: ledger.LedgerColumn) -> Column:
-    """Whether *column* is null only if it may be."""
+    """Return the condition that *column* is not null, or may be; for an array, that no item lacks a column."""
     value = F.col(column.name)
     if column.kind == "array":
         return value.isNotNull() & ~F.exists(value, _lacks(column.items))
@@ -91,7 +99,7 @@ def _is_right(column: ledger.LedgerColumn) -> Column:
 
 
 def _has_texts() -> Column:
-    """Whether texts are texts. As a rule the first look at each tells."""
+    """Return the condition that all text columns contain JSON texts; mostly a cheap check suffices."""
     columns = {column.name: column for columns in ledger.RECORDS.values() for column in columns}
     texts = [name for name, column in columns.items() if column.kind == "string"]
     are_told = (F.col(name).isNull() | F.col("value").contains(f'"{name}":"') for name in texts)
@@ -112,14 +120,14 @@ def _is_weight() -> Column:
 
 
 def _reason() -> Column:
-    """What is wrong with a row that is not good."""
+    """Return the description of the errors of a bad row."""
     record, schema = F.col("record"), F.col("schema")
     is_json = F.col(_CORRUPT).isNull() | F.expr("try_parse_json(value)").isNotNull()
     newer = f"schema: %d is newer than {ledger.SCHEMA}: upgrade the Sidefetch that reads it"
     unknown = f"record: '%s' is not one of {', '.join(ledger.RECORDS)}"
     reason = (
-        F.when(~is_json | ~F.ltrim("value").startswith("{"), "not an object of JSON, or cut off")
-        .when(_is_followed(), "something follows the row in its line")
+        F.when(~is_json | ~F.ltrim("value").startswith("{"), "not a JSON object, or truncated")
+        .when(_is_followed(), "more text follows the row on its line")
         .when(schema > ledger.SCHEMA, F.format_string(newer, schema))
         .when(schema.isNull() | (schema < ledger.SCHEMA), f"schema: missing, or not {ledger.SCHEMA}")
         .when(record.isNull(), "record: missing or null")
@@ -132,16 +140,16 @@ def _reason() -> Column:
 
 
 def _is_followed() -> Column:
-    """Whether a line goes on after its object: Spark's parser says nothing of what follows."""
+    """Return the condition that more text follows the object on its line, which Spark's parser ignores."""
     value = F.col("value")
     may_have_two = value.contains("}{") | (F.locate('"record"', value, 12) > 0)
     return ~F.rtrim(value).endswith("}") | (may_have_two & value.rlike(_NEXT_ROW))
 
 
 def _wrong_columns(columns: Iterable[ledger.LedgerColumn]) -> Iterator[tuple[Column, str]]:
-    """What makes *columns* wrong, each with the words for it.
+    """Yield the error conditions of *columns*, each with its description.
 
-    What has another type was parsed as null, but for texts, which Spark makes of anything.
+    Spark parses a value of the wrong type as null; but for a text column it converts any value to a text.
     """
     for column in columns:
         name, value = column.name, F.col(column.name)
@@ -156,18 +164,21 @@ def _wrong_columns(columns: Iterable[ledger.LedgerColumn]) -> Iterator[tuple[Col
             is_no_text = _is_told(texts, '"') if texts else F.lit(False)
             yield (
                 value.isNotNull() & (F.exists(value, _lacks(column.items)) | is_no_text),
-                f"{name}: has a wrong item",
+                f"{name}: has an invalid item",
             )
-    yield ~_is_time(), "at_us: not from 1970 to 9999"
-    yield ~_is_weight(), "weight: not a weight"
+    yield ~_is_time(), "at_us: not between 1970 and 9999"
+    yield ~_is_weight(), "weight: not positive and finite"
 
 
 def _is_told(names: str, but: str = "") -> Column:
-    """Whether the text has something other than null for one of *names*, beginning with none of *but*."""
+    """Return the condition that one of *names* has a value that is not null and starts with none of *but*.
+
+    The condition matches the text of the line with a regular expression, not the parsed values.
+    """
     return F.col("value").rlike(rf'"({names})"\s*:\s*[^n\s{but}]')
 
 
 def _lacks(columns: Iterable[ledger.LedgerColumn]) -> Callable[[Column], Column]:
-    """Whether an item of an array is null, or lacks one of *columns*."""
+    """Return a function from an array item to the condition that it is null or lacks a required column."""
     needed = [column.name for column in columns if not column.is_optional]
     return lambda item: reduce(or_, (item[name].isNull() for name in needed), item.isNull())

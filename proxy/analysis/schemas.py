@@ -1,4 +1,4 @@
-"""The ledger's columns as Spark's types, from the ledger's one definition (``proxy.telemetry.ledger``)."""
+"""Spark schemas of the ledger's records, derived from the ledger's definition (``proxy.telemetry.ledger``)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -21,5 +21,5 @@ def _type(column: LedgerColumn) -> DataType:
 
 
 SCHEMAS: Final[Mapping[str, StructType]] = {record: _struct(columns) for record, columns in RECORDS.items()}
-"""Of each record. All columns are nullable, as Spark takes files to be: reading holds rows to what the ledger says
-of nulls."""
+"""The schema of each record, by record name. All columns are nullable, because Spark treats columns of files so;
+``lines`` rejects rows with nulls that the ledger does not allow."""

@@ -1,20 +1,20 @@
-"""Ledgers as they are written, from a folder or a topic, into Parquet as it lies in ``layout``.
+"""The stream that writes ledger rows from a folder or a topic to Parquet (``layout``) as they arrive.
 
     new files, offsets --> lines --> rows, good and bad --> each once --> one sink, and its log of batches
 
-**Exactly once.** The checkpoint has, for each batch, what it is of: files, or offsets of partitions. A batch that
-was cut off is made again of the same, from the state that the one before has left. Its files are named in the
-folder's ``_spark_metadata`` by one atomic write, all records and the bad rows together, and that is what Spark's
-readers of the folder go by: what a killed batch has left behind is not in it. That is why there is one sink, and no
-``foreachBatch`` that writes one folder after another: it is called again for a batch of which some are written.
-Who lists files instead of reading the log (DuckDB, say) can see rows of a killed batch twice.
+**Exactly once.** The checkpoint records the input of each batch: files, or offsets of partitions. Spark repeats an
+interrupted batch with the same input, from the state after the batch before. One atomic write to the folder's
+``_spark_metadata`` names the files of a batch, all records and the bad rows together. Spark reads the folder by
+that log, so the remains of a killed batch are not visible. Hence there is one sink, and no ``foreachBatch`` that
+writes several folders in turn: Spark would call it again for a batch whose first folders are written already.
+A reader that lists files instead of reading the log (DuckDB, for example) can see rows of a killed batch twice.
 
-**Late.** No row is dropped for being late: it is written to its day whenever it comes. The watermark is of the time
-of arrival, and bounds what is remembered: of a row that comes again within ``remembered``, one is written. A second
-one that comes later is written, too; reading (``ingest``) makes it one again.
+**Late rows.** The stream never drops a late row; it writes the row to its day. The watermark is on the arrival time
+and bounds the state: of duplicates that arrive within ``remembered`` one is written. A duplicate that arrives later
+is written, too; ``ingest`` removes it when it reads.
 
-**One checkpoint, one folder.** The checkpoint is in the folder (``_checkpoint``): the two belong together.
-A new checkpoint would number its batches from 0, and the log would take them for done.
+**One checkpoint per folder.** The checkpoint is in the folder (``_checkpoint``) and belongs to it. A new checkpoint
+would number its batches from 0, and the log would take these batches for completed ones.
 """
 
 from collections.abc import Mapping
@@ -36,24 +36,24 @@ __all__ = ["TriggerSettings", "from_folder", "from_topic", "start"]
 
 _CHECKPOINT: Final = "_checkpoint"
 _FILES_OF_A_BATCH: Final = 1_000
-"""Of 64 MiB at most, as sidecars write them."""
+"""Maximum number of files in a batch. A file has at most 64 MiB, by the sidecars' default."""
 
 
 @attrs.frozen
 class TriggerSettings:
-    """When batches are made, and what is remembered between them."""
+    """When batches run, and how long the state between them lasts."""
 
     every: str | None = "1 minute"
-    """Between the starts of two batches. None: what is there now, and then the query ends."""
+    """Time between the starts of two batches. None: process the input that exists now, then end the query."""
     remembered: str = "1 hour"
-    """For how long a row is known to have come. Each takes some 100 bytes of the executors' state for that time."""
+    """How long a row is remembered, to drop duplicates. It takes about 100 bytes of the executors' state."""
 
 
 def from_folder(spark: SparkSession, folder: str, *, files_of_a_batch: int = _FILES_OF_A_BATCH) -> DataFrame:
-    """The lines of all ``*.jsonl`` (also ``.gz``, ``.bz2``) that are in *folder* or come there, however deep.
+    """Return a stream of the lines of all ``*.jsonl`` files (also ``.gz``, ``.bz2``) below *folder*, also new ones.
 
-    A file that is more than a year older than the newest one is left out, since Spark has forgotten by then whether
-    it was read.
+    The stream ignores a file that is more than a year older than the newest one, because Spark no longer remembers
+    whether it was read.
     """
     reader = (
         spark.readStream.option("recursiveFileLookup", True)
@@ -65,9 +65,9 @@ def from_folder(spark: SparkSession, folder: str, *, files_of_a_batch: int = _FI
 
 
 def from_topic(spark: SparkSession, options: Mapping[str, str], *, is_native: bool = False) -> DataFrame:
-    """The lines of the ledger's topic, by *options* of ``kafka_source``.
+    """Return a stream of the lines of the ledger's topic; for *options* see ``kafka_source``.
 
-    *is_native*: read by Spark's own source, whose jar (``org.apache.spark:spark-sql-kafka-0-10``) must be there.
+    *is_native*: use Spark's own source, whose jar (``org.apache.spark:spark-sql-kafka-0-10``) must be installed.
     """
     if not is_native:
         spark.dataSource.register(LedgerTopicSource)
@@ -77,9 +77,9 @@ def from_topic(spark: SparkSession, options: Mapping[str, str], *, is_native: bo
 
 
 def start(lines: DataFrame, path: str, pace: TriggerSettings | None = None) -> StreamingQuery:
-    """Write *lines*, which stream, to the folder *path* until the query is stopped; go on where it was left.
+    """Start a query that writes the stream *lines* to the folder *path*, and continues from its checkpoint.
 
-    Raises: ConfigError: something else has written to *path*.
+    Raises: ConfigError: *path* has other content, or its checkpoint is missing.
     """
     pace = pace or TriggerSettings()
     _check_folder(lines.sparkSession, path)
@@ -99,9 +99,9 @@ def _check_folder(spark: SparkSession, path: str) -> None:
     here: set[Any] = {each.getPath().getName() for each in files.globStatus(folder.suffix("/*")) or ()}
     if here and not {_CHECKPOINT, STREAM_LOG} & here:
         raise ConfigError(
-            f"{path}: not empty, and no stream's; accepted: a folder that is new, or this stream's own"
+            f"{path}: not empty, and not the folder of a stream; accepted: a new folder, or this stream's own"
         )
     if STREAM_LOG in here and _CHECKPOINT not in here:
         raise ConfigError(
-            f"{path}: its {_CHECKPOINT} is gone, so that rows would be lost; accepted: another folder"
+            f"{path}: its {_CHECKPOINT} is missing, so a new stream would lose rows; accepted: another folder"
         )

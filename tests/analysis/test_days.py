@@ -35,8 +35,8 @@ def test_days_are_told_by_date_or_by_how_long_ago_they_were(
 @pytest.mark.parametrize(
     ("since", "until", "why"),
     [
-        ("last week", None, "since: 'last week' is no day; accepted: 2026-11-21, today, yesterday, or 7d"),
-        (None, "2026-13-01", "until: '2026-13-01' is no day"),
+        ("last week", None, "since: 'last week' is not a day; accepted: 2026-11-21, today, yesterday, or 7d"),
+        (None, "2026-13-01", "until: '2026-13-01' is not a day"),
         ("today", "yesterday", "since: 2026-11-22 is after --until 2026-11-21; accepted: a day before it"),
     ],
 )

@@ -46,14 +46,14 @@ GOOD: Final = _line("fetch", seq=1, lane_id="1-1", lane="quick", kind="full")
 EXCHANGE: Final = _line("exchange", seq=2, sources=[_SHARE], errors=[{"code": 3, "n": 1}])
 
 BAD: Final[dict[str, tuple[str, str]]] = {
-    "cut off": (GOOD[:-20], "not an object of JSON, or cut off"),
-    "no JSON": ("\0\0\0", "not an object of JSON, or cut off"),
-    "quotes of another kind": (GOOD.replace('"', "'"), "not an object of JSON, or cut off"),
-    "an array": (f"[{GOOD}]", "not an object of JSON, or cut off"),
-    "a number": ("5", "not an object of JSON, or cut off"),
-    "two rows in a line": (GOOD + GOOD, "something follows the row in its line"),
-    "two rows and a space": (f"{GOOD} {{ {GOOD[1:]}", "something follows the row in its line"),
-    "a tail": (GOOD + "xyz", "something follows the row in its line"),
+    "cut off": (GOOD[:-20], "not a JSON object, or truncated"),
+    "no JSON": ("\0\0\0", "not a JSON object, or truncated"),
+    "quotes of another kind": (GOOD.replace('"', "'"), "not a JSON object, or truncated"),
+    "an array": (f"[{GOOD}]", "not a JSON object, or truncated"),
+    "a number": ("5", "not a JSON object, or truncated"),
+    "two rows in a line": (GOOD + GOOD, "more text follows the row on its line"),
+    "two rows and a space": (f"{GOOD} {{ {GOOD[1:]}", "more text follows the row on its line"),
+    "a tail": (GOOD + "xyz", "more text follows the row on its line"),
     "a newer schema": (
         _with(GOOD, schema=2, seq="now a text"),
         "schema: 2 is newer than 1: upgrade the Sidefetch that reads it",
@@ -80,16 +80,16 @@ BAD: Final[dict[str, tuple[str, str]]] = {
         _with(EXCHANGE, converted_to="none"),
         "converted_to: not of type long",
     ),
-    "a weight that is none": (_with(GOOD, weight=-1.0), "weight: not a weight"),
+    "a weight that is none": (_with(GOOD, weight=-1.0), "weight: not positive and finite"),
     "a weight that is no number": (_with(GOOD, weight="NaN"), "weight: missing, null or not of type double"),
-    "a time that is none": (_with(GOOD, at_us=2**62), "at_us: not from 1970 to 9999"),
+    "a time that is none": (_with(GOOD, at_us=2**62), "at_us: not between 1970 and 9999"),
     "no array": (_with(EXCHANGE, sources={}), "sources: missing, null or not of type array"),
-    "a null in an array": (_with(EXCHANGE, sources=[None]), "sources: has a wrong item"),
-    "an item that lacks a column": (_with(EXCHANGE, errors=[{"code": 3}]), "errors: has a wrong item"),
-    "an item with another type": (_with(EXCHANGE, errors=[{"code": 3, "n": "1"}]), "errors: has a wrong item"),
+    "a null in an array": (_with(EXCHANGE, sources=[None]), "sources: has an invalid item"),
+    "an item that lacks a column": (_with(EXCHANGE, errors=[{"code": 3}]), "errors: has an invalid item"),
+    "an item with another type": (_with(EXCHANGE, errors=[{"code": 3, "n": "1"}]), "errors: has an invalid item"),
     "a number for an item's text": (
         _with(EXCHANGE, sources=[{**_SHARE, "rack": 7}]),
-        "sources: has a wrong item",
+        "sources: has an invalid item",
     ),
 }
 
@@ -170,7 +170,7 @@ def test_a_file_that_is_named_is_read_whatever_its_name(spark: SparkSession, tmp
 
 @pytest.mark.parametrize("path", ["nowhere", "nowhere/*.jsonl"])
 def test_a_path_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    with pytest.raises(ConfigError, match=f"{path.replace('*', '.')}: nothing is there"):
+    with pytest.raises(ConfigError, match=f"{path.replace('*', '.')}: no such file or folder"):
         ingest.read(spark, [str(tmp_path), f"{tmp_path}/{path}"])
 
 

@@ -43,16 +43,16 @@ def _ledgers(folder: Path, files: int, rows: int) -> int:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["ingest", "{here}/nowhere", "--out", "{here}/out"], "nowhere: nothing is there"),
-        (["ingest", "{here}", "--out", "{here}"], "is there already; accepted: a new folder, or --mode append"),
-        (["ingest", "{here}", "--out", "{here}/stream", "--mode", "append"], "a stream's, whose readers would not"),
+        (["ingest", "{here}/nowhere", "--out", "{here}/out"], "nowhere: no such file or folder"),
+        (["ingest", "{here}", "--out", "{here}"], "already exists; accepted: a new folder, or --mode append"),
+        (["ingest", "{here}", "--out", "{here}/stream", "--mode", "append"], "a stream, whose readers would not"),
         (["stream", "--topic", "t", "--out", "{here}/out"], "--kafka: no bootstrap.servers"),
-        (["stream", "--topic", "t", "--out", "o", "--kafka", "secret"], "no '=' in one; accepted: NAME=VALUE"),
+        (["stream", "--topic", "t", "--out", "o", "--kafka", "secret"], "an entry has no '='; accepted: NAME=VAL"),
         (
             ["stream", "--topic", "t", "--out", "o", "--kafka-config", "{here}/no"],
             "--kafka-config: .*/no: No such file",
         ),
-        (["stream", "--folder", "{here}", "--out", "{here}", "--once"], "not empty, and no stream's"),
+        (["stream", "--folder", "{here}", "--out", "{here}", "--once"], "not empty, and not the folder of a"),
         (["stream", "--out", "o"], "one of the arguments --folder --topic is required"),
         (["answers", "{here}", "--out", "o", "--only", "all"], "invalid choice: 'all'"),
     ],

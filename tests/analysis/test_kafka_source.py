@@ -131,7 +131,7 @@ def test_a_stream_goes_on_where_it_was_with_new_partitions_bad_rows_and_rows_tha
     (bad,) = ingest.read(spark, str(out)).bad.collect()
     assert bad.asDict() == {
         "row": "torn",
-        "reason": "not an object of JSON, or cut off",
+        "reason": "not a JSON object, or truncated",
         "file": f"{topic.name}/0@{bad['file'].rpartition('@')[2]}",
     }
 

@@ -52,7 +52,7 @@ def test_a_batch_is_written_by_record_day_and_cluster_and_read_as_it_was(
     found = ingest.read(spark, [str(tmp_path / "out"), str(tmp_path / "in")])
     assert {each["seq"]: each["cluster_id"] for each in found.ledger.fetch.collect()} == {0: "a/b", 1: "7", 2: None}
     assert [(each["row"], each["reason"]) for each in found.bad.collect()] == [
-        ("torn", "not an object of JSON, or cut off")
+        ("torn", "not a JSON object, or truncated")
     ]
 
 
@@ -97,9 +97,9 @@ def test_a_stream_takes_no_folder_of_somebody_else_and_none_that_lost_its_checkp
 ) -> None:
     write_lines(tmp_path / "in" / "p-0-1.jsonl", [_fetch(0)])
     lines = streaming.from_folder(spark, str(tmp_path / "in"))
-    with pytest.raises(ConfigError, match="not empty, and no stream's"):
+    with pytest.raises(ConfigError, match="not empty, and not the folder of a stream"):
         streaming.start(lines, str(tmp_path / "in"))
 
     (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="its _checkpoint is gone"):
+    with pytest.raises(ConfigError, match="its _checkpoint is missing"):
         streaming.start(lines, str(tmp_path / "out"))

@@ -37,7 +37,7 @@ def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProc
         ((LEDGER, "--out", "x.pdf"), "out: x.pdf has no known ending"),
         ((LEDGER, "--out", "no/such/x.html"), "out: no/such is no folder"),
         ((LEDGER, "--out", "x.html", "--price", "-1"), "price: -1"),
-        ((LEDGER, "--out", "x.html", "--since", "last week"), "since: 'last week' is no day"),
+        ((LEDGER, "--out", "x.html", "--since", "last week"), "since: 'last week' is not a day"),
         ((LEDGER, "--out", "x.html", "--conf", "spark.driver.memory"), "conf: 'spark.driver.memory'"),
     ],
 )

@@ -1,7 +1,7 @@
-"""What can be asked of the ledgers: functions of frames, each with the columns that it answers in.
+"""The answers: analyses of a ledger, each a function from ``LedgerFrames`` to a DataFrame.
 
-Each is a plan and runs nothing; each module declares its ``RESULT``, which no parameter changes. Sums heed the
-rows' ``weight``. What a ledger lacks is told by none but ``coverage``: ask it first.
+Each function returns a lazy query. Each module declares its result columns as ``RESULT``, which no parameter
+changes. Sums are weighted with the rows' ``weight``. Only ``coverage`` reports missing rows, so check it first.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,8 @@ ANSWERS: Final[Mapping[str, Callable[[LedgerFrames], DataFrame]]] = MappingProxy
         "anomalies": anomalies.anomalies,
     }
 )
-"""By name, in the order in which they are best read. Most take parameters: prices, and what a row is about."""
+"""The answers' functions by name, in a sensible reading order. Most take parameters, such as prices or
+dimensions."""
 
 RESULTS: Final[Mapping[str, StructType]] = MappingProxyType(
     {
@@ -51,4 +52,4 @@ RESULTS: Final[Mapping[str, StructType]] = MappingProxyType(
         "anomalies": anomalies.RESULT,
     }
 )
-"""The columns of each."""
+"""The result columns of each answer, by name."""

@@ -1,15 +1,16 @@
-"""Clients that have left their own past: hours in which one did what it does not do at such an hour.
+"""Anomalies: hours in which a client deviates from its own past at that hour.
 
-Of each client and hour, some metrics (``METRICS``) are held against the same hour of the weeks before; where fewer
-than ``least_weeks`` of them are told, against all of its hours before, at least ``LEAST_HOURS``; where there are
-fewer, nothing is said. What is usual is the median, and the spread is 1.4826 times the median of the distances from
-it, which for normal values is the standard deviation: half of the past may be as odd as it likes and will not move
-either. ``z`` is the distance from usual in spreads. A past that never varied has no spread, so none is taken for
-less than a tenth of what is usual, or than the metric's floor: what is too small to be worth a look.
+For each client and hour, each of ``METRICS`` is compared with the same hour of the preceding weeks; if fewer than
+``least_weeks`` of these have values, with all preceding hours, if at least ``LEAST_HOURS`` have values; otherwise
+the hour is not judged. The usual value is the median. The spread is 1.4826 times the median absolute deviation,
+which is the standard deviation of normally distributed values. Outliers in up to half of the past hours affect
+neither. ``z`` is the deviation from the usual value, divided by the spread. The spread is at least a tenth of the
+usual value and at least the metric's floor, because it would be 0 for a constant past, and small deviations do not
+matter.
 
-An hour without a row is an hour of zeros: a client that falls silent has left its past, too. Hence holes in a
-ledger look like silence (see ``coverage``). The last hour of a cluster's ledger is not over, and not judged.
-Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), the modified z-score.
+An hour without rows counts as an hour of zeros, so that a client that stops is an anomaly, too. Hence gaps in a
+ledger look like stopped clients (see ``coverage``). The last hour of a cluster's ledger is incomplete and not
+judged. Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993), the modified z-score.
 """
 
 from typing import Final
@@ -29,26 +30,29 @@ __all__ = ["LEAST_HOURS", "METRICS", "RESULT", "Metric", "anomalies"]
 
 @attrs.frozen
 class Metric:
-    """Something that is told of a client for each hour."""
+    """A metric of a client, with one value per hour."""
 
     says: str
-    """In a sentence about the client; its figure stands for %s."""
+    """The predicate of a sentence about the client; ``%s`` stands for the value."""
     floor: float
-    """The least spread."""
+    """The smallest spread, in the metric's unit."""
     of_silence: int | None = 0
-    """Its value in an hour without rows; None for none, and then that hour is left out."""
+    """The value of an hour without rows. None: such an hour has no value and is ignored."""
 
 
 METRICS: Final = {
     "bytes": Metric("read %s bytes of records", 1e6),
     "fetches": Metric("made %s fetches", 60),
-    "errors": Metric("was answered with %s errors", 10),
+    "errors": Metric("received %s errors", 10),
     "converted_bytes": Metric("had %s bytes converted", 1e6),
     "sessions_lost": Metric("lost %s fetch sessions", 3),
-    "wait_p99_us": Metric("waited %s us at the 99th percentile, polling aside", 10_000, None),
+    "wait_p99_us": Metric("waited %s us at the 99th percentile, without long polls", 10_000, None),
 }
-"""``sessions_lost``: Sidefetch's with brokers, reset or evicted. ``wait_p99_us``: of exchanges with records."""
+"""The metrics by name. ``bytes``: records as brokers sent them. ``sessions_lost``: Sidefetch's sessions with
+brokers that were reset or evicted. ``wait_p99_us``: of client fetches with records, without the wait for new
+records."""
 LEAST_HOURS: Final = 24
+"""The least number of past hours with values that can be compared with."""
 _WEEK: Final = 168
 _TENTH: Final = 0.1
 _TO_DEVIATION: Final = 1.4826
@@ -69,8 +73,9 @@ RESULT: Final = (
     .add("past_hours", LongType())
     .add("explanation", StringType())
 )
-"""``since``, ``hours``: of the run; all else is told of the one ``hour`` of it that was farthest from usual.
-``past``: what was usual is taken from ``past_hours`` hours, the ``same hour of the week`` or ``all hours``."""
+"""The result columns. ``since``, ``hours``: start and length of a run of anomalous hours. All columns from ``hour``
+on describe the hour of the run with the largest deviation. ``past``: the hours from which the usual value is
+computed, ``same hour of the week`` or ``all hours``; ``past_hours``: their number."""
 
 _CLIENT: Final = ("cluster_id", "client_id")
 
@@ -83,14 +88,17 @@ def anomalies(
     least_weeks: int = 4,
     threshold: float = 6.0,
 ) -> DataFrame:
-    """One row for each client, metric and run of hours with a ``z`` of *threshold* or more, all up or all down.
+    """Return one row for each client, metric and run of anomalous hours, the largest deviation first.
 
-    A run is told by the hour of it that was farthest from usual; the farthest run comes first.
+    A run consists of consecutive hours with an absolute ``z`` of at least *threshold*, all above or all below the
+    usual value. Its row describes the hour with the largest deviation.
 
-    Args: judged_hours: how many, up to the last one that is over; the *most_weeks* before them are the past.
-    Cost: clients times hours times metrics, whatever the traffic: rows are summed up by hour first, so that a
-          client id that everybody has is as small as all others. No key has more than some 1,400 rows, and none
-          is salted.
+    Args: judged_hours: the number of hours to judge, up to the last complete one; their past is the *most_weeks*
+          before them.
+          least_weeks: the least number of values at the same hour of past weeks; with fewer, all past hours count.
+    Cost: clients times hours times metrics, regardless of the traffic. Rows are first summed by hour, so that a
+          client id that all clients share is not larger than others. No key has more than about 1,400 rows, so
+          none needs salting.
     """
     hours = _without_gaps(_hourly(ledger), _ends(ledger), judged_hours + most_weeks * _WEEK)
     values = _values(hours)
@@ -108,7 +116,7 @@ def anomalies(
 
 
 def _runs(odd: DataFrame) -> DataFrame:
-    """The row that is farthest from usual of each run of hours without a gap, how many they are, and since when."""
+    """Return the row with the largest deviation of each run of consecutive hours, with its start and length."""
     way = F.signum("z").alias("way")
     in_order = Window.partitionBy(*_CLIENT, "metric", way).orderBy("hour")
     run = (F.col("hour") - F.row_number().over(in_order)).alias("run")
@@ -131,7 +139,7 @@ def _hour() -> Column:
 
 
 def _hourly(ledger: LedgerFrames) -> DataFrame:
-    """A row for each client and hour with anything told: its metrics, null for none."""
+    """Return the metrics of each client and hour that has ledger rows; a metric without rows is null."""
     errors = F.aggregate("errors.n", F.lit(0).cast("long"), lambda one, other: one + other)
     delay_us = F.when(F.col("with_data") > 0, F.col("total_us") - F.col("poll_us"))
     read = ledger.exchange.groupBy(*_CLIENT, _hour()).agg(
@@ -147,13 +155,16 @@ def _hourly(ledger: LedgerFrames) -> DataFrame:
 
 
 def _ends(ledger: LedgerFrames) -> DataFrame:
-    """Of each cluster: the hour that is not over."""
+    """Return the last, incomplete hour of each cluster's ledger."""
     last = F.floor(F.max("at_us") / F.lit(HOUR_US)).alias("end")
     return ledger.exchange.groupBy(F.col("cluster_id").alias("of_cluster")).agg(last)
 
 
 def _without_gaps(hourly: DataFrame, ends: DataFrame, hours: int) -> DataFrame:
-    """A row for each client and each of the last *hours* that were over, from its first one on."""
+    """Return a row for each client and each of the last *hours* complete hours, from the client's first hour on.
+
+    Metrics are null in hours without ledger rows.
+    """
     known = hourly.groupBy(*_CLIENT, "hour").agg(*(F.max(name).alias(name) for name in METRICS))
     same_cluster = F.col("cluster_id").eqNullSafe(F.col("of_cluster"))
     over = known.join(F.broadcast(ends), on=same_cluster, how="inner").where(F.col("hour") < F.col("end"))
@@ -168,7 +179,7 @@ def _without_gaps(hourly: DataFrame, ends: DataFrame, hours: int) -> DataFrame:
 
 
 def _values(hours: DataFrame) -> DataFrame:
-    """A row for each metric."""
+    """Return a row for each client, hour and metric, without those that have no value."""
     told = [
         F.struct(
             F.lit(name).alias("metric"),
@@ -183,7 +194,7 @@ def _values(hours: DataFrame) -> DataFrame:
 
 
 def _judged(values: DataFrame, least_weeks: int) -> DataFrame:
-    """*values* with what is usual, for those with enough of a past."""
+    """Return *values* with usual value, spread and ``z``, without the rows whose past is too short."""
     client = (*_CLIENT, "metric")
     of_the_week = _usual(values, "week", *client, F.pmod("hour", F.lit(_WEEK)))
     of_all = _usual(of_the_week, "all", *client)
@@ -205,7 +216,7 @@ def _judged(values: DataFrame, least_weeks: int) -> DataFrame:
 
 
 def _usual(values: DataFrame, name: str, *same: str | Column) -> DataFrame:
-    """Of the past values that have *same*: how many, their median, and their spread about it."""
+    """Add the count, median and spread of the past values that agree in *same*, as columns prefixed with *name*."""
     alike = Window.partitionBy(*same)
     usual = values.withColumns(
         {
@@ -222,7 +233,7 @@ def _explanation(threshold: float) -> Column:
         return F.format_string("%,.0f", F.col(name))
 
     return F.concat(
-        F.coalesce("client_id", F.lit("What has no client id")),
+        F.coalesce("client_id", F.lit("A client without client id")),
         F.lit(" "),
         F.replace("says", F.lit("%s"), figure("value")),
         F.format_string(
@@ -233,9 +244,9 @@ def _explanation(threshold: float) -> Column:
         F.when(F.col("hours") > 1, F.format_string(", one of %d such hours in a row", "hours")).otherwise(""),
         F.lit(". Usual is "),
         figure("usual"),
-        F.lit(", give or take "),
+        F.lit(" ± "),
         figure("spread"),
-        F.format_string(" (median of %d hours before, ", F.col("past_hours")),
+        F.format_string(" (median of %d earlier hours, ", F.col("past_hours")),
         F.col("past"),
-        F.format_string("): z = %.1f, where %.1f is odd.", F.col("z"), F.lit(threshold)),
+        F.format_string("): z = %.1f; the threshold is %.1f.", F.col("z"), F.lit(threshold)),
     )

@@ -1,8 +1,8 @@
-"""Who has records converted, and what that takes: CPU seconds, padding, and records that grow.
+"""Conversion: the clients whose records Sidefetch converts, and the cost in CPU time, padding and size.
 
-Of answers whose records were converted to an older format (``converted_to``); a client that speaks an old
-version and was sent nothing is told of by ``readiness``. A row of the ledger has the sums of one answer, so a
-topic is told only where the answer had records of no other.
+Only responses whose records were converted to an older format (``converted_to``) count; ``readiness`` also covers
+clients that use an old version but received no records. A ledger row has sums over one response, so the topic is
+known only if all records of the response are of one topic.
 """
 
 from typing import Final
@@ -36,18 +36,19 @@ RESULT: Final = (
     .add("expansion", DoubleType())
     .add("cpu_s_per_gb", DoubleType())
 )
-"""``topic``: null where an answer had records of several, or of some that were not told apart. ``connections``:
-that are told of. ``in_bytes``: as brokers have the records, compressed or not; ``out_bytes``: as the client can
-use them, to which ``padding_bytes`` were added that were declared and not needed. ``padding_share``: of what
-was sent. ``expansion``: out for one in. ``cpu_s``: of the threads that converted; a gigabyte is 1e9 of
-``in_bytes``. ``waited_s``: for how long exchanges have waited for it."""
+"""The result columns. ``topic``: null if a response had records of several topics, or of topics that the ledger
+combines. ``connections``: number of connections with converted records. ``in_bytes``: records as brokers store
+them, compressed or not; ``out_bytes``: records after conversion, without padding; ``padding_bytes``: padding,
+because the declared size was larger than needed. ``padding_share``: padding as a share of the delivered bytes.
+``expansion``: ``out_bytes`` / ``in_bytes``. ``cpu_s``: CPU time of the conversion threads; ``cpu_s_per_gb``: per
+1e9 ``in_bytes``. ``waited_s``: total time that client fetches waited for conversion."""
 
 _GB: Final = 1e9
 _SECOND_US: Final = 1e6
 
 
 def conversion(ledger: LedgerFrames) -> DataFrame:
-    """One row for each client, by what it is, what it speaks, and the topic."""
+    """Return one row for each cluster, client id, software, Fetch version, target format and topic."""
     converted = ledger.exchange.where(F.col("converted_in_bytes") > 0).withColumn("topic", _only_topic())
     by = ["cluster_id", "client_id", "software", "fetch_version", "converted_to", "topic"]
     sums = {
@@ -79,7 +80,7 @@ def conversion(ledger: LedgerFrames) -> DataFrame:
 
 
 def _only_topic() -> Column:
-    """Of an answer: the topic that all its records are of, or null."""
+    """Return the topic of all records of a response; null if there are several or it is unknown."""
     read = F.filter("sources", lambda source: source["bytes"] > 0)
     topics = F.array_distinct(F.transform(read, lambda source: source["topic"]))
     return F.when(F.size(topics) == 1, F.try_element_at(topics, F.lit(1)))

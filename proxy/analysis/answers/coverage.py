@@ -1,8 +1,8 @@
-"""How much of what was to be written down is there: what every other answer is to be trusted by.
+"""Coverage: the share of ledger rows that are present, which shows how reliable the other answers are.
 
-``seq`` counts the rows of a process, so a number without a row is a row that is missing. Of some a ``lost`` row
-tells why; what a crash took from memory is told by nobody. What came after a process's last row is not known of,
-nor what was before the first one that is here. Sampling loses nothing: rows that were left out have no number.
+``seq`` numbers the rows of a process, so each gap is a missing row. ``lost`` rows give the reason for some; rows
+that a crash took from memory have no such row. Rows after the last one of a process, or before the first one that
+was read, are unknown. Sampling makes no gaps, because rows that it leaves out have no number.
 """
 
 from typing import Final
@@ -27,13 +27,16 @@ RESULT: Final = (
     .add("least_weight", DoubleType())
     .add("most_weight", DoubleType())
 )
-"""``lost_rows`` are told, ``missing_rows`` are not there and nobody tells why; ``covered_share``: 0..1, rows that
-are there of all three. Weights: 1 / the rates at which exchanges and fetches were sampled."""
+"""The result columns. ``rows``: rows present; ``lost_rows``: missing rows that a ``lost`` row reports;
+``missing_rows``: missing rows without such a report; ``covered_share``: 0..1, ``rows`` / the sum of these three.
+Weights: 1 / the sampling rates of exchanges and fetches."""
 
 
 def coverage(ledger: LedgerFrames) -> DataFrame:
-    """One row for each cluster. Where the same rows were read from files and from a topic, what is lost in one and
-    there in the other counts as there."""
+    """Return one row for each cluster.
+
+    If rows were read from both files and a topic, a row that is lost in one of them only counts as present.
+    """
     nothing = F.lit(0).cast("long")
     columns = ("cluster_id", "proxy_id", "seq")
     counted = (ledger.exchange, ledger.fetch)
@@ -41,7 +44,8 @@ def coverage(ledger: LedgerFrames) -> DataFrame:
     told += [rows.select(*columns, F.lit(1).alias("rows")) for rows in (ledger.session, ledger.client)]
     told.append(ledger.lost.select(*columns, "seq_first", F.col("count").alias("lost_rows")))
     weights = (F.min("least_weight").alias("least_weight"), F.max("most_weight").alias("most_weight"))
-    # A process has one cluster, but may not know its id at first. By hash first: the greatest string needs a sort.
+    # A process has one cluster, but may not know its id at first. Group by both first: that is a hash
+    # aggregation, while max() of strings sorts its rows.
     proxies = (
         union_rows(told)
         .withColumns({"least_weight": F.col("weight"), "most_weight": F.col("weight")})

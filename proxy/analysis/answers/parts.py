@@ -1,4 +1,4 @@
-"""What several answers are made of: sums that heed the sampling, days, and who a connection belongs to."""
+"""Common parts of the answers: weighted sums, ratios, unions, and the clients of connections."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -23,27 +23,28 @@ __all__ = [
 ]
 
 CONNECTION: Final = ("proxy_id", "connection_id")
-"""What tells one connection of a client from all others."""
+"""The columns that identify a client connection."""
 UNKNOWN: Final = "unknown"
+"""The name of a rack that the ledger does not know."""
 
 
 def weighted(value: str | Column) -> Column:
-    """What *value* of a row stands for, of all those that sampling has left out."""
+    """Return *value* times the row's ``weight``, which estimates it for the rows that sampling left out, too."""
     return (F.col(value) if isinstance(value, str) else value) * F.col("weight")
 
 
 def whole_sum(value: Column) -> Column:
-    """A sum of what was weighed as a number without fractions; 0 for no rows. Exact up to 2^53."""
+    """Return a weighted sum, rounded to a long; 0 if it is null (no rows). Exact up to 2^53."""
     return F.coalesce(F.round(value).cast("long"), F.lit(0).cast("long"))
 
 
 def total(value: str | Column) -> Column:
-    """An aggregate: the sum of *value* over all that was, told or not."""
+    """Return the aggregate sum of *value*, weighted for sampling."""
     return whole_sum(F.sum(weighted(value)))
 
 
 def ratio(part: str | Column, of: str | Column) -> Column:
-    """Null where there is nothing to be a part of."""
+    """Return *part* / *of* as a double; null if *of* is 0."""
     return F.try_divide(
         (F.col(part) if isinstance(part, str) else part).cast("double"),
         (F.col(of) if isinstance(of, str) else of).cast("double"),
@@ -51,30 +52,30 @@ def ratio(part: str | Column, of: str | Column) -> Column:
 
 
 def _latest(name: str) -> Column:
-    """An aggregate: what column *name* was last, nulls aside."""
+    """Return the aggregate of the latest value of column *name* that is not null."""
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at_us")))
 
 
 def union_rows(frames: Iterable[DataFrame]) -> DataFrame:
-    """The rows of all; a column that one of them lacks is null there."""
+    """Return the rows of all *frames*; columns that a frame lacks are null in its rows."""
     return reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), frames)
 
 
 def clients_of(ledger: LedgerFrames) -> DataFrame:
-    """Who a connection belongs to: one row for each ``CONNECTION``, with ``client_id`` and ``software``.
+    """Return the client of each connection: one row per ``CONNECTION``, with ``client_id`` and ``software``.
 
-    From exchanges and the inventory: fetches are not told by whom. The inventory is never sampled, so a connection
-    is found even where all its exchanges were left out, unless it is younger than five minutes and goes on.
+    They come from exchange and client rows, because fetch rows do not have them. Client rows are never sampled, so
+    a connection without exchange rows is found, too, unless it is open and younger than five minutes.
     """
     named = (*CONNECTION, "client_id", "software")
     rows = (ledger.exchange.select(*named, "at_us"), ledger.client.select(*named, "at_us"))
-    # First by hash, since what finds the last of strings sorts its rows.
+    # Group by the names first: that is a hash aggregation, while finding the latest string sorts its rows.
     names = union_rows(rows).groupBy(*named).agg(F.max("at_us").alias("at_us"))
     return names.groupBy(*CONNECTION).agg(*(_latest(name).alias(name) for name in ("client_id", "software")))
 
 
 def finish_columns(frame: DataFrame, result: StructType) -> DataFrame:
-    """The columns of *result*, in order and of its types; null where *frame* was not asked for one."""
+    """Return *frame* with the columns of *result*, in its order and types; those that *frame* lacks are null."""
     there = {name: F.col(name) for name in frame.columns}
     return frame.select(
         *(there.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in result)

@@ -1,13 +1,13 @@
-"""Who breaks on Kafka 4: what each client speaks, and what of that brokers have dropped.
+"""Readiness for Kafka 4: the API versions that each client uses, and those that Kafka 4 does not serve.
 
-Kafka 4 does not serve the versions that ``proxy.convert.versions`` lifts (KIP-896), and closes the connection on
-them without a word; readers below Fetch v4 get no records that they can read from it, and writers below Produce v3
-write what it does not take (KIP-724). JoinGroup v0 and v1 are left out: 4.0.0 alone does not serve them
-(KAFKA-19444).
+Kafka 4 does not serve the versions that ``proxy.convert.versions`` upgrades (KIP-896); it closes the connection on
+such a request, without a response. Consumers below Fetch v4 cannot read the records that it sends, and it rejects
+the records that producers below Produce v3 write (KIP-724). JoinGroup v0 and v1 are left out, because only 4.0.0
+does not serve them (KAFKA-19444).
 
-Only clients that went through a Sidefetch are told of, with what they have asked for since they have connected. It
-is said of what a client speaks, not of what it could: one that looks at ApiVersions may speak newer versions with
-newer brokers.
+The result covers clients that use a Sidefetch, with their requests since they connected. It shows the versions that
+a client uses, not those that it supports: a client that asks for ApiVersions may use newer versions with newer
+brokers.
 """
 
 from collections.abc import Mapping
@@ -42,32 +42,32 @@ RESULT: Final = (
     .add("requests", LongType())
     .add("request_bytes", LongType())
 )
-"""``client_bytes``: its requests of all kinds and the answers to its fetches, by which clients are ranked.
-``lifted_to``: the version in which brokers were asked; the same where they serve the client's own. ``why``: null
-for what does not break."""
+"""The result columns. ``client_breaks``: one of the client's versions breaks. ``client_bytes``: all requests of the
+client and the responses to its fetches, by which clients are ranked. ``lifted_to``: the version that Sidefetch sent
+to brokers; equal to ``version`` if it did not upgrade the requests. ``why``: null if the version does not break."""
 
 _DROPPED: Final = tuple(lift for lift in LIFTS.values() if lift.api != "JoinGroup")
 SERVED_FROM: Final[Mapping[int, int]] = {
     lift.key: lift.version + 1 for lift in sorted(_DROPPED, key=lambda lift: lift.version)
 }
-"""By API key: the first version that Kafka 4 serves, where it is not 0."""
+"""The first version that Kafka 4 serves, by API key, if it is not 0."""
 _NAMES: Final[Mapping[int, str]] = {
     key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()
 }
 _FORMATS: Final[Mapping[int, str]] = {
     next(
         key for key, name in _NAMES.items() if name == "Fetch"
-    ): "; it sends no records as that version reads them",
+    ): "; clients of this version cannot read its records",
     next(
         key for key, name in _NAMES.items() if name == "Produce"
-    ): "; it takes no records as that version writes them",
+    ): "; it rejects the records that clients of this version write",
 }
 
 
 def readiness(ledger: LedgerFrames) -> DataFrame:
-    """One row for each client, API and version; those that break first, by traffic, then all others.
+    """Return one row for each client, API and version: clients that break first, then the others, each by traffic.
 
-    Cost: the last row of each connection; a sort of what is left, which is clients times what each speaks.
+    Cost: a scan for the last row of each connection, and a sort of clients times their APIs and versions.
     """
     spoken = _spoken(ledger)
     client = ["cluster_id", "client_id", "software"]
@@ -93,7 +93,7 @@ def readiness(ledger: LedgerFrames) -> DataFrame:
 
 
 def _spoken(ledger: LedgerFrames) -> DataFrame:
-    """A row for each connection, API and version: what the connection's last row has told of it."""
+    """Return a row for each connection, API and version, from the connection's last client row (its sums)."""
     last = ledger.client.groupBy(*CONNECTION).agg(
         *(F.max_by(name, "seq").alias(name) for name in ("cluster_id", "client_id", "software", "apis"))
     )
@@ -106,7 +106,7 @@ def _spoken(ledger: LedgerFrames) -> DataFrame:
         "cluster_id",
         "client_id",
         "software",
-        # A connection's answers are counted once, with the first of its APIs.
+        # The connection's response bytes count once, in the row of its first API.
         F.when(F.col("position") == 0, F.col("answered_bytes")).alias("answered_bytes"),
         "used.*",
         (F.col("used.version") < served_from).alias("breaks"),
@@ -129,6 +129,6 @@ def _why() -> Column:
 
 
 def _looked_up(table: Mapping[int, int] | Mapping[int, str], key: str) -> Column:
-    """The entry for column *key*; null for none."""
+    """Return the entry of *table* for column *key*; null if there is none."""
     entries = [F.lit(each) for each in chain.from_iterable(table.items())]
     return F.try_element_at(F.create_map(*entries), F.col(key).cast("int"))

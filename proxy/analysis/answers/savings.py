@@ -1,19 +1,20 @@
-"""What sessions and shared waiting have saved between Sidefetch and the brokers: bytes, looks, requests.
+"""Savings: bytes, partition looks and requests that Sidefetch saves between itself and the brokers.
 
-Saved is what clients' fetches would have been directly (exchanges) less what Sidefetch's own were (fetches). It is
-negative where Sidefetch asks more than its clients do, and shows so. Fetches that were never answered count with
-their requests; whether the broker has looked at their partitions is not known, and taken for granted.
+The saving is the traffic that the client fetches would have caused without Sidefetch (direct, from exchange rows)
+less the actual traffic of the upstream fetches (fetch rows). It is negative if Sidefetch requests more than its
+clients. An upstream fetch without a response counts with its request, and its partitions as looked at, which is not
+certain.
 
-* **Exact** for a connection, and all that is summed up from whole connections, where nothing was converted:
-  direct bytes are then those that the client has sent and was sent.
-* **Modelled** (``is_modelled``) where records were converted: the direct answer is taken to be that of a broker
-  that sends records as it has them. And of a topic, unless the connection read no other: requests, empty answers
-  and looks are shared out among its topics by the partitions asked for (``request_share_bytes``), records by
-  their bytes.
-* **Estimated** (``is_sampled``) where not each exchange has a row.
+* **Exact** for a connection, and for sums of whole connections, if nothing was converted: the direct bytes are then
+  those that the client sent and received.
+* **Modelled** (``is_modelled``) if records were converted: the direct response is assumed to be that of a broker
+  that sends its records unconverted. Also for a topic, unless the connection read no other: requests, empty
+  responses and looks are divided among its topics by the requested partitions (``request_share_bytes``), records
+  by their bytes.
+* **Estimated** (``is_sampled``) if not every exchange has a row.
 
-Direct means: with the session that the client has with Sidefetch, if it asks for any; whether the broker had had a
-slot for it is not known. What all fetches would have been without sessions is ``full_request_bytes``.
+Direct traffic assumes the fetch session that the client has with Sidefetch, if it uses any; whether the broker
+would have had a slot for it is unknown. ``full_request_bytes`` is the size of the requests without any sessions.
 Source: the ledger's ``direct_`` columns (``proxy/telemetry/LEDGER.md``).
 """
 
@@ -69,11 +70,12 @@ RESULT: Final = (
     .add("is_modelled", BooleanType())
     .add("is_sampled", BooleanType())
 )
-"""``direct_bytes``, ``actual_bytes``: requests and answers, records included, which mostly cancel each other out;
-``record_bytes`` are those that brokers have sent, ``dropped_bytes`` what of them was of no use when it came.
-``saved_share``: of the direct bytes. ``full_request_bytes``: of the clients' requests what would be about
-partitions, had each named all. Looks: partitions that a broker looks at for a fetch, named or remembered, which is
-what stands for its CPU time."""
+"""The result columns. ``exchanges``: client fetches; ``fetches``: upstream fetches. ``direct_bytes``,
+``actual_bytes``: requests and responses, including records, which are mostly the same in both. ``record_bytes``:
+records that brokers sent; ``dropped_bytes``: of these, records that the client no longer needed. ``saved_share``:
+share of the direct bytes. ``full_request_bytes``: bytes of the partitions in the clients' requests, if each named
+all of them. Looks: partitions that a broker examines for a fetch, named or remembered; they stand for its CPU
+time."""
 
 _SHARED_BY_PARTITIONS: Final = (
     "exchanges",
@@ -89,10 +91,12 @@ _SUMS: Final = (*_SHARED_BY_PARTITIONS, *_SHARED_BY_RECORDS)
 
 
 def savings(ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_id")) -> DataFrame:
-    """One row for each of *by*; the other dimensions are null. Null as a topic: all that were not told apart.
+    """Return one row for each combination of *by*; the other dimensions are null.
 
-    Cost: exchanges and fetches are summed up by connection before they are joined, so no key is skewed: a client id
-    that all share is many connections.
+    A null topic in the result combines the topics that the ledger does not list separately.
+
+    Cost: exchanges and fetches are summed by connection before the join, so that no key is skewed: a client id that
+    all clients share has many connections.
     """
     told = _by_connection(ledger)
     if "topic" in by:
@@ -105,7 +109,7 @@ def savings(ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_i
 
 
 def _by_connection(ledger: LedgerFrames) -> DataFrame:
-    """One row for each connection and day, of what was and what would have been, weighed."""
+    """Return one row for each connection, day and cluster, with the weighted sums of direct and actual traffic."""
     full = F.aggregate("sources.request_share_bytes", F.lit(0).cast("long"), lambda one, other: one + other)
     exchanges = _told(
         ledger.exchange,
@@ -149,7 +153,7 @@ def _told(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) ->
 
 
 def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
-    """*told*, shared out among the topics that each connection has asked for on that day."""
+    """Return *told* divided among the topics that each connection requested on that day."""
     key = [*CONNECTION, "day"]
     sources = exchange.select(
         *CONNECTION, day_of("at_us").alias("day"), "weight", F.explode("sources").alias("source")
@@ -159,7 +163,7 @@ def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
         F.sum(weighted("source.bytes")).alias("brought"),
     )
     all_topics = Window.partitionBy(*key)
-    # What nobody has asked for, or been brought, on that day is shared out alike.
+    # Without requested partitions, or without records, on that day the topics get equal shares.
     asked_share = F.coalesce(ratio("asked", F.sum("asked").over(all_topics)), 1 / F.count("*").over(all_topics))
     shares = asked.withColumn("by_partitions", asked_share).withColumn(
         "by_records", F.coalesce(ratio("brought", F.sum("brought").over(all_topics)), asked_share)

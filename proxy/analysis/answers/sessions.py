@@ -1,12 +1,11 @@
-"""How fetch sessions do: how long they live, what ends them, how many fetches are within one, and who wastes
-slots.
+"""Fetch sessions: their lifetimes, why they end, the share of fetches in sessions, and clients that waste slots.
 
-Both kinds are told (``side``): Sidefetch's with brokers, and clients' with Sidefetch. Session rows are never
-sampled, so they are counted, not estimated; fetches may be. A broker tells of an eviction only when it is asked
-again, so a life lasts up to then. The end of a session is not told when its connection was lost: its successor
-replaces it.
+The answer covers both sides (``side``): Sidefetch's sessions with brokers, and clients' sessions with Sidefetch.
+Session rows are never sampled, so their counts are exact; fetches may be sampled. A broker reports an eviction only
+in the response to the next fetch, so a lifetime ends then. If a connection is lost, the ledger has no end of its
+session, which the next session replaces.
 
-Slots are taken by sessions of followers, and of clients without a Sidefetch, too: nothing is known of them here.
+Sessions of followers, and of clients without Sidefetch, take slots, too, but the ledger does not have them.
 """
 
 from collections.abc import Collection
@@ -64,10 +63,11 @@ RESULT: Final = (
     .add("hit_ratio", DoubleType())
     .add("is_thrashing", BooleanType())
 )
-"""``reasons``: for each event that has any, how many sessions it befell. ``mean_partitions``: of those created.
-Lives are of those whose beginning and end are told; ``short_lives``: how many were shorter than the 120 s for
-which brokers protect a session, all the while keeping its slot from others. ``hit_ratio``: of all fetches,
-those within a session. ``is_thrashing``: many were created, and half of them were that short."""
+"""The result columns. ``reasons``: the number of sessions for each event and reason. ``mean_partitions``: of
+created sessions. Lifetimes are known for sessions whose start and end are in the ledger; ``short_lives``: the
+number of lifetimes below the 120 s for which brokers protect a session from eviction, and so keep its slot from
+others. ``hit_ratio``: the share of fetches that are incremental. ``is_thrashing``: many sessions were created, and
+at least half of the lifetimes are that short."""
 
 _ENDS: Final = ("evicted", "reset", "closed")
 _SESSION: Final = ("proxy_id", "side", "node", "session_id")
@@ -77,15 +77,15 @@ _NOT_IN_SESSION: Final = (
     int(ErrorCode.invalid_fetch_session_epoch),
     int(ErrorCode.fetch_session_topic_id_error),
 )
-"""What is said of the session that a fetch was to be within; it then brings nothing."""
+"""Error codes by which a broker rejects the session of a fetch; such a response has no records."""
 
 
 def sessions(
     ledger: LedgerFrames, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10
 ) -> DataFrame:
-    """One row for each of *by* and side; the other dimensions are null.
+    """Return one row for each combination of *by* and side; the other dimensions are null.
 
-    Args: many: sessions created from which on lives that are short are thrashing.
+    Args: many: the least number of created sessions for ``is_thrashing``.
     """
     keys = ["side", *by]
     events = events_by_client(ledger) if "client_id" in by else ledger.session
@@ -108,9 +108,10 @@ def sessions(
 
 
 def events_by_client(ledger: LedgerFrames) -> DataFrame:
-    """Session rows with the ``client_id`` whose session it was, or the only one that their process has.
+    """Return the session rows with the ``client_id`` of the session's client.
 
-    Null where neither is known: session rows do not tell, and a session that was refused has no id.
+    Session rows have no client id; it comes from fetches in the session. Otherwise, as for refused sessions, which
+    have no id, it is the client id of the process if that has only one, else null.
     """
     clients = clients_of(ledger).drop("software")
     of_sessions = {
@@ -133,7 +134,7 @@ def events_by_client(ledger: LedgerFrames) -> DataFrame:
 
 
 def _with_lives(events: DataFrame) -> DataFrame:
-    """Of each event that ends a session, ``life_s``."""
+    """Return *events* with ``life_s``: the session's lifetime in seconds for events that end it, else null."""
     told = F.max(F.when(F.col("event") == "created", F.col("at_us"))).over(Window.partitionBy(*_SESSION))
     is_end = F.col("event").isin(*_ENDS) & (F.col("session_id") != 0)
     life_us = F.col("at_us") - F.coalesce("created_us", told)
@@ -147,9 +148,10 @@ def _reasons(events: DataFrame, by: Collection[str]) -> DataFrame:
 
 
 def _fetches(ledger: LedgerFrames, by: Collection[str]) -> DataFrame:
-    """How many there were, and how many of them a session that went on has made small."""
+    """Return the numbers of fetches and of incremental fetches, which are those in an established session."""
     in_session = (F.col("kind") == "incremental") & ~F.col("error").isin(*_NOT_IN_SESSION)
-    asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))  # not to close a session
+    # Without fetches that close a session.
+    asking = ledger.fetch.where((F.col("kind") != "sessionless") | (F.col("size") > 0))
     upstream = asking.withColumns({"side": F.lit("upstream"), "is_incremental": in_session})
     in_clients = (F.col("client_session_epoch") > 0) & (F.col("client_session_id") != 0)
     clientside = ledger.exchange.withColumns({"side": F.lit("client"), "is_incremental": in_clients})

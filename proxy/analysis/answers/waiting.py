@@ -1,14 +1,15 @@
-"""What exchanges wait for, and how long: percentiles by cause, from sketches that can be merged.
+"""Waiting: percentiles of the time that client fetches wait, by cause, from sketches that can be merged.
 
-Exchanges that brought records (``with_records``) are never folded, so each is one value. Those that brought none
-are polls that found nothing: their rows are runs of up to a minute, and each row is one value, the average of its
-exchanges, whose tails are not in it. The two are never mixed: waiting for news that does not come is no delay.
+Fetches with records (``with_records``) are never folded, so each is one value. Fetches without records are long
+polls that found none: a row is a run of up to a minute, and is one value, the average of its fetches, which hides
+outliers. The two are never mixed, because waiting for records that do not arrive is no delay.
 
-A KLL sketch knows no weights. With one rate of sampling for all (``is_one_rate``) percentiles are estimated
-without bias; with several, processes that tell more count for more. Percentiles are exact up to ``SKETCH_K`` values
-and beyond that of a rank within 0.04 % of theirs, with 99 % confidence: p99.9 is one between p99.86 and p99.94.
+A KLL sketch has no weights. If all rows have the same sampling rate (``is_one_rate``), the percentiles are
+unbiased; otherwise processes with a higher rate count for more. Percentiles are exact up to ``SKETCH_K`` values.
+Beyond that their rank is within 0.04 % of the requested one, with 99 % confidence: p99.9 is between p99.86 and
+p99.94.
 
-Sketches of days, clusters or streams are merged by ``merged``; percentiles themselves cannot be.
+``merged`` merges the sketches of days, clusters or streams; percentiles themselves cannot be merged.
 Source: Apache DataSketches, KllHelper.getNormalizedRankError.
 """
 
@@ -37,9 +38,9 @@ __all__ = ["CAUSES", "RESULT", "SKETCH_K", "Dimension", "merged", "waiting"]
 Dimension = Literal["day", "cluster_id", "client_id"]
 
 CAUSES: Final[tuple[str, ...]] = ("total", *get_args(Cause))
-"""``total`` is all the others together; of the others each is exclusive of the rest (``proxy.events.Cause``)."""
+"""The causes of waiting (``proxy.events.Cause``), which do not overlap, and ``total``, which is their sum."""
 SKETCH_K: Final = 8192
-"""Of KLL: a sketch takes up to some 110 kB, and 8 bytes a value as long as there are few."""
+"""The parameter k of KLL: a sketch takes up to about 110 kB; with few values, 8 bytes per value."""
 _SECOND_US: Final = 1e6
 _PERCENTILES: Final = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
 
@@ -62,17 +63,19 @@ RESULT: Final = (
     .add("most_weight", DoubleType())
     .add("sketch", BinaryType())
 )
-"""``values``: in the sketch. ``exchanges``, ``total_s``: sums of all, weighed. Microseconds an exchange. An
-exchange that did not wait for a cause has waited 0 us for it."""
+"""The result columns. ``exchanges``: client fetches; ``total_s``: their waiting time; both are weighted sums.
+``values``: number of values in the sketch. Percentiles are microseconds per client fetch, which counts as 0 us for
+a cause that it did not wait for. ``least_weight``, ``most_weight``: of the rows."""
 
 
 def waiting(
     ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_id"), *, sketch_k: int = SKETCH_K
 ) -> DataFrame:
-    """One row for each of *by*, cause, and whether records were brought; the other dimensions are null.
+    """Return one row for each of *by*, cause, and with or without records; the other dimensions are null.
 
-    Args: sketch_k: 8 to 65535; less where there are many groups, such as clients: at 200 ranks are within 1.4 %.
-    Cost: each row of an exchange is seven values; sketches are made where the rows are, and then merged.
+    Args: sketch_k: 8 to 65535; use a smaller one for many groups, such as clients: with 200, ranks are within 1.4
+    %. Cost: each exchange row yields seven values; the executors build sketches of their rows, which are then
+    merged.
     """
     causes = [F.struct(F.lit(cause).alias("cause"), F.col(f"{cause}_us").alias("us")) for cause in CAUSES]
     waits = ledger.exchange.select(
@@ -96,8 +99,7 @@ def waiting(
 
 
 def merged(waits: DataFrame, by: Collection[Dimension] = ()) -> DataFrame:
-    """Rows that ``waiting`` has given, of several days or ledgers, as if they had been of one: as RESULT has
-    them."""
+    """Merge rows of ``waiting``, of several days or ledgers, into one per *by*, cause and ``with_records``."""
     together = waits.groupBy(*by, "cause", "with_records").agg(
         F.sum("exchanges").alias("exchanges"),
         F.sum("total_s").alias("total_s"),

@@ -1,9 +1,9 @@
-"""Who reads from where: bytes between racks, what they cost, and what closest replicas have saved of that.
+"""Zones: bytes between racks, their cost, and the savings of reading from the closest replicas.
 
-Between a broker and a Sidefetch, requests and answers of Sidefetch's own fetches as the wire had them, whether a
-client was given what they brought or not. What was saved is told by exchanges: records that came from another rack
-than their leader's, at the prices of both ways. From Sidefetch to its client nothing crosses; what else a client
-sends, such as what it produces, is not in it.
+The traffic is that of the upstream fetches: requests and responses as sent between a broker and a Sidefetch,
+whether or not clients received the records. The savings come from exchange rows: records that were read in another
+rack than their leader's, by the difference of the two prices. Sidefetch is in its client's rack, so nothing crosses
+racks between them. Other requests of clients, such as Produce, are not included.
 """
 
 from collections.abc import Mapping
@@ -33,14 +33,16 @@ RESULT: Final = (
     .add("closest_bytes", LongType())
     .add("closest_saved", DoubleType())
 )
-"""``is_crossing``: null where a rack is unknown, and then nothing is paid. ``bytes``: of Sidefetch's fetches, both
-ways. ``record_bytes``: that clients were given, as brokers had them; of these ``closest_bytes`` were read where the
-leader is not, and ``closest_saved`` is what they would have cost more from there: less than 0 if it is less."""
+"""The result columns. ``is_crossing``: null if a rack is unknown; such traffic costs nothing here. ``bytes``:
+upstream fetches, requests and responses. ``record_bytes``: records that clients received, in the brokers' size;
+``closest_bytes``: of these, records that were read in another rack than the leader's; ``closest_saved``: the extra
+cost of reading them from the leader, negative if the leader is cheaper. ``cost`` and ``closest_saved`` are in the
+currency of ``Prices``."""
 
 Pairs = Mapping[tuple[str, str], float]
 _NO_PAIRS: Final[Pairs] = MappingProxyType({})
 _APART: Final = "\0"
-"""Stands between the names of two racks, and in none."""
+"""Separates the names of two racks in a key; no rack name contains it."""
 
 
 def _both_ways(pairs: Pairs) -> Pairs:
@@ -49,25 +51,25 @@ def _both_ways(pairs: Pairs) -> Pairs:
 
 def _not_negative(_: object, attribute: "attrs.Attribute[float]", value: float) -> None:
     if value < 0:
-        raise ValueError(f"{attribute.name}: {value} is negative")
+        raise ValueError(f"{attribute.name}: {value} is negative; accepted: 0 or more")
 
 
 @attrs.frozen
 class Prices:
-    """What bytes cost that leave one rack for another, in whatever currency."""
+    """Prices of traffic between racks, in any currency."""
 
     out_per_gb: float = attrs.field(default=0.01, validator=_not_negative)
-    """For leaving a rack."""
+    """Price of a gigabyte that leaves a rack."""
     in_per_gb: float = attrs.field(default=0.01, validator=_not_negative)
-    """For coming to another: where clouds take both, a byte is paid for twice."""
+    """Price of a gigabyte that enters a rack. Some clouds charge both directions, so that a byte costs twice."""
     gb_bytes: int = 2**30
-    """Bytes that are paid for as one gigabyte. Clouds count so; with 1e9, 7 % more is to be paid."""
+    """Bytes that are billed as one gigabyte. Clouds use 2**30; with 1e9 the cost is 7 % higher."""
     of_pairs: Pairs = attrs.field(default=_NO_PAIRS, converter=_both_ways)
-    """Exceptions: what a gigabyte costs from one rack to another, out and in together, and the other way where that
-    is not told. A rack with itself: what it costs to stay."""
+    """Exceptions by (from, to) rack: the price of a gigabyte, out and in together. A pair also applies in the
+    opposite direction, unless that is given. A rack paired with itself: the price of traffic within the rack."""
 
     def of(self, one: Column, other: Column) -> Column:
-        """Of a byte between racks; 0 within one, and where one is unknown."""
+        """Return the price of a byte between two racks; 0 if they are equal or unknown, unless in *of_pairs*."""
         price = F.when((one == other) | (one == UNKNOWN) | (other == UNKNOWN), 0.0).otherwise(
             self.out_per_gb + self.in_per_gb
         )
@@ -79,10 +81,11 @@ class Prices:
 
 
 DEFAULT_PRICES: Final = Prices()
+"""Prices of 0.01 per gigabyte in each direction."""
 
 
 def zones(ledger: LedgerFrames, prices: Prices = DEFAULT_PRICES) -> DataFrame:
-    """One row for each pair of racks between which anything went; racks that are not known are ``unknown``."""
+    """Return one row for each pair of racks with traffic; an unknown rack is called ``unknown``."""
     source, reader, leader = F.col("source_rack"), F.col("reader_rack"), F.col("leader_rack")
     between = ["cluster_id", "source_rack", "reader_rack"]
     more_from_leader = prices.of(leader, reader) - prices.of(source, reader)
@@ -110,7 +113,7 @@ def zones(ledger: LedgerFrames, prices: Prices = DEFAULT_PRICES) -> DataFrame:
 
 
 def _wire(ledger: LedgerFrames) -> DataFrame:
-    """Bytes by the racks of the broker and of the Sidefetch, which is that of any of its exchanges."""
+    """Return the bytes of upstream fetches by the racks of the broker and of Sidefetch, from its exchange rows."""
     racks = ledger.exchange.select("proxy_id", "reader_rack").distinct()
     readers = racks.groupBy("proxy_id").agg(F.max("reader_rack").alias("reader_rack"))
     fetched = ledger.fetch.groupBy("proxy_id", "cluster_id", "rack").agg(
@@ -122,7 +125,7 @@ def _wire(ledger: LedgerFrames) -> DataFrame:
 
 
 def _records(ledger: LedgerFrames) -> DataFrame:
-    """Bytes by the racks of the broker that was read, the leader and the Sidefetch."""
+    """Return the bytes of records by the racks of the broker that was read, of the leader and of Sidefetch."""
     sources = ledger.exchange.select("cluster_id", "reader_rack", "weight", F.explode("sources").alias("source"))
     racks = (
         _known("source.rack").alias("source_rack"),

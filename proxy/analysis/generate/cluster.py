@@ -1,4 +1,4 @@
-"""A cluster that never was: brokers, racks, topics and who has which replica."""
+"""A generated cluster: brokers, racks, topics and replicas."""
 
 from collections.abc import Iterator, Mapping
 from random import Random
@@ -13,39 +13,46 @@ __all__ = ["GeneratedCluster", "GeneratedPartition", "GeneratedTopic", "cluster_
 
 @attrs.frozen
 class GeneratedPartition:
-    """The first of its replicas leads."""
+    """A generated partition."""
 
     replicas: tuple[int, ...]
+    """Node ids; the first replica is the leader."""
 
     @property
     def leader(self) -> int:
+        """The node id of the leader."""
         return self.replicas[0]
 
 
 @attrs.frozen
 class GeneratedTopic:
+    """A generated topic."""
+
     name: str
     partitions: tuple[GeneratedPartition, ...]
     is_busy: bool
+    """Whether producers write to it regularly."""
     news_bytes: int
-    """What an exchange gets of it that gets anything; the median."""
+    """The median number of record bytes in a client fetch with records of this topic."""
     record_bytes: int
-    """The mean size of a record."""
+    """The mean size of a record in bytes."""
 
 
 @attrs.frozen
 class GeneratedCluster:
+    """A generated cluster."""
+
     id: str
     racks: Mapping[int, str]
-    """By node id."""
+    """The rack of each broker, by node id."""
     topics: tuple[GeneratedTopic, ...]
 
     def nearest(self, partition: GeneratedPartition, rack: str | None) -> int:
-        """The replica that a reader in *rack* reads: its own rack's, or the leader."""
+        """Return the node id that a reader in *rack* fetches from: a replica in that rack, else the leader."""
         return next((node for node in partition.replicas if self.racks[node] == rack), partition.leader)
 
     def topology_rows(self, at_us: int) -> Iterator[Row]:
-        """As ``sidefetch topology`` writes them."""
+        """Yield the topology rows as ``sidefetch topology`` writes them, with the time *at_us*."""
         common = {
             "record": "topology",
             "schema": SCHEMA,
@@ -67,7 +74,7 @@ class GeneratedCluster:
 
 
 def cluster_of(mix: FleetMix, seed: int, number: int) -> GeneratedCluster:
-    """The one with this *number*, from 0 on."""
+    """Return the cluster with this *number*, from 0 on."""
     rng = Random(f"{seed}/cluster/{number}")
     racks = {node: mix.racks[node % len(mix.racks)] for node in range(1, mix.brokers + 1)}
     topics = tuple(_topic(mix, rng, index) for index in range(mix.topics))

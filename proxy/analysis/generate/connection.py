@@ -1,4 +1,4 @@
-"""One connection of a client that never was: what it asks, what lanes bring for it, what it speaks."""
+"""A generated client connection: its client fetches, the upstream fetches for it, and its API versions."""
 
 import math
 from collections import defaultdict
@@ -16,58 +16,61 @@ from proxy.telemetry.ledger import Row
 __all__ = ["REQUEST_BYTES", "RESPONSE_BYTES", "GeneratedConnection", "GeneratedReading", "GeneratedSource"]
 
 REQUEST_BYTES: Final = (*[16] * 5, *[24] * 4, *[28] * 3, *[33] * 7)
-"""Of one partition of a Fetch request, by version."""
+"""Bytes of one partition in a Fetch request, by version."""
 RESPONSE_BYTES: Final = (*[18] * 4, 30, *[38] * 6, 42, *[37] * 7)
-"""The same of an answer, without records."""
+"""Bytes of one partition in a Fetch response without records, by version."""
 _HEAD_BYTES: Final = 60
-"""Of requests and answers, all that is not about partitions."""
+"""Bytes of a request or response without its partitions."""
 _RUN_US: Final = 60_000_000
-"""The longest that a run of idle exchanges is."""
+"""Maximum duration of a folded run of client fetches without records."""
 _HELD: Final = 0.2
-"""Share of the news that are here already when the client asks."""
+"""Share of the fetches with records for which Sidefetch has buffered the records before the client asks."""
 _TOLD_US: Final = 300_000_000
-"""Between rows that tell what a client speaks."""
+"""Interval between the client rows of a connection."""
 _HOUR_US: Final = 3_600_000_000
 _EVERY_US: Final = {METADATA: 300_000_000, OFFSET_COMMIT: 5_000_000, HEARTBEAT: 3_000_000}
-"""How often clients send these, by the defaults of Kafka's own."""
+"""Interval between requests of a client, by API key, from the defaults of Kafka's Java client."""
 _CONVERTED_BYTES_S: Final = 150e6
-"""Of conversion, a core."""
+"""Bytes that a core converts per second."""
 
 
 @attrs.frozen
 class GeneratedSource:
-    """Where a connection's partitions of a topic are read."""
+    """The partitions of one topic that a connection reads from one broker."""
 
     topic: GeneratedTopic
     node: int
+    """The broker that is read."""
     rack: str | None
     leader_rack: str | None
     wanted: int
+    """The number of partitions."""
 
 
 @attrs.frozen
 class GeneratedReading:
-    """What a client reads from one broker: by one connection after the other."""
+    """The topics that a client reads from partitions with one leader, on successive connections."""
 
     mix: FleetMix
     kind: ClientKind
     node: int
-    """It leads all that is wanted."""
+    """The broker that leads all these partitions."""
     sources: Sequence[GeneratedSource]
     client: Mapping[str, Any]
-    """client_id, software."""
+    """The ledger columns client_id and software."""
     reader_rack: str | None
     hourly_news: float
+    """Client fetches with records per hour, at the daily peak on a weekday."""
     odd_from_us: float
-    """From when on there is ten times as much."""
+    """The time from which the traffic is ten times as high; infinite for never."""
 
     @property
     def wanted(self) -> int:
-        """Partitions."""
+        """The number of requested partitions."""
         return sum(source.wanted for source in self.sources)
 
     def hourly(self, at_us: int) -> float:
-        """News an hour at that time: most in the afternoon, less at night and at weekends."""
+        """Return the hourly rate of fetches with records at *at_us*, lower at night and on weekends."""
         hours = at_us / _HOUR_US
         shape = 0.55 + 0.45 * math.cos((hours % 24 - 14) / 24 * 2 * math.pi)
         is_weekend = (int(hours // 24) + 3) % 7 >= 5  # 1 January 1970 was a Thursday
@@ -76,28 +79,28 @@ class GeneratedReading:
 
 @attrs.define
 class GeneratedConnection:
-    """Made at *start_us*."""
+    """A generator of one client connection's ledger rows, from *start_us* on."""
 
     reading: GeneratedReading
     rng: Random
     common: Mapping[str, Any]
-    """The columns that all rows of the sidecar have, and the connection's number."""
+    """The columns that all rows of the sidecar have, and ``connection_id``."""
     start_us: int
     _polls: int = 0
     _session_id: int = 0
     _told_us: int = attrs.field(default=attrs.Factory(lambda self: self.start_us, takes_self=True))
-    """When it was last told what the client speaks."""
+    """The time of the last client row."""
     _told: dict[int, list[int]] = attrs.field(factory=lambda: defaultdict(lambda: [0, 0]))
-    """Requests and bytes by API key."""
+    """Numbers of requests and bytes since the connection began, by API key."""
 
     def rows(self, end_us: int, *, is_closed: bool) -> Iterator[Row]:
-        """All of them until *end_us*, about in the order of time; *is_closed*: when the client has gone."""
+        """Yield the rows until *end_us*, roughly in order of time. *is_closed*: the client disconnects then."""
         lanes = self._lanes()
         now_us = self.start_us
         yield from (row for lane in lanes.values() for row in lane.begin())
         yield from self._begin()
         while now_us < end_us:
-            # 15 ms at least, so that lanes are done with what they are about; 15 minutes at most: days go on.
+            # At least 15 ms, so that lanes complete their fetches; at most 15 minutes, because the rate changes.
             gap_us = 15_000 + int(self.rng.expovariate(max(self.reading.hourly(now_us), 1e-3)) * _HOUR_US)
             next_us = min(now_us + gap_us, now_us + _HOUR_US // 4, self._told_us + _TOLD_US, end_us)
             rows = [row for lane in lanes.values() for row in lane.wait(next_us)]
@@ -133,7 +136,7 @@ class GeneratedConnection:
             yield from self._client_session("created", self.start_us)
 
     def _idle(self, now_us: int, until_us: int) -> Iterator[Row]:
-        """Polls that brought nothing, folded."""
+        """Yield folded rows of long polls without records."""
         poll_us = int(self.reading.kind.poll_s * 1e6)
         while now_us + poll_us <= until_us:
             polls = max(min(until_us - now_us, _RUN_US) // poll_us, 1)
@@ -144,7 +147,7 @@ class GeneratedConnection:
             yield row | {"first_at_us": first_us}
 
     def _news(self, lanes: Mapping[int, GeneratedLane], at_us: int) -> Iterator[Row]:
-        """Records of some partitions of one topic, and the exchange that they answer."""
+        """Yield the upstream fetch of records of one topic, and the client fetch that gets them."""
         busy = [source for source in self.reading.sources if source.topic.is_busy] or self.reading.sources
         source = self.rng.choices(busy, [each.wanted for each in busy])[0]
         record_bytes = max(int(self.rng.lognormvariate(math.log(source.topic.news_bytes), 0.8)), 80)
@@ -171,7 +174,7 @@ class GeneratedConnection:
     ) -> Row:
         version, wanted, source_bytes = self.reading.kind.fetch_version, self.reading.wanted, sum(brought.values())
         stride = REQUEST_BYTES[version]
-        # All is named and answered by each full fetch; of those in a session the first is one.
+        # Each full fetch names all partitions, and so does its response; in a session only the first one is full.
         full = int(not self._polls) if self._session_id else exchanges
         named = answered = full * wanted or with_data
         converted = self._converted(source_bytes)
@@ -234,7 +237,7 @@ class GeneratedConnection:
         told[1] += request_bytes
 
     def _client(self, at_us: int) -> Row:
-        """With what it has asked for besides, as often as clients do."""
+        """Return a client row, after adding the client's other requests at their usual rates."""
         since_us, self._told_us = at_us - self._told_us, at_us
         for key, every_us in _EVERY_US.items():
             if key in self.reading.kind.apis:

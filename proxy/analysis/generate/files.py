@@ -1,4 +1,4 @@
-"""Generated rows as the files that sidecars write."""
+"""Write generated rows to files, in the format and with the names that sidecars use."""
 
 import json
 import os
@@ -11,20 +11,23 @@ from proxy.telemetry.ledger import Row
 __all__ = ["encoded", "write_files"]
 
 _AGE_US: Final = 3_600_000_000
-"""How much time a file spans. That is an hour, where a sidecar takes five minutes, since nobody waits for these."""
+"""Time span of a file. A sidecar uses five minutes by default; an hour makes fewer files, and nobody waits for
+them."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encoded(row: Row) -> str:
-    """As a line of JSON, without its end."""
+    """Return *row* as a line of JSON, without the line end."""
     return _encode(row)
 
 
 def write_files(folder: Path, rows: Iterable[Row]) -> int:
-    """Write the *rows* of one ``proxy_id`` into *folder*, by ``seq``; how many.
+    """Write the *rows* of one ``proxy_id``, ordered by ``seq``, to files in *folder*; return their number.
 
-    Files are called ``PROXY_ID-FIRST-NEXT.jsonl``, as a sidecar calls them, and are there whole or not at all.
-    Raises: OSError.
+    Files are named ``PROXY_ID-FIRST-NEXT.jsonl``, as by a sidecar. Each appears under that name when it is
+    complete.
+
+    Raises: OSError: a file cannot be written.
     """
     count, first, lines, until_us = 0, 0, list[str](), 0
     proxy_id, following = "", 0

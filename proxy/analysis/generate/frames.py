@@ -1,4 +1,4 @@
-"""Generated ledgers as frames: each task makes the rows of some sidecars, and nothing passes the driver."""
+"""Generate ledgers as Spark DataFrames: each task generates the rows of some sidecars, none on the driver."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -24,9 +24,10 @@ _DAY_US = 86_400_000_000
 
 
 def generate(spark: SparkSession, mix: FleetMix, seed: int, sidecars: int, hours: float) -> LedgerFrames:
-    """The ledger of so many *sidecars*: the rows that ``sidefetch ledger generate`` writes, each once.
+    """Return the ledger of *sidecars* sidecars: the rows of ``sidefetch ledger generate``, without duplicates.
 
-    Cost: all rows are made anew for each of the frames, some 30 us a row and core; write what is used twice.
+    Cost: each frame generates all rows again on each use, at about 30 us per row and core; store frames that are
+    used twice.
     """
     once = attrs.evolve(mix, duplicates=0.0)
 
@@ -43,10 +44,10 @@ def generate(spark: SparkSession, mix: FleetMix, seed: int, sidecars: int, hours
 
 
 def tiled(ledger: LedgerFrames, copies: int, days: int = 1) -> LedgerFrames:
-    """The same sidecars so many times over, each time under other names: as many rows as are wanted, soon.
+    """Return *copies* copies of the sidecars of *ledger*, each under other names, to get many rows quickly.
 
-    Copies take turns at so many *days*, one after the other: of 14 copies over 7 days two begin on each. What they
-    read, and how much, is the same in all copies: good for sizes and times, not for what differs in a large fleet.
+    The copies start on *days* consecutive days in turn: of 14 copies over 7 days, two start on each. All copies
+    read the same, so the result is good for sizes and run times, but not for the variety of a large fleet.
     """
     copy = ledger.exchange.sparkSession.range(copies).withColumnRenamed("id", "copy")
 

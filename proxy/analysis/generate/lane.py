@@ -1,4 +1,4 @@
-"""One of Sidefetch's lanes to a broker: its fetches, and the broker's session that they are in."""
+"""A generated lane: the upstream fetches to one broker, and its fetch session there."""
 
 from collections.abc import Iterator
 from random import Random
@@ -13,18 +13,19 @@ from proxy.telemetry.ledger import Row
 __all__ = ["UPSTREAM_MAX_WAIT_US", "VERSION", "GeneratedLane"]
 
 UPSTREAM_MAX_WAIT_US = 10_000_000
-"""How long a fetch waits at a broker that has nothing new."""
+"""The longest wait of an upstream fetch at the broker: the default of ``--upstream-max-wait``."""
 VERSION = 18
-"""Fetch version spoken with brokers."""
+"""The Fetch version of upstream fetches."""
 _RUN_US = 60_000_000
-"""The longest that a run of fetches is."""
+"""Maximum duration of a folded run of fetches."""
 _ROUND_TRIP_US = 5_000
-"""The longest."""
+"""The longest round trip to a broker."""
 _BACK_OFF_US = 10_000_000
-"""From an eviction, or a refusal, to the next session that is asked for."""
+"""Time from an eviction or refusal to the next request for a session."""
 _HEAD_BYTES, _ANSWER_HEAD_BYTES = 74, 24
+"""Bytes of a request, and of a response, without its partitions."""
 _ASK_BYTES, _ANSWER_BYTES = 33, 37
-"""Of one partition, in versions from 12 on."""
+"""Bytes of one partition in a request, and in a response, from Fetch version 12 on."""
 _NOT_FOUND, _WRONG_EPOCH, _NETWORK_EXCEPTION = 70, 71, 13
 """Kafka's error codes."""
 _HOUR_US = 3_600_000_000
@@ -32,32 +33,35 @@ _HOUR_US = 3_600_000_000
 
 @attrs.define
 class GeneratedLane:
-    """Makes the rows of a lane, step by step."""
+    """A generator of the ledger rows of a lane, step by step."""
 
     mix: FleetMix
     rng: Random
     common: Row
-    """What all rows of the connection have."""
+    """The columns that all rows of the connection have."""
     node: int
     rack: str | None
     size: int
-    """The partitions that it reads."""
+    """The number of partitions that it reads."""
     now_us: int
-    """Until when its rows are made."""
+    """The time up to which its rows are generated."""
     _session_id: int = 0
     _epoch: int = 0
     _created_us: int = 0
     _asks_at_us: int = 0
-    """When a session is asked for: at the second fetch, and some time after one was lost."""
+    """The earliest time to ask for a session: at the second fetch, and some time after one was lost."""
 
     def begin(self) -> Iterator[Row]:
-        """The first fetch, for which no slot of the broker's is taken yet."""
+        """Yield the first fetch, which asks for no session, so that it takes no slot of the broker."""
         at_us = self.now_us + self._round_trip_us()
         yield self._fetch(at_us, 1, "sessionless", at_us - self.now_us, self.size)
         self.now_us = self._asks_at_us = at_us
 
     def wait(self, until_us: int) -> Iterator[Row]:
-        """Nothing comes; a fetch that is under way at the end is told when it is answered."""
+        """Yield the fetches without records until *until_us*, and the session events.
+
+        A later call yields the fetch that is in flight at the end.
+        """
         until_us -= 2 * _ROUND_TRIP_US
         while True:
             if not self._session_id:
@@ -77,7 +81,7 @@ class GeneratedLane:
                 yield from self._end("reset", RejectionReason.WRONG_EPOCH, _WRONG_EPOCH)
 
     def bring(self, at_us: int, record_bytes: int, partitions: int) -> Iterator[Row]:
-        """Records of so many *partitions* come at *at_us*, which ``wait`` has waited for."""
+        """Yield the fetch that returns records of *partitions* partitions at *at_us*, after ``wait``."""
         if self._session_id:
             yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, partitions, record_bytes)
         else:
@@ -85,7 +89,7 @@ class GeneratedLane:
         self.now_us = at_us
 
     def close(self, at_us: int) -> Iterator[Row]:
-        """The client has gone: what is under way is given up, and so is the session."""
+        """Yield the rows after the client left: the abandoned fetch in flight, and the end of the session."""
         kind = "incremental" if self._session_id else "sessionless"
         yield self._fetch(at_us, 1, kind, at_us - self.now_us, 0, error=_NETWORK_EXCEPTION)
         if self._session_id:
@@ -95,7 +99,7 @@ class GeneratedLane:
             yield self._fetch(at_us + round_trip_us, 1, "sessionless", round_trip_us, 0)
 
     def _ask(self) -> Iterator[Row]:
-        """For a session."""
+        """Yield a full fetch, which asks for a session, and the event that it is created or refused."""
         sent_us = max(self._asks_at_us, self.now_us)
         at_us = sent_us + self._round_trip_us()
         is_granted = self.rng.random() >= self.mix.refused

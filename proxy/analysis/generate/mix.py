@@ -1,4 +1,4 @@
-"""What a fleet is made of: figures, each with the reason for its default."""
+"""The parameters of a generated fleet, with the reasons for their defaults."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ import attrs
 __all__ = ["FETCH", "HEARTBEAT", "KINDS", "METADATA", "OFFSET_COMMIT", "SERVED", "ClientKind", "FleetMix"]
 
 FETCH: Final = 1
-"""Kafka's API keys of what is generated, here and below."""
+"""The API keys of the generated requests, here and below."""
 _LIST_OFFSETS: Final = 2
 METADATA: Final = 3
 OFFSET_COMMIT: Final = 8
@@ -27,32 +27,36 @@ SERVED: Final[Mapping[int, tuple[int, int]]] = {
     HEARTBEAT: (0, 4),
     _API_VERSIONS: (0, 4),
 }
-"""The versions that Kafka 4.3 serves; what is older is lifted to the first. (JoinGroup, as 4.0.0 serves it.)"""
+"""The first and last version that Kafka 4.3 serves, by API key; Sidefetch upgrades older ones to the first.
+JoinGroup has the versions of 4.0.0."""
 
 
 @attrs.frozen
 class ClientKind:
-    """A client, as it speaks."""
+    """A kind of client: its library, with the API versions that it uses."""
 
     name: str
-    """Its client ids begin with it."""
+    """The prefix of its client ids."""
     software: str
-    """As the ledger tells it: as ApiVersions v3 does, or as guessed from the Fetch version."""
+    """The ledger's ``software``: from ApiVersions v3 on by the client's own statement, else guessed from its Fetch
+    version."""
     share: float
-    """Of the fleet; shares need not add up to 1."""
+    """Its share of the fleet; shares need not add up to 1."""
     poll_s: float
-    """How long its fetches wait for records."""
+    """The longest wait of its fetches for records, in seconds."""
     has_sessions: bool
+    """Whether it uses fetch sessions."""
     apis: Mapping[int, int] = attrs.field(hash=False)
-    """Version by API key."""
+    """The version of its requests, by API key."""
 
     @property
     def fetch_version(self) -> int:
+        """The version of its Fetch requests."""
         return self.apis[FETCH]
 
     @property
     def converted_to(self) -> int | None:
-        """The newest record format (magic) that it reads, where that is not the brokers' own."""
+        """The newest record format (magic) that it reads; None if it is the brokers' own, 2."""
         return 0 if self.fetch_version < 2 else 1 if self.fetch_version < 4 else None
 
 
@@ -64,7 +68,11 @@ def _kind(
     poll_s: float = 0.5,
     has_sessions: bool = False,
 ) -> ClientKind:
-    """*versions* of Fetch, ListOffsets, Metadata, OffsetFetch, OffsetCommit, JoinGroup, Heartbeat, ApiVersions."""
+    """Return a kind of client.
+
+    *versions*: of Fetch, ListOffsets, Metadata, OffsetFetch, OffsetCommit, JoinGroup, Heartbeat, ApiVersions;
+    None for an API that it does not use.
+    """
     keys = (
         FETCH,
         _LIST_OFFSETS,
@@ -94,47 +102,47 @@ KINDS: Final = (
     _kind("librdkafka-0.11", "speaks as Kafka 0.11", 0.05, 4, 0, 2, 1, 1, 0, 0, 0, poll_s=0.1),
     _kind("confluent-kafka", "librdkafka 2.16.0", 0.02, 16, 7, 12, 9, 9, 5, 3, 3),
 )
-"""Versions as these clients were seen to speak with Kafka 3.9. Shares are a guess at a fleet that was left to age:
-for a third of it records are converted."""
+"""The default kinds of clients. The versions are those that these clients used with Kafka 3.9 in a test. The shares
+are a guess for a fleet with many old clients: a third of them need record conversion."""
 
 
 @attrs.frozen
 class FleetMix:
-    """A fleet."""
+    """The parameters of a generated fleet."""
 
     kinds: tuple[ClientKind, ...] = KINDS
     clusters: int = 1
     brokers: int = 3
-    """Of each cluster: the least that production has."""
+    """Brokers of each cluster. Production clusters have at least three."""
     racks: tuple[str, ...] = ("a", "b", "c")
-    """Zones, of brokers in turn and of sidecars by chance."""
+    """Racks, assigned to brokers in turn and to sidecars at random."""
     without_rack: float = 0.05
-    """Share of the sidecars that do not know where they are."""
+    """Share of the sidecars that do not know their rack."""
     topics: int = 30
-    """Of each cluster."""
+    """Topics of each cluster."""
     topic_partitions: tuple[int, ...] = (3, 6, 12, 24, 50, 100)
-    """One of these."""
+    """Possible numbers of partitions of a topic, chosen at random."""
     two_replicas: float = 0.2
-    """Share of the topics with two replicas, the others having three: what makes reads cross zones."""
+    """Share of the topics with two replicas; the others have three. With two, some reads cross racks."""
     idle_topics: float = 0.6
-    """Share of the topics to which next to nothing is written: what sessions are for."""
+    """Share of the topics with almost no records, for which fetch sessions save the most."""
     client_topics: tuple[int, ...] = (1, 1, 2, 3, 5, 8)
-    """How many a client reads; one of these."""
+    """Possible numbers of topics that a client reads, chosen at random."""
     hourly_news: float = 20.0
-    """Exchanges with records an hour and connection of a client that reads busy topics, around noon; the median."""
+    """Median of client fetches with records per hour and connection, at the daily peak, if a topic is busy."""
     restart_h: float = 24.0
-    """How long a connection lives; the mean."""
+    """Mean lifetime of a connection in hours."""
     hourly_evictions: float = 0.02
-    """Of a session."""
+    """Evictions of an upstream session per hour."""
     hourly_resets: float = 0.005
-    """Of a session."""
+    """Resets of an upstream session per hour."""
     refused: float = 0.1
-    """Share of the sessions that a broker does not grant when asked."""
+    """Share of the requests for a session that a broker refuses."""
     odd: float = 0.02
-    """Share of the sidecars whose client gets ten times as much in the last tenth of the time."""
+    """Share of the sidecars whose client has ten times the traffic in the last tenth of the time."""
     losses: float = 2e-5
-    """Chance of each row to be the first of some that are lost."""
+    """Probability that a row is the first of up to 50 lost rows."""
     duplicates: float = 1e-5
-    """Chance of each row to come twice."""
+    """Probability that a row appears twice."""
     start_us: int = 1_767_571_200_000_000
-    """When the ledger begins, in microseconds since 1970: Monday, 5 January 2026, 0:00 UTC."""
+    """Start of the ledger, in microseconds since 1970: Monday, 5 January 2026, 0:00 UTC."""

@@ -1,4 +1,4 @@
-"""All rows of one sidecar that never was."""
+"""Generate the ledger rows of one sidecar."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -21,9 +21,9 @@ _cluster = lru_cache(maxsize=16)(cluster_of)
 
 
 def sidecar_rows(mix: FleetMix, seed: int, index: int, hours: float) -> Iterator[Row]:
-    """The rows of the sidecar number *index*, in the order in which it has numbered them; some may come twice.
+    """Yield the rows of sidecar *index*, in the order of ``seq``; a few are duplicates (``FleetMix.duplicates``).
 
-    Cost: some 20 us a row, and the memory of a few rows of each connection.
+    Cost: about 20 us per row, and memory for a few rows of each connection.
     """
     rng = Random(f"{seed}/sidecar/{index}")
     cluster = _cluster(mix, seed, index % mix.clusters)
@@ -44,7 +44,7 @@ def sidecar_rows(mix: FleetMix, seed: int, index: int, hours: float) -> Iterator
 def _connections(
     mix: FleetMix, rng: Random, cluster: GeneratedCluster, kind: ClientKind, common: Row, end_us: int
 ) -> Iterator[Iterator[Row]]:
-    """One stream of rows for each broker that leads anything that the client wants."""
+    """Yield a stream of rows for each broker that leads partitions of the client."""
     rack = None if rng.random() < mix.without_rack else rng.choice(mix.racks)
     client = {"client_id": f"{kind.name}-app-{rng.randrange(400)}", "software": kind.software}
     odd_from_us = inf
@@ -72,7 +72,7 @@ def _one_after_the_other(
 def _sources(
     mix: FleetMix, rng: Random, cluster: GeneratedCluster, rack: str | None
 ) -> Mapping[int, tuple[GeneratedSource, ...]]:
-    """What the client wants, by the broker that leads it."""
+    """Return the sources of a client's topics, chosen at random, by the leader's node id."""
     wanted = min(rng.choice(mix.client_topics), len(cluster.topics))
     by_leader: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     for topic in rng.sample(range(len(cluster.topics)), wanted):
@@ -88,7 +88,7 @@ def _sources(
 
 
 def _numbered(mix: FleetMix, rng: Random, rows: Iterable[Row], common: Mapping[str, Any]) -> Iterator[Row]:
-    """With their ``seq``; some are lost, which is told, and some come twice."""
+    """Yield *rows* with their ``seq``, some twice, and ``lost`` rows in place of lost ones."""
     first, last = 0, -1
     for seq, row in enumerate(rows):
         row["seq"] = seq

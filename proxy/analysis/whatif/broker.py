@@ -1,8 +1,8 @@
-"""A broker's cache of fetch sessions: ``max.incremental.fetch.session.cache.slots`` of them, in shards.
+"""A model of a broker's fetch session cache: ``max.incremental.fetch.session.cache.slots`` slots, in shards.
 
-A new session goes to the shard whose turn it is, and has to find room there, whatever room others have; its id
-tells its shard. Kafka 3.8 and later have eight shards, which together may have up to seven slots fewer than the
-setting says; below 8 slots no session is ever granted. Kafka 3.7 and before have one shard.
+New sessions go to the shards in turn. A session needs room in its shard, even if other shards have free slots; its
+id identifies the shard. Kafka 3.8 and later have eight shards, which together may have up to seven slots fewer than
+the setting; below 8 slots the broker grants no session. Kafka 3.7 and earlier have one shard.
 
 Source: Kafka's ``FetchSessionCache`` and ``FetchSessionCacheShard``; KAFKA-9401. The rules within a shard are
 ``proxy.session.slots``.
@@ -20,12 +20,12 @@ from proxy.session.slots import MAX_SESSION_ID, OccupiedSlot, SessionSlots
 __all__ = ["SHARDS", "Partitions", "SessionCacheModel"]
 
 SHARDS: Final = 8
-"""Kafka's ``NumFetchSessionCacheShards``, which no setting changes."""
+"""Number of shards: Kafka's ``NumFetchSessionCacheShards``, which no setting changes."""
 
 
 @attrs.define
 class Partitions:
-    """As much of a session as matters here."""
+    """The partitions of a session, reduced to their number."""
 
     size: int
 
@@ -34,14 +34,14 @@ class Partitions:
 
 
 def _ignore(_: SessionId) -> None:
-    """Nobody wants to know."""
+    """Ignore an eviction: the default callback."""
 
 
 class SessionCacheModel:
-    """One broker's cache.
+    """A model of one broker's fetch session cache.
 
-    Args: slots:      the setting; each shard has its part of it, rounded down.
-          on_eviction: told of each session that had to make room.
+    Args: slots:       the broker's setting; each shard gets an equal part, rounded down.
+          on_eviction: called with the id of each evicted session.
     Cost: as ``SessionSlots``.
     """
 
@@ -59,36 +59,38 @@ class SessionCacheModel:
         self._partitions = 0
         self.peak_sessions = 0
         self.peak_partitions = 0
-        """Of all sessions at once."""
+        """The largest number of partitions in all sessions at one time."""
 
     @property
     def evictions(self) -> int:
+        """The number of evicted sessions."""
         return sum(shard.evictions for shard in self._shards)
 
     @property
     def refusals(self) -> int:
-        """Sessions that were asked for and not granted."""
+        """The number of requests for a session that were refused."""
         return sum(shard.refusals for shard in self._shards)
 
     def __len__(self) -> int:
-        """Sessions held."""
+        """Return the number of cached sessions."""
         return sum(map(len, self._shards))
 
     @property
     def partitions(self) -> int:
-        """In all sessions held."""
+        """The number of partitions in all cached sessions."""
         return self._partitions
 
     def shard_of(self, session_id: int) -> int:
-        """Where a broker with as many shards keeps the session."""
+        """Return the index of the shard that has the session, in a broker with as many shards."""
         return session_id // self._range
 
     def create(
         self, partitions: int, now_s: float, *, is_follower: bool = False, granted: int = NO_SESSION
     ) -> SessionId:
-        """Ask for a session; 0 if there is no room.
+        """Create a session and return its id; 0 if the shard has no room.
 
-        *granted*: the id that a real broker has answered with; the session goes where that says, and has this id.
+        *granted*: the id from a real broker's response, which the session gets, in the shard of that id; 0 for
+        none.
         """
         if granted:
             self._turn = self.shard_of(granted)
@@ -102,7 +104,7 @@ class SessionCacheModel:
         return session_id
 
     def use(self, session_id: int, partitions: int, now_s: float) -> bool:
-        """Fetch in the session, which then has so many *partitions*; False if it is not there (any more)."""
+        """Fetch in the session and set its number of partitions; return False if the session does not exist."""
         shard = self._shard(session_id)
         session = shard.get(SessionId(session_id))
         if session is None:
@@ -113,7 +115,7 @@ class SessionCacheModel:
         return True
 
     def close(self, session_id: int) -> bool:
-        """Give the slot back; whether the session was there."""
+        """Close the session, which frees its slot; return whether it existed."""
         shard = self._shard(session_id)
         session = shard.get(SessionId(session_id))
         if session is not None:
@@ -124,7 +126,7 @@ class SessionCacheModel:
         return self._shards[self.shard_of(session_id)]
 
     def _ids(self, shard: int) -> Iterator[int]:
-        """The id that was told, else the shard's one after the other."""
+        """Yield ids for the sessions of *shard*: a real broker's id if given, else consecutive ones."""
         own = max(1, shard * self._range)
         while True:
             if self._given:

@@ -1,14 +1,14 @@
-"""With other chunks of conversion (``--convert-chunk``): how much of what old clients get would be padding.
+"""Padding in converted responses with other chunk sizes of conversion (``--convert-chunk``).
 
-An answer's record set is declared before it is converted. What of it is compressed is guessed
-(``proxy.convert.down``), unless all of it is a chunk or less: then it is converted at once, and nothing is wasted.
-So with larger chunks fewer sets are guessed, and with smaller ones more.
+Sidefetch declares the size of a response's record set before it converts it. For compressed records the size is an
+estimate (``proxy.convert.down``), unless the record set fits into one chunk: then it is converted at once, without
+padding. So larger chunks need fewer estimates, and smaller chunks need more.
 
-Ledgers tell how many bytes were converted for an answer, not how large its sets were: all that can be told are
-bounds. An answer with no more than a chunk has no set that is larger; of one with more, and with records of a
-single partition, the set is. Whether it was compressed shows in its padding alone. How far guesses for sets would
-be off that were converted at once is not known: as the most is taken what the worst guess of the ledger was off, or
-the margin by which guesses are raised, if that is more.
+Ledgers have the converted bytes of a response, but not the size of each record set, so the results are bounds. A
+response with at most a chunk of bytes has no larger set; if it has more, and records of only one partition, its set
+is larger. Only padding shows that a set was compressed. The error of estimates for sets that were converted at once
+is unknown. The upper bound assumes the worst error in the ledger, or the margin by which estimates are raised, if
+that is larger.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from proxy.convert.sizes import MARGIN
 __all__ = ["RESULT", "TOLD_CHUNK_BYTES", "chunks"]
 
 TOLD_CHUNK_BYTES: Final = 128 * 1024
-"""Sidefetch's default."""
+"""Sidefetch's default chunk size in bytes."""
 
 RESULT: Final = (
     StructType()
@@ -37,12 +37,16 @@ RESULT: Final = (
     .add("least_padding_bytes", LongType())
     .add("most_padding_bytes", LongType())
 )
-"""A row for each cluster and size of chunks. ``answers``: for which records were converted; ``padding_bytes``: as
-it was; least and most: as it would be."""
+"""The result columns, with a row for each cluster and chunk size. ``answers``: number of responses with converted
+records; ``padding_bytes``: the actual padding; ``least_padding_bytes``, ``most_padding_bytes``: bounds of the
+padding with this chunk size."""
 
 
 def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, told_bytes: int = TOLD_CHUNK_BYTES) -> DataFrame:
-    """*sizes*: of chunks, in bytes; *told_bytes*: what the ledger's sidecars were set to."""
+    """Return the bounds of the padding for each of *sizes*, which are chunk sizes in bytes.
+
+    *told_bytes*: the chunk size of the ledger's sidecars.
+    """
     converted = ledger.exchange.where("converted_in_bytes > 0")
     off = F.max(F.try_divide(F.col("padding_bytes").cast("double"), F.col("converted_out_bytes").cast("double")))
     worst = converted.select(F.greatest(F.coalesce(off, F.lit(0.0)), F.lit(1 / MARGIN)).alias("worst"))
@@ -51,7 +55,7 @@ def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, told_bytes: int = TOLD
     padding, size = F.col("padding_bytes"), F.col("chunk_bytes")
     is_at_once = F.col("converted_in_bytes") <= size
     is_one_set = F.col("with_data") == 1
-    # What was guessed with larger chunks is guessed with smaller ones; with others, where it is surely larger.
+    # Sets with an estimated size keep it with smaller chunks; with larger ones, if the set surely exceeds a chunk.
     stays = (size <= told_bytes) | (~is_at_once & is_one_set)
     is_new = (size < told_bytes) & ~is_at_once & ~(is_one_set & (F.col("converted_in_bytes") > told_bytes))
     guess = F.greatest(padding.cast("double"), F.col("converted_out_bytes") * F.col("worst"))

@@ -1,4 +1,4 @@
-"""A fleet's sessions with one broker, as far as they matter to its cache."""
+"""A simulation of a fleet's fetch sessions with one broker, for the size of the broker's session cache."""
 
 import heapq
 import math
@@ -13,53 +13,56 @@ from proxy.analysis.whatif.replay import Others, Outcome, Replay
 __all__ = ["Fleet", "candidates", "heap_bytes", "play"]
 
 _PARTITION_BYTES: Final = 112
-"""Of a broker's heap, for a partition of a session: 80 for itself, up to 16 for its place in the hash table, 16 for
-its leader epoch. By the histograms of Kafka 4.3.1's heap with 40 sessions of 2,000 partitions, and with none."""
+"""Bytes of broker heap per partition of a session: 80 for the object, up to 16 for its hash table entry, 16 for its
+leader epoch. Source: heap histograms of Kafka 4.3.1 with 40 sessions of 2,000 partitions, and without sessions."""
 _SESSION_BYTES: Final = 600
-"""Rather too much: nothing beside its partitions."""
+"""Bytes of broker heap per session: a high estimate, negligible compared with its partitions."""
 _FETCH_S: Final = 10.0
-"""How long a fetch waits where there is nothing new."""
+"""The wait of a fetch without new records at the broker, in seconds."""
 _TOLD_S: Final = 100.0
-"""Lanes that have a session are looked at so often: below the 120 s after which it would be stale."""
+"""Interval of the simulated events of a lane with a session: below the 120 s after which the session could be
+evicted."""
 _RAMP_S: Final = 300.0
-"""All begin within these."""
+"""All lanes start within these seconds."""
 
 
 @attrs.frozen
 class Fleet:
-    """Clients with sidecars, and the cluster that they read."""
+    """The parameters of a fleet of clients with sidecars, and of the cluster that they read."""
 
     clients: int = 100_000
     partitions: int = 100_000
-    """Of the cluster."""
+    """Partitions of the cluster."""
     brokers: int = 100
     read: int = 100_000
-    """Partitions that each client reads, by chance."""
+    """Partitions that each client reads, chosen at random."""
     lanes: float = 1.0
-    """Sessions that a sidecar has with a broker: a second one where a hundred partitions or more are busy."""
+    """Sessions of a sidecar with a broker, on average: it opens a second one if a hundred or more partitions are
+    busy."""
     restart_s: float = 1800.0
-    """How long a client lives; the mean. Shorter than in life, so that shards drift apart in what is played."""
+    """Mean lifetime of a client. It is shorter than in practice, so that shards fill unevenly in the simulated
+    time."""
     crashes: float = 0.05
-    """Share of the clients that end without a word: their session stays until somebody needs its slot."""
+    """Share of the clients that end without closing their session, which stays until another needs its slot."""
 
     @property
     def sessions(self) -> int:
-        """With each broker: of all clients that read anything from it."""
+        """The number of sessions with each broker, of all clients that read from it."""
         return round(self.clients * self.lanes * self._share)
 
     @property
     def session_partitions(self) -> float:
-        """In each; the mean."""
+        """The mean number of partitions of a session."""
         return min(self.read, self.partitions) / self.brokers / self._share / self.lanes
 
     @property
     def _share(self) -> float:
-        """Of the clients, those that read anything from a broker."""
+        """The share of the clients that read from a given broker."""
         return 1.0 - (1.0 - 1.0 / self.brokers) ** min(self.read, self.partitions)
 
 
 def candidates(fleet: Fleet, others: Others) -> list[int]:
-    """Numbers of slots to try: from three quarters of the sessions to twice as many, the same for each shard."""
+    """Return numbers of slots to try: from 0.75 to 2 times the sessions, multiples of the number of shards."""
     sessions = fleet.sessions + others.followers + others.clients
     each = {
         math.ceil(sessions * percent / (100 * SHARDS))
@@ -69,16 +72,16 @@ def candidates(fleet: Fleet, others: Others) -> list[int]:
 
 
 def heap_bytes(sessions: int, partitions: int) -> int:
-    """Of a broker's heap, what so many sessions with so many partitions in all take; an estimate."""
+    """Estimate the broker heap in bytes for *sessions* sessions with *partitions* partitions in total."""
     return sessions * _SESSION_BYTES + partitions * _PARTITION_BYTES
 
 
 def play(
     fleet: Fleet, slots: int, seed: int, *, hours: float = 1.0, shards: int = SHARDS, others: Others | None = None
 ) -> Outcome:
-    """So many *hours* of one broker with so many *slots*.
+    """Simulate *hours* hours of the fleet's sessions with one broker that has *slots* slots.
 
-    Cost: 36 events an hour for each session, each some 3 us; 360 for each that is not granted.
+    Cost: 36 events per hour and session, of about 3 us each; 360 for each lane that gets no session.
     """
     rng, replay = Random(f"{seed}/{slots}"), Replay(slots, shards, others)
     sizes = [_size(rng, fleet) for _ in range(fleet.sessions)]
@@ -104,7 +107,7 @@ def play(
 
 
 def _size(rng: Random, fleet: Fleet) -> int:
-    """About as chance deals partitions out."""
+    """Return a random number of partitions of a session, normally distributed about the mean."""
     mean = fleet.session_partitions
     spread = 0.0 if fleet.read >= fleet.partitions else math.sqrt(mean)
     return max(1, round(rng.gauss(mean, spread)))

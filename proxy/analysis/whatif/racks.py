@@ -1,10 +1,10 @@
-"""With racks laid out so: how many bytes of records would cross from one to another.
+"""Bytes of records across racks, with brokers or readers in other racks.
 
-What was read is told by exchanges: so many bytes of a topic's partitions that a broker leads. Where else they are
-is told by the topology. A row tells a topic's partitions that one broker leads only together: its bytes are taken
-to be spread over them evenly. That is exact where all of them have replicas in the same racks, as in clusters with
-as many racks as replicas; else it is an estimate. Bytes of which the topology does not know the partitions are told
-apart.
+Exchange rows have the bytes that were read of a topic's partitions with the same leader, topology rows the racks of
+their replicas. Since an exchange row has one sum for these partitions, its bytes are assumed to be spread evenly
+over them. That is exact if all of them have replicas in the same racks, as in clusters with as many racks as
+replicas; otherwise it is an estimate. Bytes of partitions that the topology does not have are in a column of their
+own.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,12 @@ RESULT: Final = (
     .add("then_crossing_bytes", LongType())
     .add("unknown_bytes", LongType())
 )
-"""A row for each rack in which there are readers then; null: readers that do not know where they are.
+"""The result columns, with a row for each rack that has readers in the new layout; null: readers of unknown rack.
 
-``bytes``: of records, as brokers had them; ``crossing_bytes``: of these, what came from another rack, or to or from
-nobody knows where; ``then_crossing_bytes``: what would; ``unknown_bytes``: what the topology does not know, and
-which is counted as it was in ``then_crossing_bytes``, too."""
+``bytes``: bytes of records, in the brokers' size; ``crossing_bytes``: of these, records that came from another
+rack, or whose source or reader rack is unknown; ``then_crossing_bytes``: the same in the new layout;
+``unknown_bytes``: records of partitions that the topology does not have; for them ``then_crossing_bytes`` has the
+actual ``crossing_bytes``."""
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_NODES: Final[Mapping[int, str]] = MappingProxyType({})
@@ -43,18 +44,23 @@ _NO_NODES: Final[Mapping[int, str]] = MappingProxyType({})
 
 @attrs.frozen
 class RackLayout:
-    """What is to be otherwise."""
+    """The racks of the new layout, as changes to the actual ones."""
 
     brokers: Mapping[int, str] = _NO_NODES
-    """Rack by node id; the others are where they are."""
+    """New racks of brokers, by node id; the others stay."""
     readers: Mapping[str, str] = _NONE
-    """Where the readers of a rack are then; the others are where they are."""
+    """New racks of readers, by present rack; the others stay."""
     closest: bool = True
-    """Whether replicas in the reader's rack are read; if not, leaders."""
+    """Whether readers use a replica in their rack, if there is one; otherwise they use leaders."""
 
 
 def racks(ledger: LedgerFrames, layout: RackLayout | None = None) -> DataFrame:
-    """Cost: the exchanges once; what is joined are topics times brokers times racks."""
+    """Return the bytes that cross racks, now and with *layout*, for each reader rack.
+
+    Without *layout* all racks stay, and readers use the closest replicas.
+
+    Cost: one scan of the exchanges; the joined frames have topics times brokers times racks rows.
+    """
     layout = layout or RackLayout()
     led_by = ["cluster_id", "topic", "leader"]
     partitions = _partitions(ledger, layout)
@@ -84,7 +90,10 @@ def racks(ledger: LedgerFrames, layout: RackLayout | None = None) -> DataFrame:
 
 
 def _partitions(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
-    """Of each partition, as last told, the leader, its rack then, and those of all replicas in sync."""
+    """Return the leader, its rack and the racks of the in-sync replicas of each partition, from its latest row.
+
+    Racks are those of the new layout.
+    """
     last = ledger.topology.groupBy("cluster_id", "topic", "partition").agg(
         F.max_by(F.struct("leader", "replicas"), "at_us").alias("last")
     )
@@ -100,7 +109,7 @@ def _partitions(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
 
 
 def _read(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
-    """Bytes, and those of them that crossed, by what was read and by the reader's rack then."""
+    """Return bytes, and bytes that crossed racks, by topic, leader and the reader's rack in the new layout."""
     sources = ledger.exchange.select("cluster_id", "reader_rack", "weight", F.explode("sources").alias("source"))
     is_near = F.coalesce(F.col("source.rack") == F.col("reader_rack"), F.lit(False))
     size = weighted("source.bytes")

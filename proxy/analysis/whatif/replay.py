@@ -1,14 +1,14 @@
-"""One broker's part of a ledger, played through a cache of another size.
+"""Replay of one broker's part of a ledger with a session cache of another size.
 
-What lanes did is taken as what they want: from its first full fetch on, a lane wants a session with as many
-partitions as it then reads, at the times at which it has fetched, until it is told that it was closed. What became
-of it, its evictions and refusals among it, is left out, and decided anew by the cache and by Sidefetch's own rule:
-who loses its session, or gets none, does without for ten seconds, and then asks again.
+The fetches of lanes show their demand: from its first full fetch on, a lane wants a session with the partitions
+that it reads, at the times of its fetches, until the ledger has the end of its session. The replay ignores the
+actual evictions and refusals; the model of the cache decides these again, by Sidefetch's own rule: a lane that
+loses its session, or gets none, fetches without one for ten seconds, and then asks for another.
 
-What ledgers do not tell: followers and clients without a sidecar, which take slots, too (``Others``). When a lane
-without a session has ended: it is forgotten once nothing was heard of it for ten minutes; a slot that it has here
-meanwhile counts as unused, so that it is the first to go. Sampled ledgers lack fetches, for want of which sessions
-may seem unused: take whole ones.
+Ledgers do not contain sessions of followers and of clients without a sidecar, which take slots, too (``Others``),
+nor the end of a lane without a session: the replay forgets such a lane after ten minutes without rows; meanwhile
+its slot in the cache counts as unused, and is the first to be evicted. Sampled ledgers lack fetches, so that
+sessions may seem unused; use complete ledgers.
 """
 
 from collections.abc import Hashable
@@ -22,63 +22,74 @@ from proxy.session.epochs import NO_SESSION
 __all__ = ["BACK_OFF_S", "Others", "Outcome", "Replay"]
 
 BACK_OFF_S: Final = 10.0
-"""What Sidefetch's lanes wait for, less the jitter that each has."""
+"""Time that a lane of Sidefetch fetches without a session after an eviction or refusal, without the random
+jitter."""
 _FORGOTTEN_S: Final = 600.0
+"""Time without rows after which the replay forgets a lane."""
 _HEARTBEAT_S: Final = 60.0
-"""Between fetches of others, which are always in use: half of the time after which they would be stale."""
+"""Interval between fetches of other sessions, which are always in use: half of the time until they can be
+evicted."""
 
 _Key = tuple[Hashable, Hashable]
-"""A sidecar, and its lane."""
+"""The ``proxy_id`` of a sidecar, and a name of its lane."""
 
 
 @attrs.frozen
 class Others:
-    """Who has sessions with each broker that no ledger tells of."""
+    """Numbers of sessions with each broker that are not in the ledger."""
 
     followers: int = 0
-    """Fetchers of other brokers: ``num.replica.fetchers`` (1) for each that follows any partition."""
+    """Sessions of replica fetchers: ``num.replica.fetchers`` (1) for each broker that follows any partition."""
     follower_partitions: int = 1000
-    """Of each."""
+    """Partitions of each of these sessions."""
     clients: int = 0
+    """Sessions of clients without a sidecar."""
     client_partitions: int = 100
-    """Of each."""
+    """Partitions of each of these sessions."""
 
 
 @attrs.define
 class Outcome:
-    """What has become of one broker's sessions."""
+    """The result of a replay, for one broker."""
 
     granted: int = 0
+    """Sessions that the lanes got."""
     refused: int = 0
+    """Requests for a session that were refused, those of others included."""
     evicted: int = 0
-    """To make room for others."""
+    """Sessions that were evicted to make room for another."""
     noticed: int = 0
-    """Of those, the ones whose lane has fetched in them again."""
+    """Evicted sessions whose lane fetched in them again, and so noticed the eviction."""
     fetches: int = 0
-    """Of lanes that want a session."""
+    """Fetches of lanes that want a session."""
     in_session: int = 0
-    """Of these, those that named only what has changed."""
+    """Incremental fetches among these."""
     named_anew: int = 0
-    """Partitions in those that named all."""
+    """Partitions named by the other fetches, which name all."""
     peak_sessions: int = 0
-    """Others' included."""
+    """The largest number of sessions at one time, those of others included."""
     peak_partitions: int = 0
+    """The largest number of partitions in all sessions at one time."""
 
 
 @attrs.define
 class _Lane:
+    """The state of a lane in the replay."""
+
     session_id: int
-    """In the cache; 0 without."""
+    """The id of its session in the model of the cache; 0 for none."""
     told_id: int
-    """In the ledger."""
+    """The id of its session in the ledger; 0 for none."""
     asks_at_s: float
+    """The earliest time at which it asks for a session."""
     seen_s: float
+    """The time of its last ledger row."""
 
 
 class Replay:
-    """Events of one broker, in the order of their times.
+    """A replay of the events of one broker, which must come in order of time.
 
-    Cost: O(log slots) an event, and memory for the lanes of the last ten minutes and the slots.
+    Cost: O(log slots) per event, and memory for the lanes of the last ten minutes and for the slots.
     """
 
     def __init__(self, slots: int, shards: int = SHARDS, others: Others | None = None) -> None:
@@ -93,7 +104,7 @@ class Replay:
 
     @property
     def outcome(self) -> Outcome:
-        """As of now."""
+        """The result of the events so far."""
         return attrs.evolve(
             self._outcome,
             refused=self._broker.refusals,
@@ -113,11 +124,11 @@ class Replay:
         *,
         full: bool,
     ) -> bool:
-        """*lane*, of the sidecar *proxy*, has fetched so often; whether it has a session now.
+        """Replay *fetches* fetches of *lane* of the sidecar *proxy*; return whether it has a session now.
 
-        Args: told_id: the session that it had; 0 for none.
-              partitions: that it reads; 0 where it gives its session up.
-              full: whether it has asked for a session.
+        Args: told_id: the session id in the ledger; 0 for none.
+              partitions: the number of partitions that it reads; 0 if it closes its session.
+              full: whether the fetch was a full one, which asks for a session.
         """
         self._go_on(now_s)
         key = (proxy, lane)
@@ -127,7 +138,7 @@ class Replay:
             return False
         if known is None:
             if not full and not told_id:
-                return False  # it wants none yet
+                return False  # it has not asked for a session yet
             known = self._lanes[key] = _Lane(NO_SESSION, 0, now_s, now_s)
         if told_id and told_id != known.told_id:
             self._by_told.pop((proxy, known.told_id), None)
@@ -138,14 +149,14 @@ class Replay:
         return known.session_id != NO_SESSION
 
     def closed(self, proxy: Hashable, told_id: int, now_s: float) -> None:
-        """The lane with this session has ended, and said so to the broker."""
+        """Replay that the lane with this session in the ledger ended and closed the session."""
         self._go_on(now_s)
         key = self._by_told.get((proxy, told_id))
         if key is not None:
             self._end(key)
 
     def _end(self, key: _Key) -> None:
-        """The lane wants no session any more."""
+        """Remove the lane and close its session."""
         lane = self._lanes.pop(key, None)
         if lane is not None:
             self._by_told.pop((key[0], lane.told_id), None)
@@ -189,7 +200,7 @@ class Replay:
         return self._broker.create(size, now_s, is_follower=is_follower)
 
     def _keep_others(self, now_s: float) -> None:
-        """They fetch all the time; who has lost its session asks for another."""
+        """Replay a fetch in each of the other sessions; where one was lost, ask for another."""
         assert self._other_ids is not None
         self._heartbeat_s = now_s
         for index, (session_id, is_follower) in enumerate(self._other_ids):

@@ -1,9 +1,9 @@
-"""How many slots a fleet needs: ``max.incremental.fetch.session.cache.slots``, by trying.
+"""The number of session slots that a fleet needs (``max.incremental.fetch.session.cache.slots``), by simulation.
 
-It takes more than there are sessions: shards are filled in turn, but sessions end by chance, so that some shards
-are full while others have room. How many more is told by playing a fleet's comings and goings through a broker's
-cache (``fleet``); brokers are alike, so that one stands for all. All that a session costs a broker is memory, which
-is told, too: many slots are cheap, many partitions in each are not.
+A fleet needs more slots than it has sessions: brokers fill shards in turn, but sessions end at random, so that some
+shards are full while others have room. To find the margin, this module simulates the starts and ends of a fleet's
+sessions with one broker's cache (``fleet``); all brokers are alike. Slots cost a broker only memory, which the
+result has, too: many slots are cheap, many partitions per session are not.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,9 +35,9 @@ RESULT: Final = (
     .add("heap_bytes", LongType())
     .add("is_enough", BooleanType())
 )
-"""A row for each number of slots; of one broker. ``sessions``: that are wanted at once. ``heap_bytes``: of the most
-that were held at once. ``is_enough``: nobody was refused, and nobody noticed that its session was gone; what nobody
-uses any more may well have been evicted."""
+"""The result columns, with a row for each number of slots, for one broker. ``sessions``: sessions that are wanted
+at once. ``noticed``: evicted sessions that were still used. ``heap_bytes``: broker heap at the peak. ``is_enough``:
+no session was refused, and no session in use was evicted; evictions of unused sessions do not matter."""
 
 
 def sizing(
@@ -49,8 +49,9 @@ def sizing(
     others: Others | None = None,
     seed: int = 1,
 ) -> DataFrame:
-    """*slots*: numbers to try; without any, some around the number of sessions.
+    """Simulate *fleet* with each number of *slots*; return one row for each.
 
+    Args: slots: the numbers to try; empty: several around the number of sessions.
     Cost: as ``fleet.play`` for each number, each in a task of its own.
     """
     others = others or Others()
@@ -60,7 +61,7 @@ def sizing(
 
 
 def smallest(sized: DataFrame) -> DataFrame:
-    """Of ``sizing``'s rows the one with the fewest slots that are enough, also for all larger numbers; or none."""
+    """Return the row of ``sizing`` with the fewest slots from which on all numbers are enough, or no row."""
     failed = F.max(F.when(~F.col("is_enough"), F.col("slots")))
     too_few = sized.select(F.coalesce(failed, F.lit(-1)).alias("too_few"))
     return sized.crossJoin(too_few).where("slots > too_few").orderBy("slots").limit(1).select(*RESULT.names)

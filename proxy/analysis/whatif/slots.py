@@ -1,8 +1,8 @@
-"""With so many slots a broker: how many sessions are granted, refused and evicted, and what that costs.
+"""Sessions granted, refused and evicted, and the cost of that, with other numbers of slots per broker.
 
-The fetches of each broker are sorted by time and played through its cache (``replay``). To which shard a session
-goes depends on all that were asked for before, so that the least that can be played by itself is a broker: each is
-one task's, for each number of slots. Its rows stream through; what is kept is its lanes and its slots.
+Spark sorts the fetches of each broker by time and replays them with a model of its cache (``replay``). The shard of
+a session depends on all earlier requests for sessions, so a replay cannot be split further: one task replays a
+broker with one number of slots. It reads its rows as a stream; its memory holds the lanes and the slots.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,11 +38,12 @@ RESULT: Final = StructType(
         StructField("peak_partitions", LongType()),
     ]
 )
-"""A row for each broker and number of slots.
+"""The result columns, with a row for each broker and number of slots.
 
-granted, refused: sessions that were asked for; evicted: those that made room for others; noticed: of these, those
-whose lane has fetched in them again. hit_ratio: of the fetches of lanes that want a session, the share that was in
-one; null without any. named_anew: partitions that the others have named. Peaks: sessions and partitions at once.
+granted, refused: requests for a session; evicted: sessions that made room for another; noticed: evicted sessions
+whose lane fetched in them again. fetches: of lanes that want a session; hit_ratio: the share of incremental fetches
+among these, null if there are none. named_anew: partitions named by the other fetches. Peaks: most sessions and
+partitions at one time.
 """
 
 _EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "lane", "told_id", "size", "fetches", "is_full")
@@ -51,9 +52,10 @@ _EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "lane", "told_id", 
 def slots(
     ledger: LedgerFrames, candidates: Sequence[int], *, shards: int = SHARDS, others: Others | None = None
 ) -> DataFrame:
-    """*candidates*: numbers of slots; *others*: who else has sessions with each broker; the ledger does not tell.
+    """Replay *ledger* for each broker with each number of slots in *candidates*; return one row for each.
 
-    Cost: some 5 us an event and candidate; an event is a fetch, or a run's first and its others.
+    Args: others: the sessions of followers and of clients without Sidefetch, which the ledger does not contain.
+    Cost: about 5 us per event and candidate; an event is a fetch; a folded run is two events.
     """
     what = F.array(*(F.lit(each) for each in candidates))
     events = _events(ledger).withColumn("slots", F.explode(what))
@@ -63,7 +65,7 @@ def slots(
 
 
 def _events(ledger: LedgerFrames) -> DataFrame:
-    """What is played: ends of sessions, and fetches; of runs the first, and the others with the last."""
+    """Return the events to replay: fetches, and ends of sessions. A folded run is two: first fetch, and rest."""
     fetch = ledger.fetch.select(
         "cluster_id",
         "node",
@@ -98,7 +100,7 @@ def _events(ledger: LedgerFrames) -> DataFrame:
 
 
 def _played(shards: int, others: Others | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of one broker and number of slots follow each other, by time."""
+    """Replay *batches* and yield the results. Rows must be grouped by broker and slots, and in order of time."""
     schema = to_arrow_schema(RESULT)
     subject: tuple[Any, ...] | None = None
     replay = Replay(0)

@@ -1,10 +1,10 @@
-"""With these clients upgraded: which conversions, lifted requests and full fetches go.
+"""Conversions, upgraded requests and full fetches that end if some clients are upgraded.
 
-An upgraded client reads the records that brokers have and speaks versions that they serve, so that nothing is
-converted or lifted for it any more. Its full fetches go, too, if what it becomes keeps sessions: Kafka's own
-clients do since 1.1, librdkafka and what is made of it do not.
+An upgraded client reads the brokers' record format and uses API versions that they serve, so Sidefetch no longer
+converts records or upgrades requests for it. Its full fetches end, too, if the new client uses fetch sessions:
+Kafka's Java client does since 1.1, librdkafka and the clients based on it do not.
 
-All of it is told as it was: what an upgraded client would read otherwise, faster or more of it, nobody knows.
+The figures assume that an upgraded client reads as before; it might read faster, or other data.
 """
 
 from collections.abc import Collection
@@ -34,8 +34,9 @@ RESULT: Final = (
     .add("named_partitions", LongType())
     .add("answered_partitions", LongType())
 )
-"""A row for each client: what it causes now, which goes if it ``is_upgraded``. ``full_fetches``: of its own, and
-the partitions that these have named, and were answered about, without records."""
+"""The result columns, with a row for each client: the costs that it causes now, which end if it ``is_upgraded``.
+``lifted_requests``: requests in versions that Kafka 4 does not serve. ``full_fetches``: the client's full fetches;
+``named_partitions``, ``answered_partitions``: partitions without records in these requests and in the responses."""
 
 _SUMS: Final = RESULT.names[4:]
 _CLIENT: Final = ("cluster_id", "client_id", "software")
@@ -48,9 +49,10 @@ def upgrade(
     software: Collection[str] = (),
     keeps_sessions: bool = True,
 ) -> DataFrame:
-    """Clients are upgraded that have one of *client_ids*, or are one of *software*; all of them if both are empty.
+    """Return the costs of each client, and whether it is upgraded.
 
-    *keeps_sessions*: whether what they become does; if not, their full fetches are not told.
+    Args: client_ids, software: clients with one of these values are upgraded; if both are empty, all clients.
+          keeps_sessions: whether the upgraded clients use fetch sessions; if not, full fetches are not counted.
     """
     is_upgraded = _one_of("client_id", client_ids) | _one_of("software", software)
     if not client_ids and not software:
@@ -81,7 +83,7 @@ def _read(ledger: LedgerFrames, *, keeps_sessions: bool) -> DataFrame:
 
 
 def _lifted(ledger: LedgerFrames) -> DataFrame:
-    """Requests in versions that Kafka 4 does not serve: of each connection the last row has their sums."""
+    """Return each client's requests in versions that Kafka 4 does not serve, summed over its connections."""
     last = ledger.client.groupBy(*CONNECTION).agg(
         *(F.max_by(name, "seq").alias(name) for name in (*_CLIENT, "apis"))
     )

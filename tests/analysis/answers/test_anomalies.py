@@ -50,8 +50,8 @@ def test_clients_that_left_their_past_are_told_with_the_reason(spark: SparkSessi
     assert weekly_bytes["spread"] == pytest.approx(10.2 * MB)  # a tenth of the usual is more than 1.4826 MB
     assert weekly_bytes["past_hours"] == 5
     assert weekly_bytes["explanation"] == (
-        "weekly read 400,000,000 bytes of records in the hour from 1970-02-05 10:00 UTC. Usual is 102,000,000, give"
-        " or take 10,200,000 (median of 5 hours before, same hour of the week): z = 29.2, where 6.0 is odd."
+        "weekly read 400,000,000 bytes of records in the hour from 1970-02-05 10:00 UTC. Usual is 102,000,000"
+        " ± 10,200,000 (median of 5 earlier hours, same hour of the week): z = 29.2; the threshold is 6.0."
     )
     assert odd["younger", "bytes"]["z"] == pytest.approx(-10)
     assert odd["younger", "bytes"]["past_hours"] == 38

@@ -58,7 +58,7 @@ def test_those_that_break_come_first_by_their_traffic(spark: SparkSession) -> No
         "version": 3,
         "lifted_to": 4,
         "breaks": True,
-        "why": "Kafka 4 serves Fetch from v4 on, not v3 (KIP-896); it sends no records as that version reads them"
+        "why": "Kafka 4 serves Fetch from v4 on, not v3 (KIP-896); clients of this version cannot read its records"
         " (KIP-724)",
         "connections": 2,
         "requests": 9,
