@@ -1,5 +1,7 @@
 """The errors that this package raises on purpose; the class names the party at fault."""
 
+from collections.abc import Iterator
+
 from kio.schema.errors import ErrorCode
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "ProtocolError",
     "ProxyError",
     "SparkFailed",
+    "leaves",
 ]
 
 
@@ -87,3 +90,12 @@ class ClientProtocolError(ProtocolError):
 
 class BrokerProtocolError(ProtocolError):
     """A violation by a broker; Sidefetch drops its connection, and the fetch session starts with a full fetch."""
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the errors in *group* and in its nested groups, in order."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

@@ -8,12 +8,12 @@ except for commands that Ctrl-C ends normally.
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Final
 
 from proxy.cli.conflicts import refuse_proxy_py
-from proxy.errors import ConfigError, SparkFailed
+from proxy.errors import ConfigError, SparkFailed, leaves
 from proxy.version import VERSION
 
 __all__ = ["main"]
@@ -90,21 +90,12 @@ def _exit_code(group: BaseExceptionGroup[BaseException]) -> int:
 
     Raises: BaseExceptionGroup: *group* itself, if it has errors of other types.
     """
-    errors = list(_leaves(group))
-    if any(
-        isinstance(error, SystemExit) for error in errors
-    ):  # a second signal ends the process despite other errors
+    errors = list(leaves(group))
+    # A second signal ends the process despite other errors.
+    if any(isinstance(error, SystemExit) for error in errors):
         return next((e.code for e in errors if isinstance(e, SystemExit) and isinstance(e.code, int)), 1)
     if all(isinstance(error, KeyboardInterrupt) for error in errors):
         return 130
     if not all(isinstance(error, ConfigError) for error in errors):
         raise group
     return _refuse(errors)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

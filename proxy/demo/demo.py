@@ -12,8 +12,9 @@ from proxy.demo.costs import CostRow, CostTable, FetchCost, by_rack, count, verd
 from proxy.demo.old import HeardOf, read_as_in_2015
 from proxy.demo.processes import DemoFailed, ReaderProcess, reader, sidefetch
 from proxy.demo.stage import BUSY, EVERY_S, OWN_RACK, PARTITIONS, TOPIC, Stage, busy, embedded_stage
+from proxy.errors import leaves
 
-__all__ = ["CLIENT", "demo", "leaves_of", "until_ended", "watch"]
+__all__ = ["CLIENT", "demo", "until_ended", "watch"]
 
 CLIENT: Final = f"aiokafka {version('aiokafka')}"
 """Who reads. Looked up on import, which is when the caller expects a missing package."""
@@ -110,7 +111,7 @@ async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
             code = await act()
             nursery.cancel_scope.cancel()
     except* DemoFailed as group:
-        for failure in leaves_of(group):
+        for failure in leaves(group):
             sys.stderr.write(f"sidefetch: {failure}\n")
     return 128 + ended[0] if ended else code
 
@@ -122,11 +123,3 @@ async def _end_on_signal(scope: trio.CancelScope, ended: list[int]) -> None:
             ended.append(number)
             scope.cancel()
             return
-
-
-def leaves_of(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    return [
-        leaf
-        for error in group.exceptions
-        for leaf in (leaves_of(error) if isinstance(error, BaseExceptionGroup) else [error])
-    ]

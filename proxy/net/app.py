@@ -22,6 +22,7 @@ from proxy.errors import (
     BrokerUnavailable,
     ClientProtocolError,
     LimitReached,
+    leaves,
 )
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
@@ -93,14 +94,6 @@ async def serve(
             nursery.start_soon(reload_on, hang_ups, reread, proxy.live)
             await proxy.run(task_status=task_status)
             nursery.cancel_scope.cancel()
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _random_session_id() -> int:
@@ -333,7 +326,7 @@ class Proxy:
         try:
             yield peer
         except* LimitReached as wrong:
-            reached = next(_leaves(wrong))
+            reached = next(leaves(wrong))
             assert isinstance(reached, LimitReached)
             self._tell(reached.limit, peer, str(reached))
         except* AuthenticationFailed as wrong:
@@ -366,7 +359,7 @@ class Proxy:
 
     def _ended(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
-        reason = next(_leaves(wrong))
+        reason = next(leaves(wrong))
         self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
 
     async def _connected(self, place: Place, node_id: BrokerId | None, client: FrameSocket) -> None:
