@@ -22,6 +22,7 @@ print(*sys.modules)
 _LATER = {
     "crc32c": "records are converted",
     "email": "the package's own metadata is read, or HTTP",
+    "h11": "there is an admin port",
     "http.client": "Kubernetes is asked for the rack",
     "importlib.metadata": "a package is asked for its version",
     "opentelemetry": "traces are exported",

@@ -3,7 +3,7 @@
 ========================= ================================================== =============================
 path                      what                                               who may ask
 ========================= ================================================== =============================
-/startupz /readyz /livez  probes: ``proxy.net.observability.probes``                 whoever reaches the port
+/startupz /readyz /livez  probes: ``probes``                                 whoever reaches the port
 /metrics                  all instruments, as Prometheus reads them          the same
 /api/v1/state             ``proxy.telemetry.document``                       this host; with
 /                         a page that shows it                               ``--admin-open`` the same
@@ -62,9 +62,7 @@ class AdminServer:
         Raises: ConfigError: the port cannot be listened on.
         """
         address = self._config.listen
-        if address is None:
-            task_status.started()
-            return
+        assert address is not None, "the caller starts the server only if it has an address"
         try:
             listeners = await trio.open_tcp_listeners(address.port, host=address.host)
         except OSError as wrong:

@@ -10,7 +10,6 @@ import trio
 
 from proxy.config import Config, TelemetryConfig
 from proxy.net.io.logs import Log
-from proxy.net.observability.admin import AdminServer
 from proxy.net.observability.certificates import Certificates
 from proxy.net.observability.observers import Observer, Observers
 from proxy.net.observability.probes import ProbeState
@@ -82,7 +81,10 @@ class TelemetryOutputs:
         """Answer those who ask. Raises: ConfigError: the port cannot be listened on."""
         if self.telemetry is not None:
             nursery.start_soon(self._certificates.run)
-            await nursery.start(AdminServer(self._config.admin, state, self.telemetry.facts, self._log).run)
+            if self._config.admin.listen is not None:
+                from proxy.net.observability.admin import AdminServer
+
+                await nursery.start(AdminServer(self._config.admin, state, self.telemetry.facts, self._log).run)
         if self._metrics is not None:
             nursery.start_soon(self._metrics.run)
 
