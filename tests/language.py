@@ -68,12 +68,12 @@ def docstrings(path: Path) -> Iterator[Docstring]:
                 yield Docstring(path, part.lineno, owner if index == 0 else "field", part.value.value)
 
 
-def problems(path: Path) -> Iterator[str]:
-    """Yield a line for each class docstring of *path* that begins with a verb."""
-    for each in docstrings(path):
+def problems(texts: Sequence[Docstring]) -> Iterator[str]:
+    """Yield a line for each class docstring of *texts* that begins with a verb."""
+    for each in texts:
         if each.owner == "class" and _CLASS_VERB.match(each.text):
             first = each.text.splitlines()[0]
-            yield f"{path.relative_to(ROOT)}:{each.line}: a class is a thing, so begin with a noun phrase: {first}"
+            yield f"{each.path.relative_to(ROOT)}:{each.line}: begin a class with a noun phrase: {first}"
 
 
 def rates(paths: Sequence[Path]) -> dict[str, float]:
@@ -97,9 +97,9 @@ def main(folders: Sequence[str] = ()) -> int:
             if rate >= _RATES[pattern]:
                 found.append(f"{name}: {pattern} {rate:.1f} times in 1,000 words, at most {_RATES[pattern]:g}")
     for folder, paths in sources.items():
-        found.extend(each for path in paths for each in problems(path))
-        texts = [each.text for path in paths for each in docstrings(path)]
-        share = sum(bool(_FRAGMENT.match(text)) for text in texts) / max(len(texts), 1)
+        texts = [each for path in paths for each in docstrings(path)]
+        found.extend(problems(texts))
+        share = sum(bool(_FRAGMENT.match(each.text)) for each in texts) / max(len(texts), 1)
         if share > _FRAGMENTS:
             found.append(
                 f"{folder}: {share:.1%} of {len(texts)} docstrings begin like fragments, at most {_FRAGMENTS:.0%}"

@@ -112,9 +112,9 @@ class HttpServer:
     _idle: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
     """The connections that wait for a request."""
 
-    async def run(self, listeners: Sequence[trio.SocketListener]) -> None:
-        """Serve until cancelled."""
-        await trio.serve_listeners(self._serve, list(listeners))
+    async def run(self, listeners: Sequence[trio.SocketListener], connections: trio.Nursery | None = None) -> None:
+        """Serve until cancelled, each connection in a task of *connections* or of a nursery that ends with this."""
+        await trio.serve_listeners(self._serve, list(listeners), handler_nursery=connections)
 
     async def run_until(self, stop: trio.Event, listeners: Sequence[trio.SocketListener], drain_s: float) -> None:
         """Serve until *stop*, and then for *drain_s* more with ``Connection: close`` in every response.
@@ -124,7 +124,7 @@ class HttpServer:
         """
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
-                accepting.start_soon(self._accept, listeners, connections)
+                accepting.start_soon(self.run, listeners, connections)
                 await stop.wait()
                 self._is_stopping = True
                 self._close_idle()
@@ -132,9 +132,6 @@ class HttpServer:
                 accepting.cancel_scope.cancel()
             self._close_idle()
             connections.cancel_scope.deadline = trio.current_time() + self.limits.request_s
-
-    async def _accept(self, listeners: Sequence[trio.SocketListener], connections: trio.Nursery) -> None:
-        await trio.serve_listeners(self._serve, list(listeners), handler_nursery=connections)
 
     def _close_idle(self) -> None:
         for scope in self._idle:
