@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final
 
-from proxy.cli import racks as closest
-from proxy.cli import security
+from proxy.cli import racks, security
 from proxy.cli.cluster_info import FETCH, BrokerInfo, ClusterInfo, Diagnostic, Range, named
 from proxy.cluster.topology import BrokerId
 from proxy.config import Config
@@ -72,7 +71,7 @@ def diagnose(
         *_sessions(reached),
         *_leaders(reached),
         *_old_clients(reached, compiled=compiled),
-        *closest.findings(cluster.brokers, config.routing, rack),
+        *racks.findings(cluster.brokers, config.routing, rack),
         *security.findings(config),
         *_releases(reached),
         *_reach(cluster),

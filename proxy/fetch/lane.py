@@ -26,12 +26,12 @@ from proxy.wire.fetch import (
     IDS_VERSION,
     MAX_VERSION,
     FetchOptions,
+    FetchPartition,
     FetchResponse,
     PartitionKey,
     Topic,
     write_request,
 )
-from proxy.wire.fetch import FetchPartition as KeyAsk
 from proxy.wire.headers import RequestHeader
 
 __all__ = ["Landed", "Lane", "Terms"]
@@ -91,7 +91,7 @@ class Landed:
 
     response: FetchResponse
     outcome: AcceptedResponse | RejectedResponse
-    asked: Callable[[PartitionKey], KeyAsk | None]
+    asked: Callable[[PartitionKey], FetchPartition | None]
     """What it answers, until the next fetch is sent."""
     terms: Terms
     begun_in: int | None
@@ -135,7 +135,7 @@ class Lane:
         self._is_behind: bool | None = None
         """Whether the last response was about as large as it may be; None before the first."""
         self._session_made_s: float | None = None
-        self.asks: Mapping[PartitionKey, KeyAsk] = self._session.asks
+        self.asks: Mapping[PartitionKey, FetchPartition] = self._session.asks
         """What the next fetch is for, and the one under way, in the order in which they were put in."""
         self.topics: dict[Topic, int] = {}
         """How many partitions of each those are."""
@@ -269,7 +269,7 @@ class Lane:
         if self._flight is not None:
             self._flight = attrs.evolve(self._flight, begun_in=exchange)
 
-    def put(self, key: PartitionKey, ask: KeyAsk) -> None:
+    def put(self, key: PartitionKey, ask: FetchPartition) -> None:
         """Ask for this, too; only while nothing is under way."""
         if key not in self.asks:
             self.topics[key.topic] = self.topics.get(key.topic, 0) + 1
@@ -407,7 +407,9 @@ class Lane:
         return Ask(self.id, frame)
 
 
-def _is_behind(response: FetchResponse, max_bytes: int, asked: Callable[[PartitionKey], KeyAsk | None]) -> bool:
+def _is_behind(
+    response: FetchResponse, max_bytes: int, asked: Callable[[PartitionKey], FetchPartition | None]
+) -> bool:
     """Return whether *response* is about as large as it may be, so that there is probably more to read."""
     total_bytes = 0
     for topic, replies in response.topics:

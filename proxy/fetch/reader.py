@@ -1,8 +1,8 @@
 """Reads a broker's partitions for one client connection: the client's fetches in, answers out, lanes in between.
 
 The client takes the broker that it has come to for the leader of what it asks for. Each partition is read from
-its *source*: that leader, or a replica that is closer (see ``routes``). Each source has two lanes, and one answer
-to the client is put together from what they all bring.
+its *source*: that leader, or a replica that is closer (see ``cluster.routing``). Each source has two lanes, and one
+answer to the client is put together from what they all bring.
 
 What a client polls for is answered here as long as the broker has nothing to say. Upstream, a fetch waits at the
 broker for up to ``Reading.upstream_max_wait_s``, and goes on waiting while the client is answered "nothing new"

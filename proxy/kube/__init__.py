@@ -6,8 +6,8 @@ into the text of a manifest. What runs inside a pod is ``proxy.net``, which know
 
 ====================  ==============================================================================================
 asks for what         ``annotations``, ``redirect`` (the packet filter's rules), ``sizes``
-pure                  ``inject``, ``containers`` (what is added), ``variables``, ``refusals``, ``patch``, ``review``
+pure                  ``inject``, ``containers``, ``variables``, ``validation``, ``patch``, ``review``
 for the command       ``workloads``, ``manifests``
-for the webhook       ``webhook``, ``https``, ``certificates``, ``rotation``, ``api``
+for the webhook       ``webhook``, ``certificates``, ``rotation``, ``api``
 ====================  ==============================================================================================
 """

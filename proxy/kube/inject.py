@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import attrs
 
-from proxy.kube import validation as refusals
-from proxy.kube import variables
+from proxy.kube import validation, variables
 from proxy.kube.annotations import INJECT, PREFIX, STATUS, Defaults, InjectionRequest, injection_request, is_on
 from proxy.kube.containers import NAMES, redirect, sidecar, volumes
 from proxy.kube.errors import InjectionRefused
@@ -76,17 +75,17 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
     if not is_on(annotations):
         return InjectionResult(bare, has_sidecar=False, warnings=tuple(_left_alone(annotations)))
     check_pod(bare)
-    reasons = [*refusals.refusals_of_any(bare["spec"])]
+    reasons = [*validation.refusals_of_any(bare["spec"])]
     try:
         asked = injection_request(annotations, defaults)
     except InjectionRefused as refused:
         raise InjectionRefused((*refused.reasons, *reasons)) from None
-    reasons += refusals.refusals_of_request(bare["spec"], asked)
+    reasons += validation.refusals_of_request(bare["spec"], asked)
     if reasons:
         raise InjectionRefused(tuple(reasons))
     fresh = _with(bare, asked)
     is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
-    told = tuple(refusals.warnings(bare["spec"], asked))
+    told = tuple(validation.warnings(bare["spec"], asked))
     return InjectionResult(pod if is_current else fresh, has_sidecar=True, warnings=told)
 
 

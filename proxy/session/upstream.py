@@ -165,9 +165,8 @@ class UpstreamSession:
     def receive(self, plan: FetchPlan, reply: SessionResponseFields) -> AcceptedResponse | RejectedResponse:
         """Check the response to *plan*, and update the session."""
         if isinstance(self.state, FullFetchPlan) and not plan.is_full:
-            return RejectedResponse(
-                RejectionReason.OUTDATED, reply.error
-            )  # the session was given up after this plan
+            # The session was given up after this plan.
+            return RejectedResponse(RejectionReason.OUTDATED, reply.error)
         refusal = self._refusal(plan, reply)
         if refusal is not None:
             # An evicted session is gone. Any other is closed by the next fetch, since both sides disagree about it.

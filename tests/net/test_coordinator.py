@@ -12,7 +12,7 @@ from proxy.demo import groups as groups_module
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.messages import encode_request, read_response
 from proxy.demo.requests import coordinator_of
-from proxy.net.upstream import coordinator as errands_module
+from proxy.net.upstream import coordinator
 from proxy.net.upstream.coordinator import CoordinatorClient
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
@@ -141,8 +141,8 @@ def _at(group: str, nodes: list[int]) -> int:
 
 
 async def test_without_any_coordinator_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errands_module, "_FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(errands_module, "_LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(coordinator, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(coordinator, "_LONGEST_WAIT_S", 0.01)
     async with proxied() as it, old_client(it, 1) as client:
         group = group_at(it, 2)
         for broker in it.cluster.brokers.values():

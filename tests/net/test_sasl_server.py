@@ -12,7 +12,7 @@ from proxy.config import DownstreamSecurity
 from proxy.demo.client import KafkaConnection
 from proxy.demo.messages import encode_request
 from proxy.errors import ErrorCode
-from proxy.net.downstream import sasl_server as door
+from proxy.net.downstream import sasl_server
 from proxy.net.io import files
 from proxy.sasl.scram import ScramClient
 from proxy.sasl.users import line_of
@@ -35,7 +35,7 @@ def users(folder: Path, **passwords: str) -> str:
 
 @pytest.fixture(autouse=True)
 def quickly_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "_REFUSED_S", (0.1, 0.1))
+    monkeypatch.setattr(sasl_server, "_REFUSED_S", (0.1, 0.1))
 
 
 @asynccontextmanager
@@ -135,7 +135,7 @@ async def test_nothing_else_is_served_before(tmp_path: Path) -> None:
 
 
 async def test_who_takes_too_long_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "_LOGIN_S", 0.1)
+    monkeypatch.setattr(sasl_server, "_LOGIN_S", 0.1)
     async with asking(tmp_path) as it, it.client(1) as client:
         with trio.fail_after(5):
             assert await client.receive_frame() is None
