@@ -109,6 +109,11 @@ class Exchange:
         """The partitions, by the client's names, that the response has news of."""
         return {(topic, each.reply.partition) for topic, news in self.news.items() for each in news}
 
+    @property
+    def has_records(self) -> bool:
+        """Whether the response has records of any partition. Cost: O(news)."""
+        return any(len(each.records) for news in self.news.values() for each in news)
+
     def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
         """Tell of a partition, with *records* for the reply's own if they are given."""
         told = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply

@@ -548,7 +548,11 @@ class Reader:
         assert exchange is not None
         assert isinstance(self._stage, Converting)
         yield from self._tables.converted(exchange, self._stage.jobs, now_s)
-        if exchange.news or now_s + _INSTANT_S >= exchange.deadline_s:
+        ready = self._tables.ready(exchange)
+        if ready.replies and not exchange.has_records:
+            # A marker that exceeds a limit was to be delivered alone (KIP-74), and came to nothing.
+            yield from self._finish(exchange, ready, now_s)
+        elif exchange.news or now_s + _INSTANT_S >= exchange.deadline_s:
             yield from self._answer(exchange, now_s)
         else:
             yield from self._ask(exchange, now_s)

@@ -83,6 +83,20 @@ def test_how_far_was_passed_by_is_kept_until_the_client_asks_for_something_else(
     assert [dict(asked.offsets)[0] for asked in play.asked] == [10, 11, 4, 10]
 
 
+@pytest.mark.parametrize("error", [0, ErrorCode.topic_authorization_failed])
+@pytest.mark.parametrize("max_wait_ms", [0, 500])
+def test_a_marker_over_the_limit_keeps_no_other_partition_out_of_the_response(error: int, max_wait_ms: int) -> None:
+    play = Play()
+    play.request(fetch_frame(3, {0: 10, 1: 20, 2: 0}, max_wait_ms=max_wait_ms, partition_max_bytes=1))
+    play.open(PATIENT)
+
+    marker, other = Part(records=batch(10, b"marker", is_control=True)), Part(records=batch(20, b"seen"))
+    (answer,) = heard(play.answer({0: marker, 1: other, 2: Part(error=error)}), 3)
+
+    assert [[record.value for record in each.records] for each in answer.values()] == [[], [b"seen"], []]
+    assert [each.error for each in answer.values()] == [0, 0, error]
+
+
 def test_a_topic_made_again_is_read_from_where_the_client_is() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
