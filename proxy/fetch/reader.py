@@ -195,7 +195,7 @@ class Reader:
             case Resolving(until_s) | Pausing(until_s) | Delayed(until_s) if self._exchange is not None:
                 times.append(until_s)
             case Asking() if self._exchange is not None:
-                times.append(self._exchange.deadline_s)
+                times += (self._exchange.deadline_s, self._lanes.held.oldest_s + _UNWATCHED_S)
                 times += self._waits.turns_s()
             case _:
                 pass
@@ -425,7 +425,7 @@ class Reader:
             for lane in self._lanes:
                 if not lane.is_asking:
                     lane.restart()
-        elif brought and not due and not waits.is_plain(exchange.manner, now_s):
+        elif brought and not due and self._must_read_together(exchange, now_s):
             waits.be_plain(now_s)
             self._lanes.held.drop()
             brought = 0
@@ -447,6 +447,17 @@ class Reader:
                 yield waits.ask(lane, exchange.manner, wait_s, now_s, brought=brought)
             else:
                 yield from self._open(lane, exchange, now_s)
+
+    def _must_read_together(self, exchange: Exchange, now_s: float) -> bool:
+        """Return whether held records, too few to end the wait of *exchange*, are fetched again with all others.
+
+        A broker that waits has the bytes of all partitions in view. And while records are held, nobody notices that
+        their partition gets another leader, or that they are deleted.
+        """
+        if not self._waits.is_plain(exchange.manner, now_s):
+            return True
+        held_since_s = self._lanes.held.oldest_s
+        return held_since_s < exchange.started_s or held_since_s + _UNWATCHED_S <= now_s
 
     def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
         outcome, response = landed.outcome, landed.response

@@ -1,5 +1,7 @@
 """Fetches that wait at several brokers for as much as their client wants, when it wants something else next."""
 
+from kio.static.primitive import i32
+
 from proxy.relay.commands import CloseLink
 from tests.relay.playbook import PATIENT, Part, Play, lane, of_type, told
 
@@ -106,3 +108,40 @@ def test_session_is_created_once_a_response_was_not_cut_by_a_limit() -> None:
     play.fetch({0: 5, 1: 5})
 
     assert [asked.epoch for asked in play.asked] == [-1, -1, 0]
+
+
+def waiting_for_min_bytes() -> Play:
+    """The client waits 30 s for 1000 bytes; both partitions are requested from the broker with that wait."""
+    play = Play(upstream_max_wait_s=10)
+    play.fetch({0: 0, 1: 0}, min_bytes=1000, max_wait_ms=30_000)
+    play.open(PATIENT)
+    assert told(play.answer({0: Part(high_watermark=1, records=FEW), 1: Part(high_watermark=0)})) == []
+    assert (play.asked[-1].min_bytes, dict(play.asked[-1].offsets)) == (1000, {0: 0, 1: 0})
+    return play
+
+
+def test_records_left_over_from_the_last_response_are_fetched_again_if_they_are_less_than_min_bytes() -> None:
+    play = waiting_for_min_bytes()
+    assert len(told(play.answer({0: Part(records=MUCH), 1: Part(records=MUCH)}))) == 1
+    play.fetch({0: 1, 1: 1}, min_bytes=1000, max_bytes=i32(900), max_wait_ms=30_000)
+    assert len(told(play.answer({0: Part(records=MUCH[:800]), 1: Part(records=MUCH[:700])}))) == 1
+
+    play.asked.clear()
+
+    play.wait(0.1)
+    play.fetch({0: 2, 1: 1}, min_bytes=1000, max_wait_ms=30_000)
+
+    assert {p: offset for each in play.asked for p, offset in each.offsets.items()} == {0: 2, 1: 1}
+
+
+def test_records_are_fetched_again_after_a_second_in_which_another_broker_waits_for_more() -> None:
+    play = waiting_for_much()
+    play.fetch({0: 0, 1: 100}, min_bytes=1000, max_wait_ms=30_000)
+    assert told(play.answer({1: Part(records=MUCH[:600])})) == []
+    play.asked.clear()
+
+    play.wait(0.9)
+    assert [dict(each.offsets) for each in play.asked] == []
+    play.wait(0.2)
+
+    assert [(each.link, dict(each.offsets)) for each in play.asked] == [(PATIENT, {1: 100})]

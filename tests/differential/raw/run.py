@@ -309,12 +309,13 @@ class Runner:
         """
         live = self._name(LIVE, query.version)
         produced = {(live, produce.partition) for produce in step.during}
-        is_late = self._is_unnoticed and query.version < 13 and live in {each.key[0] for each in query.wanted}
+        topics = {each.key[0] for each in query.wanted}
+        is_late = self._is_unnoticed and query.version < 13 and live in topics
         self._is_unnoticed &= not is_late
         parts = (
             attrs.evolve(part, error=0) if part.key in produced else part
             for part in before.parts
-            if not (is_late and part.key[0] == live)
+            if not (is_late and part.key[0] == live and len(topics) > 1)
         )
         return attrs.evolve(before, parts=tuple(parts))
 
