@@ -22,6 +22,7 @@ from typing import Final
 
 from proxy.cluster.routing import Routes, Source
 from proxy.cluster.topology import BrokerId, Topology
+from proxy.convert.types import NothingForClient
 from proxy.errors import BrokerProtocolError, ErrorCode
 from proxy.events import Cause, StalledFetchRecord
 from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
@@ -559,11 +560,12 @@ class Reader:
         assert exchange is not None
         assert isinstance(self._stage, Converting)
         yield from self._tables.converted(exchange, self._stage.jobs, now_s)
+        was_skipped = any(isinstance(job.outcome, NothingForClient) for job in self._stage.jobs)
         ready = self._tables.ready(exchange)
         if ready.replies and not exchange.has_records:
             # A marker that exceeds a limit was to be delivered alone (KIP-74), and came to nothing.
             yield from self._finish(exchange, ready, now_s)
-        elif exchange.news or now_s + _INSTANT_S >= exchange.deadline_s:
+        elif exchange.has_records or not was_skipped or now_s + _INSTANT_S >= exchange.deadline_s:
             yield from self._answer(exchange, now_s)
         else:
             yield from self._ask(exchange, now_s)

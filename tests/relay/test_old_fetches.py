@@ -97,6 +97,19 @@ def test_a_marker_over_the_limit_keeps_no_other_partition_out_of_the_response(er
     assert [each.error for each in answer.values()] == [0, 0, error]
 
 
+def test_a_marker_is_passed_by_before_the_error_of_another_partition_is_delivered() -> None:
+    play = Play()
+    play.request(fetch_frame(3, {0: 10, 1: 20}))
+    play.open(PATIENT)
+
+    marker, failed = Part(records=batch(10, b"marker", is_control=True)), Part(error=ErrorCode.offset_out_of_range)
+    assert heard(play.answer({0: marker, 1: failed}), 3) == []
+    (answer,) = heard(play.answer({0: Part(records=batch(11, b"seen")), 1: failed}), 3)
+
+    assert [record.value for record in answer[0].records] == [b"seen"]
+    assert answer[1].error == ErrorCode.offset_out_of_range
+
+
 def test_a_topic_made_again_is_read_from_where_the_client_is() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
