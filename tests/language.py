@@ -20,7 +20,15 @@ from tests.pages import ROOT, pages
 
 __all__ = ["FOLDERS", "Docstring", "docstrings", "main", "problems", "rates"]
 
-FOLDERS: Final = ("proxy/cli", "proxy/cluster", "proxy/config", "proxy/sasl", "proxy/session")
+FOLDERS: Final = (
+    "proxy/cli",
+    "proxy/cluster",
+    "proxy/config",
+    "proxy/relay",
+    "proxy/sasl",
+    "proxy/session",
+    "proxy/wire",
+)
 """The folders with revised texts."""
 _SKIPPED: Final = {"node_modules", "build", "dist"}
 _RATES: Final = {r"told|tells?|telling": 1.0, "what": 4.0}

@@ -1,13 +1,14 @@
-"""Decides for one client connection: what goes to which broker, in which order answers leave, and under which
-addresses brokers are known. Pure: events in, commands out; ``net`` carries them out.
+"""The protocol logic of one client connection. Pure: events in, commands out; ``net`` does the I/O.
+
+It decides which request goes to which broker, in which order responses leave, and which broker addresses the client
+sees.
 
 ::
 
-    client --> frames --+--> all but fetches, as they came or lifted: PassThrough, on the pass link --> broker
+    client --> frames --+--> all but fetches, unchanged or upgraded: PassThrough, on the pass link ---> broker
                         |        |
-                        |        +--> what only a group's coordinator answers: errands --> that broker
+                        |        +--> requests for a group coordinator: AskGroupCoordinator ---> that broker
                         |
                         +--> fetches, one after another: fetch.Reader, on two lanes ---> the same broker
-
-    answers leave through ``Pipeline``, in the order of their requests.
+    responses leave through ``Pipeline``, in the order of their requests.
 """

@@ -1,4 +1,4 @@
-"""Which APIs a client uses, and what it is: the inventory of who would break on Kafka 4."""
+"""The APIs and versions that a client uses, and its software: this shows which clients would fail on Kafka 4."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -39,7 +39,7 @@ _RELEASES: Final[Mapping[int, str]] = MappingProxyType(
         18: "4.1 or newer",
     }
 )
-"""Fetch versions, and the releases of Kafka whose own clients speak them."""
+"""Fetch versions, and the Kafka releases whose own clients send them."""
 
 
 @attrs.define
@@ -49,7 +49,7 @@ class _Use:
 
 
 class ApiUsage:
-    """Of one connection, since it was made."""
+    """Counts of the requests of one connection since it was opened, by API and version."""
 
     def __init__(self) -> None:
         self._uses: dict[tuple[int, int], _Use] = {}
@@ -57,20 +57,24 @@ class ApiUsage:
         self._software = ""
 
     def asked(self, header: RequestHeader, frame: memoryview) -> None:
-        """The client has sent this request, without its size."""
+        """Count a request of the client; *frame* has no size prefix."""
         api = header.api_key, header.api_version
         use = self._uses.get(api)
         if use is None:
             use = self._uses[api] = _Use()
             if header.api_key == ApiKey.API_VERSIONS:
-                with suppress(MalformedFrame):  # whom it passes to will say so
+                with suppress(MalformedFrame):  # the relay reports the malformed request
                     self._software = api_versions.client_software(frame)
         use.requests += 1
         use.request_bytes += SIZE_BYTES + len(frame)
         self._client_id = header.client_id
 
     def record(self, lifted_to: Callable[[int, int], int]) -> ClientRecord | None:
-        """*lifted_to* tells in which version an API is asked for upstream. None if the client has asked nothing."""
+        """Return the client's APIs, or None if it has sent no request.
+
+        Args: lifted_to: returns the version in which an API is requested from the broker, by API key and client
+            version.
+        """
         if not self._uses:
             return None
         apis = [
@@ -80,6 +84,9 @@ class ApiUsage:
         return ClientRecord(self._client_id, self._software or self._guess(), not self._software, tuple(apis))
 
     def _guess(self) -> str:
-        """By the newest fetch that it sends, which is the newest that it knows unless a broker is older."""
+        """Guess the client's release from its newest fetch version.
+
+        That is the newest that it knows, unless the broker is older.
+        """
         fetches = [version for key, version in self._uses if key == ApiKey.FETCH]
         return f"speaks as Kafka {_RELEASES.get(max(fetches), 'of the future')}" if fetches else ""

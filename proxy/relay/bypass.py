@@ -1,4 +1,4 @@
-"""Which fetches of one client connection pass to the broker as they came."""
+"""The decision which fetches of one client connection are forwarded unchanged."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -14,57 +14,58 @@ from proxy.wire.fetch import FetchRequest, Topic
 __all__ = ["BypassState"]
 
 _GONE_AFTER: Final = 3
-"""Fetches that pass, one after another, before the client is taken to have left its reader.
+"""Consecutive forwarded fetches after which the client no longer counts as using its reader.
 
-A client whose fetches name now these topics, now those, would else have a new session made every other time.
-"""
+Without this bound, a client whose fetches alternate between two sets of topics would have a new session created
+every other time."""
 
 
 @attrs.define
 class BypassState:
-    """Judges each fetch of a connection in turn.
+    """Which fetches of a connection bypass the reader; judges them in order.
 
-    A fetch within a session names only what has changed. If the session is one of ours, its topics are known there;
-    any other was granted by the broker to a fetch that passed, and its topics are those of the fetches that passed
-    in it. Neither side can go on in the other's session: who changes sides is told that it is not found (70), and
-    begins anew with a full fetch, which is the first to pass, or the first not to.
+    A fetch within a session names only partitions that changed. If Sidefetch keeps the session, it knows the
+    topics; otherwise the broker created the session in a forwarded fetch, and its topics are those of the forwarded
+    fetches. Neither side can continue the other's session: a client that changes sides gets
+    FETCH_SESSION_ID_NOT_FOUND (70) and starts again with a full fetch, which is the first on the new side.
     """
 
     _node_id: BrokerId
-    """Of the broker whose listener the client came to."""
+    """The broker for which the client's listener stands."""
     _ours: ClientSessions
     _session: frozenset[Topic] = frozenset()
-    """Topics of the session that the client has with the broker itself."""
+    """The topics of the session that the client has with the broker itself."""
     _in_a_row: int = 0
     is_only: bool = False
-    """Whether there is no other way for this client: nobody could read for it."""
+    """Whether all fetches must be forwarded, because Sidefetch cannot log in to brokers as this client."""
     left_behind: int = NO_SESSION
-    """The session that the client's last fetch was in, where it had the broker grant it and passes no more."""
+    """The broker's session of the last fetch, if that fetch was the first not to be forwarded; else NO_SESSION."""
 
     @property
     def is_taken(self) -> bool:
-        """Whether the client's fetches pass for good, until told otherwise."""
+        """Whether the client's fetches are forwarded until the bypass rules change."""
         return self._in_a_row >= _GONE_AFTER
 
     def takes(self, request: FetchRequest, bypass: Bypass, topology: Topology) -> bool:
-        """Whether this fetch, the connection's next, passes.
+        """Return whether the connection's next fetch is forwarded.
 
-        An id that *topology* does not know matches no topic: the reader, to which such a fetch goes, has it learnt.
-        A session of ours that is in the way is closed. Cost: O(1) without a bypass, else O(topics).
+        A topic id that *topology* does not know matches no topic; the reader gets that fetch and requests metadata.
+        A session that Sidefetch keeps for the client is closed if the fetch is forwarded. Cost: O(1) without a
+        bypass, else O(topics).
         """
         ours = self._ours.topics(request.session_id, self._node_id) if bypass or self._session else frozenset()
         topics = self._topics(request, ours or self._session) if bypass else frozenset()
         takes = self.is_only or bypass.matches(request.header.client_id, _names(topics, topology))
         if ours and takes:
             self._ours.close(request.session_id, self._node_id)
-            takes = is_full(request.session_epoch)  # the reader tells all others that their session is gone
+            takes = is_full(request.session_epoch)  # the reader answers all others that their session is unknown
         self.left_behind = request.session_id if self._session and not (takes or ours) else NO_SESSION
         self._session = topics if takes and request.session_epoch >= INITIAL_EPOCH else frozenset()
         self._in_a_row = self._in_a_row + 1 if takes else 0
         return takes
 
     def _topics(self, request: FetchRequest, of_session: frozenset[Topic]) -> frozenset[Topic]:
-        """What it is about, named or not."""
+        """Return the topics of a fetch, including those of its session."""
         named = frozenset(section.topic for section in request.sections)
         is_within = request.session_id != NO_SESSION and request.session_epoch != INITIAL_EPOCH
         return named | of_session if is_within else named

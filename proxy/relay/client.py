@@ -1,4 +1,4 @@
-"""One client connection, from its first frame to its last."""
+"""The state machine of one client connection, from its first frame to its last."""
 
 import enum
 from collections import deque
@@ -60,34 +60,34 @@ from proxy.wire.headers import RequestHeader, read_request_header
 __all__ = ["ClientRelay", "Sasl"]
 
 _SERVED_BY_ALL: Final = 4
-"""Of Fetch: older ones are not served by Kafka 4 (KIP-896), so they cannot pass."""
+"""First Fetch version that Kafka 4 serves (KIP-896); older ones cannot be forwarded unchanged."""
 
 
 class Sasl(enum.Enum):
-    """Whose business it is how brokers are logged in to."""
+    """Who authenticates to the brokers."""
 
     PASSES = enum.auto()
-    """The client's, if it does."""
+    """The client may; its SASL exchange is forwarded."""
     REQUIRED = enum.auto()
-    """The client's, which nobody reads for before it has."""
+    """The client must: Sidefetch answers no fetch before."""
     OURS = enum.auto()
-    """Sidefetch's; clients' logins are refused."""
+    """Sidefetch does; SASL requests of clients are refused."""
 
 
 @attrs.frozen
 class _Fetch:
-    """One that waits for its turn."""
+    """A fetch that waits for its turn."""
 
     request: fetch.FetchRequest
     frame_bytes: int
-    """With the size prefix."""
+    """The size of the request in bytes, with the size prefix."""
     slot: Slot
 
 
 class ClientRelay:
-    """Decides for one client connection, which came to the listener of broker *node_id*.
+    """The protocol logic of one client connection to the listener of broker *node_id*.
 
-    Use: give ``handle`` what happened, carry out what it returns. ``deadline_s`` is when it wants a ``Tick``.
+    Use: pass events to ``handle``, carry out the commands that it returns, and pass a ``Tick`` at ``deadline_s``.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ClientRelay:
         self._place = place
         self._read_by(reading)
         self._reads = False
-        """Whether the reader has been given a fetch."""
+        """Whether the reader has handled a fetch."""
         self._draining = False
         self._inventory = ApiUsage() if reading.tells_exchanges else None
         self._pipeline = Pipeline()
@@ -117,7 +117,7 @@ class ClientRelay:
         self._repeats = fetch.Repeats()
         self._fetches: deque[_Fetch] = deque()
         self._fetch: Slot | None = None
-        """The one that the reader answers."""
+        """The slot of the fetch that the reader is answering."""
 
     def _read_by(self, reading: Reading) -> None:
         self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
@@ -126,17 +126,17 @@ class ClientRelay:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether the client should be read: not while what it sent waits here for the broker."""
+        """Whether to read requests from the client: not while earlier requests wait here for the broker."""
         return not self.is_full and self._pass.takes_requests
 
     @property
     def is_full(self) -> bool:
-        """Whether as many requests as may be are without an answer."""
+        """Whether the number of unanswered requests has reached its limit."""
         return len(self._pipeline) >= self._limits.in_flight
 
     @property
     def owes(self) -> bool:
-        """Whether the client waits for an answer."""
+        """Whether the client waits for a response."""
         return len(self._pipeline) > 0
 
     @property
@@ -145,31 +145,31 @@ class ClientRelay:
         return min((each for each in deadlines if each is not None), default=None)
 
     def is_busy(self, lane: LaneId) -> bool:
-        """Whether the broker would not look at another frame on that lane yet."""
+        """Return whether the broker is still handling a request of that lane, and would not read another one."""
         return self._reader.is_asking(lane)
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
-        """Take in one event.
+        """Handle one event; return the commands to carry out.
 
         Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the connection must be
-                closed.
+            closed.
         """
         return list(self._handle(event, now_s))
 
     @property
     def held_since_s(self) -> float | None:
-        """When the oldest was brought that is not handed out; None if there is none."""
+        """When the oldest records arrived that are not delivered yet, in seconds; None if there are none."""
         return self._reader.held_since_s
 
     def inventory(self) -> ClientRecord | None:
-        """What the client uses, where somebody wants to be told, and it has asked for anything."""
+        """Return the APIs that the client uses; None if telemetry is off, or the client has sent no request."""
         return None if self._inventory is None else self._inventory.record(self._lifted_to)
 
     def _lifted_to(self, key: int, version: int) -> int:
         return self._reader.version or version if key == ApiKey.FETCH else self._pass.lifted_to(key, version)
 
     def farewell(self, now_s: float) -> tuple[list[EmitRecord], list[Farewell]]:
-        """The client has gone: what there is to tell, and how its sessions at brokers are closed."""
+        """End the connection: return the events to record, and the requests that close its sessions at brokers."""
         left = self._reader.farewell(now_s)
         notes = [EmitRecord(each.record) for each in left if isinstance(each, fetching.Note)]
         return notes, [each for each in left if isinstance(each, Farewell)]
@@ -257,7 +257,7 @@ class ClientRelay:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
 
     def _close_left_behind(self, client: RequestHeader, now_s: float) -> Iterator[Command]:
-        """Close the session that the client had with the broker while it was bypassed; its answer is nobody's."""
+        """Close the session that the client had with the broker while it was bypassed; drop the response."""
         session_id = self._way_out.left_behind
         if session_id != NO_SESSION:
             options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
@@ -265,9 +265,10 @@ class ClientRelay:
             yield from self._pass.ask_for_nobody(client, framed, now_s)
 
     def _next_fetch(self, now_s: float) -> Iterator[Command]:
-        """Begin with the oldest fetch that waits, once every request before it is answered.
+        """Start the oldest waiting fetch, once every request before it is answered.
 
-        Brokers handle the requests of a connection one after another: a fetch reads what was produced before it.
+        Brokers handle the requests of a connection one after another, so a fetch reads the records that were
+        produced before it.
         """
         while self._fetches and self._pipeline.is_next(self._fetches[0].slot):
             each, self._reads = self._fetches.popleft(), True
@@ -276,7 +277,7 @@ class ClientRelay:
             yield from self._carried_out(commands)
 
     def _leave_reader(self, now_s: float) -> Iterator[Command]:
-        """Once the client's fetches pass for good, and no answer is owed by the reader: begin with a new one."""
+        """Replace the reader by a new one, if all fetches are forwarded now and the reader owes no response."""
         if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_busy):
             notes, farewell = self.farewell(now_s)
             self._reader, self._reads = self._new_reader(), False
@@ -296,9 +297,9 @@ class ClientRelay:
         yield from self._next_fetch(now_s)
 
     def _identify(self, told: PrincipalChanged) -> None:
-        """Read for this principal from here on; where nobody can, have everything pass.
+        """Read as this principal from here on; if Sidefetch cannot log in as it, forward everything.
 
-        Raises: ClientProtocolError: it is read for already, as somebody else.
+        Raises: ClientProtocolError: fetches were already answered for another principal.
         """
         if told.login is None:
             self._way_out.is_only = True
@@ -322,7 +323,7 @@ class ClientRelay:
         yield from self._leave_reader(now_s)
 
     def _carried_out(self, commands: Iterable[fetching.Command]) -> Iterator[Command]:
-        """The reader's commands as those of the connection."""
+        """Yield the reader's commands as commands of the connection."""
         for command in commands:
             match command:
                 case fetching.OpenLane(lane, client_id):

@@ -1,4 +1,4 @@
-"""What happened on a client connection, and what is to be done about it."""
+"""Events of a client connection, and the commands that result from them."""
 
 import enum
 from collections.abc import Callable, Sequence
@@ -47,9 +47,10 @@ __all__ = [
 
 
 class Pass(enum.Enum):
-    """The connection to the client's broker that carries what passes as it came.
+    """The connection to the client's broker on which requests are forwarded.
 
-    The client makes its own handshake on it. Lanes are opened with one, so that the broker's versions are known.
+    The client makes its own handshake on it. Lanes are opened with a handshake of Sidefetch, which yields the
+    broker's API versions.
     """
 
     PASS = "pass"  # noqa: S105
@@ -57,11 +58,11 @@ class Pass(enum.Enum):
 
 PASS: Final = Pass.PASS
 Link = Pass | LaneId
-"""A client connection's own connections to brokers."""
+"""A connection to a broker that belongs to one client connection."""
 
 
 class Worker(enum.Enum):
-    """Whose work takes so long that it is done in a thread."""
+    """The part of the relay that runs a long computation in a thread."""
 
     READER = "reader"
     PASS = "pass"  # noqa: S105
@@ -72,25 +73,25 @@ class Worker(enum.Enum):
 
 @attrs.frozen
 class ClientFrame:
-    """A request came, without its size."""
+    """A request arrived; the frame has no size prefix."""
 
     frame: memoryview
     topology: Topology
-    """As it is known now."""
+    """The present topology."""
     bypass: Bypass
-    """As it is set now."""
+    """The present bypass rules."""
 
 
 @attrs.frozen
 class LinkOpened:
     link: Link
     ranges: ApiRanges
-    """What the broker serves; empty for PASS."""
+    """The API versions that the broker serves; empty for PASS."""
 
 
 @attrs.frozen
 class LinkFrame:
-    """A broker's answer came, without its size."""
+    """A broker's response arrived; the frame has no size prefix."""
 
     link: Link
     frame: memoryview
@@ -98,51 +99,51 @@ class LinkFrame:
 
 @attrs.frozen
 class LinkAnswering:
-    """A large answer has begun to come; how long the rest takes is not the broker's doing."""
+    """The first bytes of a large response arrived; from here on, its duration says nothing of the broker."""
 
     link: Link
 
 
 @attrs.frozen
 class LinkLost:
-    """The connection is gone, or could not be made."""
+    """The connection was closed, or could not be opened."""
 
     link: Link
 
 
 @attrs.frozen
 class MetadataUpdated:
-    """The topology was refreshed, or is fresh enough."""
+    """The topology was refreshed, or is recent enough."""
 
     topology: Topology
 
 
 @attrs.frozen
 class Tick:
-    """``deadline_s`` has passed."""
+    """The time ``deadline_s`` has passed."""
 
 
 @attrs.frozen
 class MemoryNeeded:
-    """What was brought and not handed out must be given up."""
+    """The memory of fetched records that are not delivered yet is needed: drop them."""
 
 
 @attrs.frozen
 class Draining:
-    """Sidefetch stops: no fetch may wait for long any more."""
+    """Sidefetch is stopping: no fetch may wait long from here on."""
 
 
 @attrs.frozen
 class GroupCoordinatorResult:
-    """What became of an ``AskGroupCoordinator``."""
+    """The result of an ``AskGroupCoordinator``."""
 
     frame: memoryview | None
-    """The coordinator's answer, without its size; None if there was no coordinator to be had."""
+    """The coordinator's response without its size; None if no coordinator was found."""
 
 
 @attrs.frozen
 class ThreadFinished:
-    """What became of ``RunInThread``."""
+    """The result of a ``RunInThread``."""
 
     worker: Worker
     result: object
@@ -171,7 +172,7 @@ class OpenLink:
 
     link: Link
     client_id: str | None
-    """Whom a handshake is made for."""
+    """The client id for the requests of the handshake."""
 
 
 @attrs.frozen
@@ -184,51 +185,51 @@ class Send:
 
 @attrs.frozen
 class CloseLink:
-    """Hang up on the broker there; ``LinkLost`` must not follow."""
+    """Close the connection to the broker; ``LinkLost`` must not follow."""
 
     link: Link
     why: str
     is_fault: bool
-    """Whether the broker is to blame."""
+    """Whether the broker caused it."""
 
 
 @attrs.frozen
 class CloseSessions:
-    """Nothing more is read for the client: close all its links but PASS, whatever they still bring.
+    """Stop reading for the client: close all its links but PASS, and drop responses that still arrive.
 
     ``LinkLost`` must not follow.
     """
 
     farewell: Sequence[Farewell]
-    """Closes its sessions at brokers; to be sent on other connections."""
+    """Requests that close the client's sessions at brokers, for other connections."""
 
 
 @attrs.frozen
 class Delivered:
-    """What the client was read is in a ``Reply``, or in one that is about to come: for whoever verifies it.
+    """A fetch response, for verification; the ``Reply`` with it came before or comes next.
 
-    Not where records were converted: no broker could be asked for the same.
+    There is none for converted records: a broker cannot be asked for the same bytes.
     """
 
     request: FetchRequest
-    """With all that the client's session holds."""
+    """The client's fetch, completed by the partitions of its session."""
     pieces: Sequence[bytes | memoryview]
     topology: Topology
-    """In which the request's topics are found."""
+    """The topology for the request's topics."""
 
 
 @attrs.frozen
 class Reply:
-    """Send this answer to the client, after those before it."""
+    """Send this response to the client, after those before it."""
 
     pieces: Pieces
     record: ExchangeRecord | None = None
-    """Of the exchange that it ends, but for the time that it takes to send."""
+    """The record of the fetch that it completes, without the duration of sending."""
 
 
 @attrs.frozen
 class RefreshMetadata:
-    """What is known of these topics is missing or stale; ``MetadataUpdated`` must follow."""
+    """Request metadata of these topics, which is missing or stale; ``MetadataUpdated`` must follow."""
 
     topics: frozenset[Topic]
 
@@ -240,21 +241,21 @@ class EmitRecord:
 
 @attrs.frozen
 class AskGroupCoordinator:
-    """Ask the coordinator of *group*, whichever broker that is; ``GroupCoordinatorResult`` must follow.
+    """Send a request to the coordinator of *group*; ``GroupCoordinatorResult`` must follow.
 
-    There is at most one at a time.
+    At most one is open at a time.
     """
 
     group: str
     pieces: Sequence[bytes | memoryview]
-    """A frame."""
+    """A whole frame."""
     afresh: bool
-    """Whether the one found before is not it any more, or not ready yet."""
+    """Whether the known coordinator is outdated or still loading, so that it must be looked up again."""
 
 
 @attrs.frozen
 class RunInThread:
-    """Call *run* in a thread; ``ThreadFinished`` must follow. There is at most one at a time for each worker."""
+    """Call *run* in a thread; ``ThreadFinished`` must follow. At most one is open at a time for each worker."""
 
     worker: Worker
     run: Callable[[], object]
@@ -262,12 +263,12 @@ class RunInThread:
 
 @attrs.frozen
 class PrincipalChanged:
-    """The broker has taken the client for somebody, for the first time or again."""
+    """The broker has authenticated the client, for the first time or again."""
 
     principal: str
     mechanism: str
     login: Login | None
-    """What to say on further connections; None where nothing would be believed there."""
+    """The credentials for further connections; None if the login cannot be repeated there."""
 
 
 Command = (

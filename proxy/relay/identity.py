@@ -1,8 +1,8 @@
-"""Who a client is to the brokers, as told by the exchange that passes between them untouched.
+"""The principal of a client, read from the SASL exchange that is forwarded between it and the broker.
 
-A login of PLAIN or OAUTHBEARER is one message, which can be said again on further connections; it counts from the
-moment that the broker has accepted it. That of SCRAM, and of all others, proves something about one connection: it
-cannot be repeated, and such a client keeps to that connection.
+A PLAIN or OAUTHBEARER login is a single message, which Sidefetch can repeat on further connections; it counts once
+the broker has accepted it. A SCRAM login, like all others, proves something about one connection only: it cannot be
+repeated, so such a client stays on its one connection.
 """
 
 from collections import deque
@@ -22,27 +22,27 @@ _REPEATED: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = MappingPr
 
 
 class ClientIdentity:
-    """Follows the login of one client connection, and its renewals, in order."""
+    """The login of one client connection and its re-authentications (KIP-368), in order."""
 
     def __init__(self) -> None:
         self._asked: deque[str] = deque()
-        """Mechanisms, of handshakes without an answer."""
+        """Mechanisms of the handshakes that are not answered yet."""
         self._said: deque[bytes] = deque()
-        """Messages without an answer."""
+        """SASL messages that are not answered yet."""
         self._mechanism = ""
         self._principal: str | None = None
-        """Of the first login: a broker takes no other on the same connection."""
+        """The principal of the first login: a broker accepts no other on the same connection."""
         self.is_known = False
-        """Whether the client has logged in, or is in the midst of it by what cannot be repeated."""
+        """Whether the client has logged in, or is in the middle of a login that cannot be repeated."""
         self.is_single = False
-        """Whether it must keep to its connection."""
+        """Whether the client must stay on its one connection."""
 
     def asks(self, mechanism: str) -> None:
-        """The client asks for *mechanism*."""
+        """Take the client's handshake for *mechanism*."""
         self._asked.append(mechanism)
 
     def may_begin(self, *, is_accepted: bool) -> PrincipalChanged | None:
-        """The broker's answer to that."""
+        """Take the broker's response to that handshake."""
         mechanism = self._asked.popleft() if self._asked else ""
         if not is_accepted:
             return None
@@ -52,12 +52,12 @@ class ClientIdentity:
         return self._alone()
 
     def says(self, message: bytes) -> PrincipalChanged | None:
-        """The client's next message. One without a handshake is GSSAPI's, of clients of 0.9."""
+        """Take the client's next message. A message without a handshake is GSSAPI, from clients of Kafka 0.9."""
         self._said.append(message)
         return None if self._mechanism or self._asked else self._alone()
 
     def is_told(self, message: bytes, *, is_accepted: bool) -> PrincipalChanged | None:
-        """The broker's answer to it. An error of OAUTHBEARER is an answer that is not empty."""
+        """Take the broker's response to a message. An OAUTHBEARER error is a response that is not empty."""
         said = self._said.popleft() if self._said else b""
         read = _REPEATED.get(self._mechanism)
         if read is None or not is_accepted or message:
@@ -65,7 +65,7 @@ class ClientIdentity:
         try:
             name, login = read(said)
         except MalformedFrame:
-            return self._alone()  # the broker has understood it, and we have not
+            return self._alone()  # the broker has understood the message, but Sidefetch has not
         self.is_known = True
         self._principal = self._principal or f"{self._mechanism}:{name}"
         return PrincipalChanged(self._principal, self._mechanism, login)

@@ -1,4 +1,4 @@
-"""What the broker owes an answer to, on the pass-through link."""
+"""Requests on the pass-through link whose responses are due, by kind."""
 
 import struct
 from typing import Final
@@ -25,7 +25,7 @@ _SIZE: Final = struct.Struct(">i")
 
 @attrs.define(eq=False)
 class UpgradedRequest:
-    """A request on its way to its answer."""
+    """A request that is sent in a newer version, from its first step to its response."""
 
     lift: Upgrade
     header: RequestHeader
@@ -34,7 +34,7 @@ class UpgradedRequest:
     throttle_ms: int = 0
 
     def framed(self, body: Pieces) -> list[bytes | memoryview]:
-        """The client's request in the version lifted to, with its size."""
+        """Return the client's request in the version it is upgraded to, with its size."""
         header = attrs.evolve(self.header, api_version=self.lift.to)
         head = write_request_header(header, flexible=False)
         return [_SIZE.pack(len(head) + sum(map(len, body))) + head, *body]
@@ -42,7 +42,7 @@ class UpgradedRequest:
 
 @attrs.frozen
 class ForwardedRequest:
-    """The broker owes an answer to a request that went as it came."""
+    """A request that was forwarded unchanged; its response is due."""
 
     header: RequestHeader
     slot: Slot
@@ -50,7 +50,7 @@ class ForwardedRequest:
 
 @attrs.frozen
 class SaslTokenRequest:
-    """The broker owes a token, or may owe one."""
+    """A forwarded SASL token; a token is, or may be, due in return."""
 
     slot: Slot
     is_sure: bool
@@ -58,18 +58,21 @@ class SaslTokenRequest:
 
 @attrs.frozen
 class ApiVersionsProbe:
-    """The broker owes what it serves."""
+    """A request of Sidefetch's own for the broker's API versions; its response is due."""
 
 
 Owed = ForwardedRequest | SaslTokenRequest | ApiVersionsProbe | UpgradedRequest
 
 
 def check_order(header: RequestHeader, frame: memoryview) -> None:
-    """Raises BrokerProtocolError: *frame* does not answer the request with *header*."""
+    """Check that *frame* answers the request with *header*.
+
+    Raises: BrokerProtocolError: the correlation ids differ.
+    """
     if read_correlation_id(frame) != header.correlation_id:
         raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
 
 
 def malformed_response(header: RequestHeader, wrong: MalformedFrame) -> BrokerProtocolError:
-    """*wrong*, of the answer to a request with *header*."""
+    """Return the error for a response to the request with *header* that cannot be decoded because of *wrong*."""
     return BrokerProtocolError(f"a malformed answer to API {header.api_key} v{header.api_version}: {wrong}")

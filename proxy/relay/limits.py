@@ -1,4 +1,4 @@
-"""What one connection may ask for."""
+"""Limits on the requests of one connection."""
 
 from typing import Final
 
@@ -9,12 +9,12 @@ __all__ = ["DEFAULT_LIMITS", "RequestLimits"]
 
 @attrs.frozen
 class RequestLimits:
-    """The options of these names tell why."""
+    """Limits on the requests of one connection; the options of the same names give the reasons."""
 
     in_flight: int = 64
-    """Requests without an answer; beyond, the connection is not read. A broker takes one at a time."""
+    """The number of unanswered requests at which Sidefetch stops reading the connection. A broker stops at one."""
     fetch_partitions: int = 100_000
-    """Of a fetch: named, forgotten, or topics without any."""
+    """The number of entries of a fetch: named and forgotten partitions, and topics without any."""
 
 
 DEFAULT_LIMITS: Final = RequestLimits()

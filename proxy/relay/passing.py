@@ -1,4 +1,4 @@
-"""All but the fetches that are read: on the pass-through link to the client's broker, and back."""
+"""The path of all requests but fetches that are read: on the pass-through link to the client's broker, and back."""
 
 import struct
 from collections import deque
@@ -54,7 +54,7 @@ class _Request:
     header: RequestHeader
     frame: memoryview
     slot: Slot | None
-    """None: it is not answered."""
+    """None: the request has no response."""
 
 
 @attrs.frozen
@@ -65,14 +65,18 @@ class _HeldBack:
 
 
 class PassThrough:
-    """Carries requests to the broker in their order, as the bytes they came in wherever the broker serves them.
+    """Requests on their way to the client's broker, in order, and unchanged if the broker serves their version.
 
-    What it does not serve any more is lifted. What it serves is learnt from the client's own ApiVersions, or asked
-    before the first request that may have to be lifted; that one and those behind it wait meanwhile.
+    Requests in versions that the broker no longer serves are upgraded. The broker's versions come from the client's
+    own ApiVersions request, or Sidefetch requests them before the first request that may need an upgrade; that
+    request and those behind it wait meanwhile.
     """
 
     def __init__(self, pipeline: Pipeline, place: Place, *, passes_sasl: bool = True) -> None:
-        """*passes_sasl*: whether the client's login is for the brokers; where not, it is refused."""
+        """Create the state of one connection.
+
+        Args: passes_sasl: whether the client's SASL exchange is forwarded to the broker; otherwise it is refused.
+        """
         self._pipeline = pipeline
         self._place = place
         self._passes_sasl = passes_sasl
@@ -80,45 +84,50 @@ class PassThrough:
         self.identity = ClientIdentity()
         self._is_used = False
         self._served: ApiRanges | None = None
-        """By the broker on the link; None if that is not known."""
+        """The API versions of the broker on the link; None if they are unknown."""
         self._queue: deque[_Request] = deque()
-        """What may not be sent yet."""
+        """Requests that may not be sent yet."""
         self._blocked_by: UpgradedRequest | None = None
         """The upgrade that has more to send before later requests may be sent; only it lifts its own block."""
         self._is_on_errand = False
         """Whether that upgrade waits for a group coordinator."""
         self._held_back: deque[_HeldBack] = deque()
         self._owed: deque[Owed] = deque()
-        """What the broker is to answer on the link."""
+        """The requests on the link whose responses are due, oldest first."""
         self._is_open = False
         self._waiting: list[bytes | memoryview] | None = None
-        """What goes out on the link once it is open; None while nobody opens it."""
+        """The bytes to send once the link is open; None while nobody is opening it."""
         self._unanswered = False
-        """Whether the last thing on the link was a produce request without an answer."""
+        """Whether the last request on the link was a produce request with acks=0."""
 
     @property
     def takes_requests(self) -> bool:
-        """Whether nothing waits here for the broker: a client that has gone would be seen before that is sent.
+        """Whether no request waits here for the broker.
 
-        While an upgrade waits for a group coordinator, the client is read until it sends a request: if the client
-        leaves, an offset must not be committed after those that it commits on its next connection.
+        Sidefetch must notice that a client has closed its connection before it sends a waiting request. While an
+        upgrade waits for a group coordinator, the client is read until it sends a request: if the client leaves, an
+        offset must not be committed after those that it commits on its next connection.
         """
         return self._waiting is None and not self._queue and (self._blocked_by is None or self._is_on_errand)
 
     def lifted_to(self, key: int, version: int) -> int:
-        """In which version the broker is asked for what the client asks for in *version*."""
+        """Return the version in which the broker is asked, for a client request in *version*."""
         to = TARGETS.get((key, version), version)
         return version if self._served is None or serves(self._served, key, version) else to
 
     @property
     def deadline_s(self) -> float | None:
-        """When it wants a tick."""
+        """When it needs a tick, in seconds; None for never."""
         return min((each.until_s for each in self._held_back), default=None)
 
     # ------------------------------------------------------------------------------------------- requests
 
     def request(self, header: RequestHeader, frame: memoryview, now_s: float) -> Iterator[Command]:
-        """A request that may go to the broker. Raises: MalformedFrame, ClientProtocolError."""
+        """Take a request of the client that may go to the broker.
+
+        Raises: MalformedFrame, ClientProtocolError: the request cannot be decoded, or the broker serves no usable
+            version.
+        """
         _, cursor = read_request_header(frame)
         key, version = header.api_key, header.api_version
         if key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
@@ -132,7 +141,7 @@ class PassThrough:
         yield from self._flow(now_s)
 
     def _follow(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
-        """The client says who it is."""
+        """Take a SASL request of the client into account."""
         body = sasl.read_request(header, frame)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
             return self.identity.says(bytes(body.auth_bytes))
@@ -142,12 +151,12 @@ class PassThrough:
         return None
 
     def ask_for_nobody(self, header: RequestHeader, framed: bytes, now_s: float) -> Iterator[Command]:
-        """Send a request of our own, with its size, behind those of the client; drop its response."""
+        """Send a request of Sidefetch's own, with its size, behind those of the client; drop its response."""
         self._queue.append(_Request(header, memoryview(framed)[_SIZE.size :], Slot()))
         yield from self._flow(now_s)
 
     def takes_token(self, frame: memoryview) -> bool:
-        """Whether the client's frame, the next that comes, is no request."""
+        """Return whether the client's next frame is a SASL token and not a request."""
         is_first, self._is_used = not self._is_used, True
         self._drop_unanswered_token()
         return self._tokens.takes(frame, is_first=is_first)
@@ -159,13 +168,16 @@ class PassThrough:
         )
 
     def _drop_unanswered_token(self) -> None:
-        """A client sends nothing behind a token before it has its answer, unless there is none."""
+        """Drop the expectation of a token that may have no response.
+
+        A client sends nothing behind a token before it has the response, unless there is none.
+        """
         if self._owed and isinstance(last := self._owed[-1], SaslTokenRequest) and not last.is_sure:
             self._owed.pop()
             last.slot.pieces = []
 
     def _flow(self, now_s: float) -> Iterator[Command]:
-        """Send what may be sent now."""
+        """Send the queued requests, up to one that must wait."""
         while self._queue and self._blocked_by is None:
             request = self._queue[0]
             header = request.header
@@ -210,7 +222,10 @@ class PassThrough:
     # ---------------------------------------------------------------------------------------------- lifting
 
     def _step(self, lifting: UpgradedRequest, came_back: Any, now_s: float) -> Iterator[Command]:
-        """Take steps until one has to be waited for. Later requests wait until the last request was sent."""
+        """Take steps of an upgrade until one must wait.
+
+        Later requests wait until the upgrade's last request was sent.
+        """
         while True:
             try:
                 step = lifting.steps.send(came_back)
@@ -253,7 +268,7 @@ class PassThrough:
             lifting.slot.pieces = pieces
 
     def worked(self, result: object, now_s: float) -> Iterator[Command]:
-        """What ``RunInThread`` asked for is done."""
+        """Continue with the result of a ``RunInThread``."""
         lifting = self._blocked_by
         assert lifting is not None
         yield from self._step(lifting, result, now_s)
@@ -273,7 +288,7 @@ class PassThrough:
         yield from self._flow(now_s)
 
     def tick(self, now_s: float) -> None:
-        """``deadline_s`` has passed."""
+        """Release the responses whose throttle time is over."""
         for each in [each for each in self._held_back if each.until_s <= now_s]:
             self._held_back.remove(each)
             each.slot.pieces = each.pieces
@@ -281,7 +296,10 @@ class PassThrough:
     # ---------------------------------------------------------------------------------------------- answers
 
     def answered(self, frame: memoryview, now_s: float) -> Iterator[Command]:
-        """The broker's next answer. Raises: BrokerProtocolError."""
+        """Take the broker's next response.
+
+        Raises: BrokerProtocolError: it cannot be decoded, or answers no request.
+        """
         if not self._owed:
             raise BrokerProtocolError("an answer to nothing")
         match self._owed.popleft():
@@ -349,14 +367,16 @@ class PassThrough:
             yield Send(PASS, waiting)
 
     def lost(self) -> None:
-        """Brokers close what is idle: only a client that waits for something must hear of it.
+        """Take notice that the broker closed the link.
 
-        A broker that cannot fulfil a produce request without an answer closes the connection, to be noticed. And a
-        login that cannot be repeated has gone with it.
-        Raises: BrokerUnavailable: it must hear of it.
+        Brokers close idle connections: only a client that waits for something must notice. A broker that cannot
+        fulfil a produce request with acks=0 closes the connection as a signal to the client. And a login that
+        cannot be repeated ends with the connection.
+
+        Raises: BrokerUnavailable: the client's connection must be closed as well.
         """
         self._is_open = False
-        # It may come back in another version.
+        # The broker may come back in another version.
         self._served = None
         if self._owed or self._waiting is not None or self._unanswered or self.identity.is_single:
             raise BrokerUnavailable("the broker went away")

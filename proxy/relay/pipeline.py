@@ -1,4 +1,4 @@
-"""Answers leave a connection in the order of their requests, as Kafka promises, whoever is ready first."""
+"""Responses in the order of their requests, as Kafka guarantees for a connection, whichever is ready first."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ __all__ = ["Pipeline", "Slot"]
 
 @attrs.define(eq=False)
 class Slot:
-    """The place of one answer."""
+    """The slot of one response."""
 
     pieces: Pieces | None = None
-    """The answer, once there is one."""
+    """The response; None until it is ready."""
     record: ExchangeRecord | None = None
-    """What it has come to, if it is a fetch's and somebody wants to be told."""
+    """The record of a client fetch, for telemetry; None if there is none."""
 
 
 class Pipeline:
-    """The answers that a client still waits for, oldest first."""
+    """The responses that a client still waits for, oldest first."""
 
     __slots__ = ("_slots",)
 
@@ -37,12 +37,12 @@ class Pipeline:
         return bool(self._slots) and self._slots[0] is slot
 
     def expect(self) -> Slot:
-        """A place for the answer to the request that has just come."""
+        """Add and return the slot for the response to the request that has just arrived."""
         slot = Slot()
         self._slots.append(slot)
         return slot
 
     def ready(self) -> Iterator[tuple[Pieces, ExchangeRecord | None]]:
-        """Take out the answers whose turn has come."""
+        """Remove and yield the responses that may be sent now."""
         while self._slots and (pieces := self._slots[0].pieces) is not None:
             yield pieces, self._slots.popleft().record

@@ -1,4 +1,4 @@
-"""Which local port stands for which broker."""
+"""The assignment of local ports to brokers."""
 
 from collections.abc import Collection
 
@@ -12,20 +12,21 @@ __all__ = ["NoPortLeft", "PortAssignments"]
 
 
 class NoPortLeft(ProxyError):
-    """No port of the range can be this broker's."""
+    """No port of the range is available for this broker."""
 
 
 @attrs.define
 class PortAssignments:
-    """Ports by node id: the first port plus the node id where that fits, else the first free one.
+    """Ports by node id: the first port plus the node id if the range has it, else the first free port.
 
-    A port once given stays its broker's for the life of the process, also when the broker dies: a client with an
-    old address must never reach another broker by it. Ports of ids that fit are the same after a restart, too.
-    Those of ids that do not are the same if the brokers are, so assign them together, lowest id first. Where they
-    are not, a client with an old address is told by the broker, or by ``fetch.Wanted``, to look again.
+    An assigned port stays with its broker for the life of the process, even if the broker fails: a client with an
+    old address must never reach another broker by it. Ports that are computed from the id are the same after a
+    restart. The others are the same if the brokers are, so assign them together, lowest id first. If they are not,
+    the broker, or ``fetch.Wanted``, answers a client with an old address with an error that makes it refresh its
+    metadata.
 
-    Processes that share their ports have to agree on them without a word: for them, no other port than that of its
-    id is a broker's.
+    Processes that share their ports must agree on them without communication: for them, a broker has the port
+    computed from its id, or none.
     """
 
     range: PortRange
@@ -33,9 +34,10 @@ class PortAssignments:
     assigned: dict[BrokerId, int] = attrs.field(factory=dict)
 
     def assign(self, node_id: BrokerId, unusable: Collection[int] = ()) -> int:
-        """The port of *node_id*; *unusable* are ports that others listen on.
+        """Return the port of *node_id*, assigning one if needed.
 
-        Raises: NoPortLeft: every port is taken, or the one that all processes would find.
+        Args: unusable: ports on which other programs listen.
+        Raises: NoPortLeft: every port is taken, or the one that all processes would choose.
         """
         if node_id in self.assigned:
             return self.assigned[node_id]

@@ -1,4 +1,4 @@
-"""SASL tokens that come as frames without a header, behind a SaslHandshake v0."""
+"""SASL tokens that come as frames without a request header, after a SaslHandshake v0."""
 
 import struct
 from collections.abc import Mapping
@@ -14,35 +14,35 @@ __all__ = ["Tokens"]
 _ROUNDS: Final[Mapping[str, int]] = MappingProxyType(
     {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 )
-"""Frames of the client's by mechanism. GSSAPI takes any number, OAUTHBEARER one more after an error."""
+"""Number of the client's frames, by mechanism. GSSAPI sends any number, OAUTHBEARER one more after an error."""
 _GSSAPI: Final = 0x60
-"""The first byte of its first token (RFC 2743). Clients of 0.9 send it without a handshake."""
+"""The first byte of the first GSSAPI token (RFC 2743). Clients of Kafka 0.9 send it without a handshake."""
 _FIXED: Final = struct.Struct(">hhi")
 
 
 @attrs.define
 class Tokens:
-    """Tells tokens from requests.
+    """The distinction between SASL tokens and requests on one connection.
 
-    As many as the mechanism takes are tokens whatever they look like: that of PLAIN begins with a zero byte and the
-    user's name, which may be an API's key. Behind those, what cannot be a request is a token.
+    As many frames as the mechanism needs are tokens, whatever they look like: a PLAIN token begins with a zero byte
+    and the user's name, which may be the key of an API. After those, a frame that cannot be a request is a token.
     """
 
     _left: int = 0
     _may_come: bool = False
     is_answered: bool = False
-    """Whether the broker answers the last one for sure, or closes the connection."""
+    """Whether the broker is certain to answer the last token, or to close the connection."""
 
     def began(self, mechanism: str) -> None:
-        """The client asks for *mechanism*, and sends tokens next."""
+        """Expect tokens: the client has requested *mechanism*."""
         self._left, self._may_come = _ROUNDS.get(mechanism, 0), True
 
     def refused(self) -> None:
-        """The broker does not have the mechanism."""
+        """Expect no tokens: the broker does not support the mechanism."""
         self._left, self._may_come = 0, False
 
     def takes(self, frame: memoryview, *, is_first: bool) -> bool:
-        """Whether the client's next frame is a token."""
+        """Return whether the client's next frame is a token."""
         if is_first and frame[:1] == bytes((_GSSAPI,)):
             self.began("GSSAPI")
         self.is_answered = self._left > 0

@@ -1,6 +1,6 @@
-"""Counts what reading costs: bytes of records by topic and by the rack that they came from, and how it was routed.
+"""The traffic of reading: bytes of records by topic and by the rack that they came from, and the routes of fetches.
 
-What crosses from one rack into another is what clouds charge for. Pure; one for the whole process.
+Cloud providers charge for traffic between racks. Pure; one for the whole process.
 """
 
 from collections import Counter
@@ -12,38 +12,38 @@ from proxy.events import RouteKind
 __all__ = ["OTHER_TOPICS", "Traffic", "TrafficSource"]
 
 OTHER_TOPICS: Final = "(other topics)"
-"""Stands for all topics beyond those that are counted apart; no topic can have that name."""
+"""The name for all topics that are not counted separately; no topic can have it."""
 _TOPICS: Final = 300
 _TOLD_TOPICS: Final = 5
 _CLOSEST: Final = ("preferred", "selected")
 
 
 class TrafficSource(NamedTuple):
-    """What is counted apart."""
+    """The labels of one byte counter."""
 
     topic: str
     rack: str | None
-    """The broker's; None where it has none."""
+    """The broker's rack; None if it has none."""
     crossed: bool | None
-    """Whether that is another rack than ours; None where either is unknown."""
+    """Whether the broker's rack differs from Sidefetch's; None if either is unknown."""
 
 
 class Traffic:
-    """Sums since the start; only ever more."""
+    """Totals since the start of the process; they never decrease."""
 
     def __init__(self, topics: int = _TOPICS) -> None:
-        """*topics*: how many are counted apart, those that are read first."""
+        """Create counters for the first *topics* topics that are read; the others are counted together."""
         self._most_topics = topics
         self._topics: set[str] = set()
         self.record_bytes: Counter[TrafficSource] = Counter()
-        """As they came from the brokers, before conversion."""
+        """Bytes of records as the brokers sent them, before conversion."""
         self.fetches: Counter[RouteKind] = Counter()
-        """Answered fetches."""
+        """Answered fetches by route."""
         self.partitions: Counter[RouteKind] = Counter()
-        """Asked for in those, named or remembered by a session."""
+        """Partitions of those fetches by route, both named and remembered by a session."""
 
     def add(self, topic: str, rack: str | None, crossed: bool | None, record_bytes: int) -> None:
-        """Records of *topic* came from a broker in *rack*."""
+        """Count records of *topic* from a broker in *rack*."""
         if not record_bytes:
             return
         if topic not in self._topics:
@@ -54,16 +54,16 @@ class Traffic:
         self.record_bytes[TrafficSource(topic, rack, crossed)] += record_bytes
 
     def routed(self, kind: RouteKind, partitions: int) -> None:
-        """A fetch was answered, which asked for *partitions*."""
+        """Count an answered fetch of *partitions* partitions."""
         self.fetches[kind] += 1
         self.partitions[kind] += partitions
 
     def total(self, counted: Callable[[TrafficSource], bool] = lambda _: True) -> int:
-        """Bytes from the sources that *counted* picks."""
+        """Return the bytes of the sources that *counted* selects."""
         return sum(record_bytes for source, record_bytes in self.record_bytes.items() if counted(source))
 
     def topics(self) -> list[tuple[str, int, int]]:
-        """Each with its bytes, and those of them that crossed."""
+        """Return (topic, bytes, bytes from other racks) of each topic."""
         read: Counter[str] = Counter()
         crossed: Counter[str] = Counter()
         for source, record_bytes in self.record_bytes.items():
@@ -73,12 +73,15 @@ class Traffic:
 
     @property
     def closest_share(self) -> float | None:
-        """The share of routed partitions that was asked for at a preferred or selected replica; None before any."""
+        """The share of partitions requested from a preferred or selected replica; None before the first fetch."""
         partitions = self.partitions.total()
         return sum(self.partitions[kind] for kind in _CLOSEST) / partitions if partitions else None
 
     def fields(self) -> dict[str, Any]:
-        """For a line of the log; empty before anything was read. Topics: those that cost most, a few of them."""
+        """Return the fields of the log line; empty before the first fetch.
+
+        It lists only the topics with the most traffic.
+        """
         told: dict[str, Any] = {}
         if total := self.total():
             told["record_bytes"] = total

@@ -1,9 +1,9 @@
-"""Bytes to values and back: Kafka's wire protocol, pure and, but for ``Repeats``, without memory of earlier frames.
+"""Encoding and decoding of Kafka's wire protocol: pure and, but for ``Repeats``, without memory of earlier frames.
 
-What is on the fetch path is ours, as views that copy no records and make no object for an unchanged partition:
-``fetch``. Every other message goes through kio, the schema-generated codec: ``messages``. Whatever is not decoded
-passes as the bytes it came in.
+Messages on the fetch path have a codec of their own, ``fetch``: it works on views, copies no records, and creates
+no object for an unchanged partition. All other messages use kio, the schema-generated codec: ``messages``. Messages
+that are not decoded are forwarded as the bytes that arrived.
 
-Nothing here knows whose bytes it reads: malformed ones raise ``MalformedFrame``, and the caller says whose fault
-that is. It never imports trio.
+These modules do not know the sender of the bytes: malformed bytes raise ``MalformedFrame``, and the caller decides
+which peer caused it. They never import trio.
 """

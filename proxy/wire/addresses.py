@@ -1,8 +1,8 @@
-"""Answers that carry brokers' addresses, and those addresses replaced.
+"""Responses that contain broker addresses, and the replacement of these addresses.
 
-Metadata and FindCoordinator carry them in every version, DescribeCluster too; Produce from v10 on and both
-share-group APIs name the new leaders' endpoints (KIP-951), and so does Fetch from v16 on. A fetch that Sidefetch
-reads gets its answer from ``fetch``; here is what becomes of an answer that passes.
+Metadata, FindCoordinator and DescribeCluster contain them in every version; Produce from v10 on and both
+share-group APIs name the new leaders' endpoints (KIP-951), and so does Fetch from v16 on. This module handles
+responses that are forwarded; ``fetch`` encodes those of fetches that Sidefetch reads itself.
 """
 
 import dataclasses
@@ -24,19 +24,21 @@ from proxy.wire.shapes import cursor_at
 __all__ = ["Place", "rewrite"]
 
 Place = Callable[[int, str, int], tuple[str, int] | None]
-"""(node id, its host, its port) to the host and port that the client must be told; None if it has none."""
+"""Maps (node id, host, port) to the host and port that the client gets; None if the broker has no such address."""
 
 _I32: Final = struct.Struct(">i")
 
 
 def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
-    """An answer with its size, in pieces, every broker's address in it replaced by *place*.
+    """Return a response with its size, in pieces, with every broker address in it replaced by *place*.
 
-    Brokers without a place are left out; a coordinator without one is told to be unavailable. Node ids below 0,
-    which stand for none, keep what they have. Unknown tagged fields are dropped from FindCoordinator and
-    DescribeCluster, and from the structs of endpoints; elsewhere they stay.
-    Cost:   Metadata: O(brokers); endpoints: O(partitions), no copy of records; the others decode the whole answer.
-    Raises: MalformedFrame: the bytes are no such answer.
+    Brokers without an address are left out; for a coordinator without one, the response says that it is
+    unavailable. Node ids below 0, which stand for no broker, keep their address. Unknown tagged fields are dropped
+    from FindCoordinator and DescribeCluster, and from the structs of endpoints; elsewhere they stay.
+
+    Cost:   Metadata: O(brokers); endpoints: O(partitions), no copy of records; the others decode the whole
+        response.
+    Raises: MalformedFrame: the bytes are no such response.
     """
     if api_key == ApiKey.METADATA:
         return _metadata(version, frame, place)
@@ -55,7 +57,7 @@ def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list
 
 
 def _node_endpoints(kind: Any, frame: memoryview, place: Place) -> list[bytes | memoryview]:
-    """Only the endpoints are read, which stand last, or in the tagged fields: all else stays as it is."""
+    """Replace only the endpoints, which stand last or in the tagged fields; all other bytes stay as they are."""
     _, at = messages.read_entity(kind.__header_schema__, frame)
     cursor = cursor_at(kind, "node_endpoints", frame, at)
     front = frame[: cursor.at]
@@ -93,7 +95,7 @@ def _find_coordinator(body: Any, place: Place) -> Any:
 
 
 def _metadata(version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
-    """Only the brokers are read: behind them, an answer may name 100,000 partitions.
+    """Replace the addresses of Metadata, reading only the brokers: 100,000 partitions may follow them.
 
     Layout: ``correlation_id [tags v9+] [throttle: i32 v3+] brokers: array | rest``;
             a broker: ``node: i32 | host: string | port: i32 | [rack: nullable string v1+] [tags v9+]``.

@@ -1,7 +1,8 @@
-"""ApiVersions (API key 18): what a broker serves.
+"""ApiVersions (API key 18): the APIs and versions that a broker serves.
 
-The answer's header is v0 whatever the version, since the client cannot know yet what the broker understands. To a
-version that it does not serve, a broker answers with a v0 body and UNSUPPORTED_VERSION (KIP-35, KIP-511).
+The response's header is v0 whatever the version, since the client cannot know yet which versions the broker
+understands. A broker answers a version that it does not serve with a v0 body and UNSUPPORTED_VERSION (KIP-35,
+KIP-511).
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ _SOFTWARE_VERSION: Final = 3
 
 
 def read(version: int, frame: bytes | memoryview) -> tuple[int, Any]:
-    """The correlation id and the body, which is v0's if the version asked for is not served."""
+    """Return the correlation id and the body, which is that of v0 if the requested version is not served."""
     cursor = Cursor(frame, 4)
     served = version if cursor.i16() != ErrorCode.unsupported_version else 0
     return messages.read_response(messages.response_type(ApiKey.API_VERSIONS, served), frame)
@@ -50,8 +51,9 @@ def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LI
 
 
 def client_software(frame: bytes | memoryview) -> str:
-    """Name and version of whoever sends this request, without its size; empty below v3 (KIP-511).
+    """Return name and version of the client software that sent a request; empty below v3 (KIP-511).
 
+    Args: frame: the request, without its size.
     Raises: MalformedFrame
     """
     header, cursor = read_request_header(frame)
@@ -62,7 +64,10 @@ def client_software(frame: bytes | memoryview) -> str:
 
 
 def unsupported(correlation_id: int) -> bytes:
-    """What a client gets that asks in a version newer than ours, with size: it tries again with an older one."""
+    """Return the response, with size, to a version newer than Sidefetch's.
+
+    The client tries again with an older version.
+    """
     served = v0.ApiVersion(api_key=i16(ApiKey.API_VERSIONS), min_version=i16(0), max_version=i16(MAX_VERSION))
     body = v0.ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=(served,))
     return messages.response_frame(correlation_id, body)

@@ -1,4 +1,4 @@
-"""Which APIs and versions Sidefetch lets through, and which of them it must decode."""
+"""The APIs and versions that Sidefetch accepts, and those of them that it must decode."""
 
 import enum
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ApiKey(enum.IntEnum):
-    """The APIs that Sidefetch knows more of than their key."""
+    """The APIs of which Sidefetch knows more than their key."""
 
     PRODUCE = 0
     FETCH = 1
@@ -66,16 +66,15 @@ class VersionRange(NamedTuple):
 
 
 ApiRanges = Mapping[int, VersionRange]
-"""What a broker serves, by API key."""
+"""The versions that a broker serves, by API key."""
 
 _BETWEEN_CONTROLLERS: Final = frozenset({52, 53, 54, 59, 82})
 """Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot, UpdateRaftVoter: they name controllers' endpoints.
 
-Only controllers serve them, on listeners of their own; no client has a use for them.
-"""
+Only controllers serve them, on listeners of their own; no client has a use for them."""
 
 KNOWN_KEYS: Final = frozenset(api_key_map) - _BETWEEN_CONTROLLERS
-"""Every API of which we know whether its answers carry brokers' addresses. Others are hidden: they might."""
+"""Every API of which it is known whether its responses contain broker addresses. Others are hidden: they might."""
 
 _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
     {
@@ -87,14 +86,15 @@ _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
         ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
         ApiKey.API_VERSIONS: VersionRange(0, 4),
         ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
-        # v2 adds the controllers' endpoints, which no client can be given another address for.
+        # v2 adds the controllers' endpoints, for which Sidefetch has no address that clients could use.
         ApiKey.DESCRIBE_QUORUM: VersionRange(0, 1),
         ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
         ApiKey.SHARE_FETCH: VersionRange(1, 2),
         ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
     }
 )
-"""Where later versions might carry addresses or logins that we would not find, the versions that we know."""
+"""The known versions of APIs whose later versions might contain addresses or logins that Sidefetch would not
+find."""
 
 CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
     {
@@ -107,27 +107,28 @@ CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
         ApiKey.SHARE_ACKNOWLEDGE: 1,
     }
 )
-"""The first version whose answers carry brokers' addresses."""
+"""The first version whose responses contain broker addresses."""
 
 
 def passes(api_key: int, version: int) -> bool:
-    """Whether a request of this version may go to a broker, if the broker serves it."""
+    """Return whether a request of this version may go to a broker, if the broker serves it."""
     if api_key not in KNOWN_KEYS:
         return False
     return api_key not in _BOUNDED or version in _BOUNDED[api_key]
 
 
 Lifted = Mapping[tuple[int, int], int]
-"""API key and version that a broker need not serve, to the version that it is lifted to."""
+"""API key and version that a broker need not serve, to the version that Sidefetch upgrades it to."""
 
 NOTHING_LIFTED: Final[Lifted] = MappingProxyType({})
 
 
 def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, VersionRange]:
-    """What ApiVersions may offer in front of a broker that serves *broker*: nothing we cannot honour.
+    """Return the versions that ApiVersions offers to clients if the broker serves *broker*.
 
-    Minimums are what the broker tells, or what is *lifted* to a version that it serves: librdkafka up to 2.10 looks
-    for exact versions within the ranges and leaves out compression, message formats or groups when one is missing.
+    It offers no version that Sidefetch cannot handle. Minimums are the broker's, or lower if *lifted* upgrades the
+    version to one that the broker serves: librdkafka up to 2.10 looks for exact versions within the ranges and
+    disables compression, message formats or groups if one is missing.
     """
     ranges = {}
     for api_key, served in broker.items():

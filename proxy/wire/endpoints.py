@@ -14,7 +14,7 @@ _NONE: Final = write_uvarint(1)
 
 
 class Endpoint(NamedTuple):
-    """Where a new leader is found."""
+    """The address of a new leader."""
 
     node_id: int
     host: str
@@ -23,7 +23,7 @@ class Endpoint(NamedTuple):
 
 
 Replace = Callable[[Endpoint], Endpoint | None]
-"""Returns what the client is told instead; None to leave the endpoint out."""
+"""Returns the endpoint for the client; None to leave it out."""
 
 
 def read_endpoints(cursor: Cursor) -> tuple[Endpoint, ...]:
@@ -40,7 +40,7 @@ def read_endpoints(cursor: Cursor) -> tuple[Endpoint, ...]:
 
 
 def write_endpoints(endpoints: Iterable[Endpoint]) -> bytes:
-    """Encode what ``read_endpoints`` reads."""
+    """Encode an array of endpoints, as ``read_endpoints`` decodes it."""
     listed = list(endpoints)
     parts = [write_uvarint(len(listed) + 1)]
     for each in listed:
@@ -57,7 +57,7 @@ def replace_listed_endpoints(cursor: Cursor, replace: Replace) -> bytes:
 def replace_tagged_endpoints(cursor: Cursor, replace: Replace) -> bytes:
     """Read the tagged fields that end a response, and return them with each endpoint in field 0 replaced.
 
-    Raises: MalformedFrame: these are no such fields, or something is behind them.
+    Raises: MalformedFrame: the bytes are no tagged fields, or more bytes follow.
     """
     kept: list[tuple[int, bytes | memoryview]] = []
     for tag, field in cursor.tags():

@@ -1,4 +1,4 @@
-"""Frames: every message on a Kafka connection is its size and that many bytes."""
+"""Frames: every message on a Kafka connection is its size, followed by that many bytes."""
 
 import struct
 from collections.abc import Sequence
@@ -20,63 +20,67 @@ __all__ = [
 
 _SIZE: Final = struct.Struct(">i")
 SIZE_BYTES: Final = _SIZE.size
-"""Of the size before each frame."""
+"""The length of the size field before each frame."""
 _ARRIVALS_BYTES: Final = 16 * 1024
-"""Where frames arrive whose size is not known yet; a larger frame gets a buffer of its own."""
+"""The buffer for frames whose size is not known yet; a larger frame gets a buffer of its own."""
 _ROOM: Final = 4
-"""A buffer serves again for payloads down to its size divided by this: a small one must not hold a large one's."""
+"""A buffer is reused for payloads down to its size divided by this: a small payload must not keep a large
+buffer."""
 _SPARES: Final = 2
 _CHEAP_BYTES: Final = 64 * 1024
-"""So much is cleared within microseconds, and clients that rest need not hold it."""
+"""The system clears so many bytes within microseconds; buffers up to this size are not kept for idle clients."""
 QUICK_BYTES: Final = 16 * 1024
-"""Work on more than that is done in a thread: so much gzip takes a millisecond, in which nobody else is served."""
+"""Work on more bytes than this is done in a thread: compressing so much with gzip blocks all others for 1 ms."""
 
 
 class Chunks(Protocol):
-    """Bytes that are made while they are sent; how many is known before."""
+    """Bytes that are produced while they are sent; their number is known before."""
 
     def __len__(self) -> int: ...
 
     @property
     def is_quick(self) -> bool:
-        """Whether the next of them takes so little time that nobody need mind."""
+        """Whether the next chunk takes so little time that it need not run in a thread."""
 
     def next_chunk(self) -> bytes | bytearray | memoryview | None:
-        """The next of them; None behind the last. May take a while: any thread will do, one at a time."""
+        """Return the next chunk; None after the last.
+
+        It may take a while; call it from any thread, one call at a time.
+        """
 
 
 Piece = bytes | memoryview | Chunks
-"""Of a frame that is to be sent."""
+"""One buffer of an outgoing frame."""
 Pieces = Sequence[Piece]
-"""A frame, in buffers."""
+"""An outgoing frame, in buffers."""
 
 
 def with_size(payload: bytes) -> bytes:
-    """*payload* as a frame."""
+    """Return *payload* with its size before it."""
     return _SIZE.pack(len(payload)) + payload
 
 
 class Buffer(bytearray):
-    """The memory of one large payload, there until the last view of it is gone; weak references tell when."""
+    """The memory of one large payload, kept until the last view of it is gone; weak references notice when."""
 
     __slots__ = ("__weakref__",)
 
 
 class FrameReader:
-    """Cuts what arrives on one connection into frames; the caller receives straight into its buffers.
+    """The cutter of a connection's incoming bytes into frames; the caller receives directly into its buffers.
 
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
-    Use:    as long as ``needs`` is not 0, ``grant`` first. Receive into ``space()``, then tell ``received(n)``,
-            which returns the payloads now complete, oldest first. A payload of over 16 KiB is never copied once its
-            size is known; smaller ones are, once. Payloads are read-only, and stay valid for as long as they, or
-            views of them, are held.
-    Memory: one payload's, beyond those that are held. As long as only ones of over 64 KiB arrive, the last two's
-            buffers are used for the next: fresh memory would have to be cleared twice, by the system and Python.
-            Two, since one may still be on its way to the client while the next payload comes.
-    Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader is then
-            useless.
-    Source: Kafka protocol guide, "Common Request and Response Structure"; the limit plays the part of the
-            broker's ``socket.request.max.bytes``.
+    Use:    as long as ``needs`` is not 0, call ``grant`` first. Receive into ``space()``, then call
+        ``received(n)``, which returns the payloads that are complete now, oldest first. A payload of over 16 KiB is
+        never copied once its size is known; smaller ones are copied once. Payloads are read-only, and stay valid
+        for as long as they, or views of them, are held.
+    Memory: one payload's, beyond those that are held. As long as only payloads of over 64 KiB arrive, the buffers
+        of the last two are used for the next: fresh memory would have to be cleared twice, by the system and by
+        Python. Two, since one may still be on its way to the client while the next payload arrives.
+    Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader cannot be
+        used afterwards.
+    Source: Kafka protocol guide, "Common Request and Response Structure"; the limit corresponds to the broker's
+        ``socket.request.max.bytes``.
     """
 
     __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spares", "needs")
@@ -89,14 +93,14 @@ class FrameReader:
         self._filled = 0
         self._spares: list[Buffer] = []
         self.needs: int = 0
-        """Size in bytes of a payload that has begun, for which there is no buffer yet; 0 where there is none."""
+        """Size in bytes of a payload that has begun to arrive and has no buffer yet; 0 if there is none."""
 
     def limit(self, max_frame_bytes: int) -> None:
-        """From here on, frames may have up to *max_frame_bytes*."""
+        """Set the size limit of later frames to *max_frame_bytes*."""
         self._max_frame_bytes = max_frame_bytes
 
     def grant(self) -> Buffer:
-        """Take the memory that ``needs`` tells, and return it: it may serve for several payloads in turn."""
+        """Allocate the ``needs`` bytes, and return the buffer: it may serve for several payloads in turn."""
         assert self.needs, "nothing was asked for"
         size, self.needs = self.needs, 0
         buffer = Buffer(size)
@@ -106,23 +110,23 @@ class FrameReader:
         return buffer
 
     def drop_spares(self) -> None:
-        """Keep no memory for later; what is being received, or held, stays."""
+        """Keep no memory for later payloads; a payload that is being received, or held, stays."""
         self._spares.clear()
 
     def drop_all(self) -> None:
-        """Nothing more is received: keep nothing."""
+        """Keep no memory at all: nothing more is received."""
         self._spares.clear()
         self._large = None
 
     def space(self) -> memoryview:
-        """Where the next bytes must be received; never empty."""
+        """Return the buffer into which the next bytes must be received; never empty."""
         assert not self.needs, "there is no memory for them yet"
         if self._large is not None:
             return self._large[self._filled :]
         return memoryview(self._arrivals)[self._end :]
 
     def received(self, size: int) -> list[memoryview]:
-        """*size* bytes have been written to the front of ``space()``."""
+        """Return the payloads that are complete once *size* bytes were written to the front of ``space()``."""
         if self._large is not None:
             self._filled += size
             if self._filled < len(self._large):
@@ -134,12 +138,12 @@ class FrameReader:
 
     @property
     def is_in_large(self) -> bool:
-        """Whether ``space`` is what is left of one large payload, and nothing else."""
+        """Whether ``space`` is the rest of one large payload, and nothing else."""
         return self._large is not None
 
     @property
     def at_boundary(self) -> bool:
-        """Whether nothing of a next frame has arrived."""
+        """Whether no byte of a next frame has arrived."""
         return self._large is None and self._end == 0 and not self.needs
 
     def _cut(self) -> list[memoryview]:
@@ -168,7 +172,10 @@ class FrameReader:
         return frames
 
     def _find_room(self, size: int) -> None:
-        """In a large payload's memory if nobody holds that any more; what serves no more is let go of first."""
+        """Receive into the memory of a former payload if nobody holds it any more.
+
+        Buffers of no further use are dropped first.
+        """
         for spare in self._spares:
             if size <= len(spare) <= size * _ROOM and not is_viewed(spare):
                 self._begin(spare, size)
@@ -177,14 +184,14 @@ class FrameReader:
         self.needs = size
 
     def _begin(self, buffer: Buffer, size: int) -> None:
-        """Receive a payload of *size* into *buffer*, with what has arrived of it."""
+        """Receive a payload of *size* into *buffer*, after the bytes of it that have arrived."""
         self._large = memoryview(buffer)[:size]
         self._large[: self._end] = memoryview(self._arrivals)[: self._end]
         self._filled, self._end = self._end, 0
 
 
 def is_viewed(buffer: bytearray) -> bool:
-    """Whether views of *buffer* are held: as long as there are, it refuses to change its size."""
+    """Return whether views of *buffer* are held: while there are any, it refuses to change its size."""
     try:
         buffer.append(buffer.pop())
     except BufferError:

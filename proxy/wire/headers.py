@@ -14,7 +14,7 @@ _FIXED: Final = struct.Struct(">hhi")
 
 @attrs.frozen
 class RequestHeader:
-    """What every request starts with.
+    """The header that every request begins with.
 
     Layout: ``api_key: i16 | api_version: i16 | correlation_id: i32 | client_id: nullable string`` (header v1);
             flexible requests add tagged fields (header v2), but *client_id* keeps its two-byte length.
@@ -28,7 +28,10 @@ class RequestHeader:
 
 
 def read_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, Cursor]:
-    """The header of a request, and a cursor behind *client_id*: before the tagged fields of header v2."""
+    """Decode the header of a request.
+
+    The cursor that is returned stands behind *client_id*, before the tagged fields of header v2.
+    """
     cursor = Cursor(frame)
     api_key, api_version, correlation_id = cursor.i16(), cursor.i16(), cursor.i32()
     return RequestHeader(api_key, api_version, correlation_id, cursor.nullable_string(flexible=False)), cursor
@@ -40,5 +43,5 @@ def write_request_header(header: RequestHeader, *, flexible: bool) -> bytes:
 
 
 def read_correlation_id(frame: bytes | memoryview) -> int:
-    """The first field of both response headers, v0 and v1."""
+    """Return the first field of both response headers, v0 and v1."""
     return Cursor(frame).i32()

@@ -1,4 +1,4 @@
-"""Messages off the fetch path, as kio's entities: frames read and written whole."""
+"""Messages off the fetch path, as kio's entities: frames decoded and encoded whole."""
 
 import io
 from functools import cache
@@ -23,12 +23,12 @@ E = TypeVar("E", bound=Entity)
 
 @cache
 def response_type(api_key: int, version: int) -> type[ResponsePayload]:
-    """The entity of an answer; only for the keys and versions that ``apis`` lists as decoded."""
+    """Return the entity type of a response; only for the keys and versions that ``apis`` lists as decoded."""
     return load_response_schema(api_key, version)
 
 
 def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) -> tuple[E, int]:
-    """Return the entity that starts at *at*, and where it ends.
+    """Return the entity that starts at *at*, and the position behind it.
 
     Unknown tagged fields are skipped (KIP-482); unknown error codes are read as UNKNOWN_SERVER_ERROR.
 
@@ -43,9 +43,9 @@ def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) ->
 
 
 def read_response(response: type[ResponsePayload], frame: bytes | memoryview) -> tuple[int, Any]:
-    """The correlation id and the body of an answer: an instance of *response*.
+    """Return the correlation id and the body of a response: an instance of *response*.
 
-    Raises: MalformedFrame: the bytes are no such answer, or more than one.
+    Raises: MalformedFrame: the bytes are no such response, or more than one.
     """
     header, at = read_entity(response.__header_schema__, frame)
     body, end = read_entity(response, frame, at)
@@ -61,13 +61,13 @@ def entity_bytes(entity: Entity) -> bytes:
 
 
 def response_frame(correlation_id: int, body: ResponsePayload) -> bytes:
-    """An answer as a frame, with its size."""
+    """Encode a response as a frame, with its size."""
     header = body.__header_schema__(correlation_id=i32(correlation_id))
     return with_size(entity_bytes(header) + entity_bytes(body))
 
 
 def request_frame(correlation_id: int, client_id: str | None, body: RequestPayload) -> bytes:
-    """A request as a frame, with its size."""
+    """Encode a request as a frame, with its size."""
     kind = type(body)
     header_type = RequestHeaderV2 if kind.__flexible__ else RequestHeaderV1
     header = header_type(

@@ -13,15 +13,15 @@ _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 _LONGEST_STRING: Final = 2**15 - 1
-"""Bytes of a string: brokers refuse longer ones also in the form that could tell their length."""
+"""The longest string in bytes: brokers refuse longer ones also in the encoding that could express their length."""
 
 
 class Cursor:
-    """A place in a frame that moves forward as values are read.
+    """A position in a frame that moves forward as values are decoded.
 
     Layout: big-endian scalars; a string is ``length: i16`` (compact: ``length + 1: uvarint``) and UTF-8 bytes;
             an array is ``count: i32`` (compact: ``count + 1: uvarint``) and its items; null is length -1
-            (compact: 0). Which of the two forms a message has follows from its version, so the caller says it.
+            (compact: 0). The message's version decides between the two forms, so the caller passes it.
     Raises: MalformedFrame: the frame ends before the value does, or a length is impossible.
     Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
     """
@@ -70,7 +70,7 @@ class Cursor:
         raise MalformedFrame(f"a varint longer than five bytes ends at {self.at}")
 
     def take(self, size: int) -> bytes | memoryview:
-        """The next *size* bytes; a view where the frame is one."""
+        """Return the next *size* bytes; a view if the frame is one."""
         if not 0 <= size <= len(self.frame) - self.at:
             raise self._short(size)
         taken = self.frame[self.at : self.at + size]
@@ -78,22 +78,22 @@ class Cursor:
         return taken
 
     def skip(self, size: int) -> None:
-        """Pass over *size* bytes, which are 0 or more."""
+        """Skip *size* bytes, which are 0 or more."""
         if size > len(self.frame) - self.at:
             raise self._short(size)
         self.at += size
 
     def length(self, *, flexible: bool, form: struct.Struct = _I32) -> int:
-        """A length or count; -1 for null."""
+        """Return a length or count; -1 for null."""
         size = self.uvarint() - 1 if flexible else self._scalar(form)
         if size < -1:
             raise MalformedFrame(f"length {size} ends at {self.at}")
         return size
 
     def count(self, *, flexible: bool, item_bytes: int) -> int:
-        """How many items an array has, null taken for none; each takes *item_bytes* or more.
+        """Return the number of items of an array, 0 for null; each takes *item_bytes* or more.
 
-        The check keeps a lying count from making us reserve memory for items that cannot be there.
+        The check keeps a wrong count from reserving memory for items that cannot be there.
         """
         count = max(self.length(flexible=flexible), 0)
         if count * item_bytes > len(self.frame) - self.at:
@@ -101,7 +101,7 @@ class Cursor:
         return count
 
     def text_length(self, *, flexible: bool) -> int:
-        """A string's, in bytes; -1 for null."""
+        """Return the length of a string in bytes; -1 for null."""
         return self.length(flexible=flexible, form=_I16)
 
     def nullable_string(self, *, flexible: bool) -> str | None:
@@ -122,7 +122,7 @@ class Cursor:
         return value
 
     def tags(self) -> Iterator[tuple[int, bytes | memoryview]]:
-        """The tagged fields of a flexible struct: (tag, its bytes). Must be read to the end."""
+        """Yield the tagged fields of a flexible struct: (tag, its bytes). Must be read to the end."""
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             yield tag, self.take(self.uvarint())
@@ -132,11 +132,11 @@ class Cursor:
             pass
 
     def rest(self) -> int:
-        """Bytes left."""
+        """Return the number of bytes left."""
         return len(self.frame) - self.at
 
     def done(self) -> None:
-        """Raise unless the frame ends here."""
+        """Raise MalformedFrame unless the frame ends here."""
         if self.rest():
             raise MalformedFrame(f"{self.rest()} bytes too many at {self.at}")
 

@@ -1,4 +1,4 @@
-"""Produce (API key 0): whether it is answered, which a proxy must know; and records to be produced."""
+"""Produce (API key 0): whether a request has a response, which a proxy must know; and the encoding of records."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,10 @@ __all__ = ["is_answered", "keyed_records"]
 
 
 def is_answered(version: int, cursor: Cursor) -> bool:
-    """Whether the broker answers a produce request; *cursor* stands behind the *client_id* of its header.
+    """Return whether the broker answers a produce request; *cursor* stands behind the *client_id* of its header.
 
-    With acks 0 there is no answer, not even for an error: then the broker closes the connection.
+    With acks 0 there is no response, not even for an error: then the broker closes the connection.
+
     Layout: ``[tags v9+] [transactional_id: nullable string v3+] acks: i16 | ...``.
     """
     flexible = version >= 9
@@ -22,7 +23,7 @@ def is_answered(version: int, cursor: Cursor) -> bool:
 
 
 def keyed_records(key: bytes, values: Iterable[bytes]) -> bytes:
-    """The records of a batch, not compressed: each with *key*, without headers, all of the same time.
+    """Encode the records of a batch, uncompressed: each with *key*, without headers, all with the same timestamp.
 
     Layout: ``size varint | attributes i8 | time - base varlong | offset - base varint | key size varint | key |
             value size varint | value | header count varint``, each varint zigzag.

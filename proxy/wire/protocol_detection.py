@@ -1,4 +1,4 @@
-"""What a connection begins with: a request of Kafka's protocol, TLS, or neither."""
+"""Detection of a connection's protocol from its first bytes: Kafka's, TLS, or neither."""
 
 import struct
 from typing import Final, Literal
@@ -9,21 +9,21 @@ Beginning = Literal["kafka", "tls", "other"]
 
 _REQUEST: Final = struct.Struct(">ihh")
 NEEDED_BYTES: Final = _REQUEST.size
-"""As many tell."""
+"""The number of bytes needed for the decision."""
 _SHORTEST_REQUEST: Final = 8
-"""API key, version, correlation id; no header is shorter."""
+"""The size of API key, version and correlation id; no header is shorter."""
 _MAX_API_KEY: Final = 255
-"""Twice as many as there are, and some."""
+"""About twice the number of Kafka's APIs."""
 _MAX_API_VERSION: Final = 63
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _CLIENT_HELLO: Final = 1
 
 
 def detect_protocol(first: bytes) -> Beginning:
-    """What *first*, ``NEEDED_BYTES`` of a connection, or fewer if it has no more, is the beginning of.
+    """Return the protocol of a connection by *first*, its first ``NEEDED_BYTES``, or fewer if it has no more.
 
     Layout: Kafka: ``size: i32 | api_key: i16 | api_version: i16``; TLS: ``22 | 3 | minor | length: u16 | 1``, a
-            ClientHello. As a request that would be one of 369 MB, and none is that begins a connection.
+            ClientHello. Read as a Kafka request, that would be one of 369 MB, and no connection begins with one.
     """
     if len(first) < NEEDED_BYTES:
         return "other"

@@ -1,4 +1,4 @@
-"""What a log is made of, walked by its headers: record batches (magic 2), and the messages of magic 0 and 1.
+"""The entries of a log, walked by their headers: record batches (magic 2), and the messages of magic 0 and 1.
 
 Layout: magic 2, a batch::
 
@@ -11,8 +11,8 @@ Layout: magic 2, a batch::
             0 offset i64 | 8 size i32 | 12 crc u32 | 16 magic i8 | 17 attributes i8 | [18 timestamp i64, magic 1]
             key size i32 | key | value size i32 | value
 
-        The size counts what follows it. The checksum is CRC-32C over byte 21 to the end, for messages CRC-32 over
-        byte 16 to the end.
+        The size counts the bytes behind it. The checksum is CRC-32C over byte 21 to the end, for messages CRC-32
+        over byte 16 to the end.
 Source: Kafka's DefaultRecordBatch, LegacyRecord, AbstractLegacyRecordBatch.
 """
 
@@ -37,20 +37,20 @@ __all__ = [
 ]
 
 ENTRY_HEADER_BYTES: Final = 12
-"""Offset and size, which every entry of a log begins with and its size does not count."""
+"""The length of offset and size, which every entry of a log begins with; the size does not count them."""
 BATCH_HEADER_BYTES: Final = 61
 MESSAGE_BYTES: Final = (26, 34)
-"""A message without key and value, by its magic."""
+"""The size of a message without key and value, by its magic."""
 
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _SMALLEST: Final = 14
-"""What no entry's size is below: a message of magic 0 without key and value."""
+"""The least size of an entry: that of a message of magic 0 without key and value."""
 _BATCH: Final = struct.Struct(">qi4xbIhiqqqhii")
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_AT: Final = 21
 _NONE: Final = -1
-"""Of leader epoch, producer id, producer epoch and sequence: whoever produces so is not idempotent."""
+"""Leader epoch, producer id, producer epoch and sequence of a producer that is not idempotent."""
 _MESSAGE: Final = struct.Struct(">qiIbb")
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
@@ -58,7 +58,7 @@ _LAST: Final = 2**63 - 1
 
 
 class Codec(IntEnum):
-    """As the lowest three bits of an entry's attributes name it."""
+    """A compression codec; the value is that of the lowest three bits of an entry's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -68,37 +68,37 @@ class Codec(IntEnum):
 
 
 class Entry(NamedTuple):
-    """A batch or message, by its header alone; its checksum has not been looked at."""
+    """The header of a batch or message; its checksum is not verified."""
 
     at: int
-    """Where it begins in the bytes walked."""
+    """The position of its first byte in the bytes that are walked."""
     end: int
     magic: int
     attributes: int
     crc: int
     base_offset: int
-    """Of a message: its own, of a wrapper: the last one inside."""
+    """The offset of a message; of a wrapper, that of the last message in it."""
     last_offset: int
     base_ms: int = -1
     max_ms: int = -1
-    """Of a message of magic 1: its own time."""
+    """The newest timestamp of a batch; the timestamp of a message of magic 1."""
     producer_id: int = -1
     records: int = 1
-    """Of a batch: how many its header claims; may be fewer than it has offsets, where compaction has been."""
+    """The number of records by a batch's header; after compaction, fewer than it has offsets."""
 
     @property
     def size(self) -> int:
-        """All of it, in bytes."""
+        """The size of the whole entry in bytes."""
         return self.end - self.at
 
     @property
     def codec(self) -> int:
-        """A ``Codec``, or a number that is none."""
+        """A ``Codec``, or a number that stands for none."""
         return self.attributes & 7
 
     @property
     def is_append_time(self) -> bool:
-        """Whether its time is the broker's; in messages of magic 0 the bit means nothing."""
+        """Whether its timestamp is the broker's; in messages of magic 0 the bit has no meaning."""
         return bool(self.attributes & 8)
 
     @property
@@ -110,7 +110,7 @@ class Entry(NamedTuple):
         return self.magic >= 2 and bool(self.attributes & 32)
 
     def check(self, log: memoryview) -> None:
-        """Compare its checksum with the bytes of *log*, in which it was found.
+        """Verify its checksum against the bytes of *log*, in which it was found.
 
         Raises: BadRecords: they differ.
         """
@@ -123,10 +123,10 @@ class Entry(NamedTuple):
 
 
 def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
-    """Every complete entry of *log* from *at* on; a tail that is cut off is left out.
+    """Yield every complete entry of *log* from *at* on; an incomplete entry at the end is left out.
 
-    Cost:   less than a microsecond an entry; records are not looked at.
-    Raises: BadRecords: a size, magic, offset or count is impossible. What came before has been yielded.
+    Cost:   less than a microsecond an entry; records are not decoded.
+    Raises: BadRecords: a size, magic, offset or count is impossible. The entries before it have been yielded.
     """
     end = len(log)
     while end - at > _MAGIC_AT:
@@ -143,7 +143,7 @@ def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
 def batch_of(
     records: bytes | bytearray | memoryview, codec: int, number: int, base_ms: int, newest_ms: int
 ) -> bytes:
-    """A batch to be produced, of *number* records that are laid out, and compressed with *codec*, already."""
+    """Encode a batch to be produced, of *number* records that are encoded, and compressed with *codec*, already."""
     size, last = BATCH_HEADER_BYTES + len(records) - ENTRY_HEADER_BYTES, number - 1
 
     def header(crc: int) -> bytes:
@@ -154,9 +154,9 @@ def batch_of(
 
 
 def value_of(message: Entry, log: memoryview) -> memoryview:
-    """The value of a message of magic 0 or 1, a view of *log*; empty where it is null.
+    """Return the value of a message of magic 0 or 1, a view of *log*; empty if it is null.
 
-    Raises: BadRecords: the sizes of key and value are not what the message leaves for them.
+    Raises: BadRecords: the sizes of key and value do not match that of the message.
     """
     at = message.at + MESSAGE_BYTES[message.magic] - 2 * _I32.size
     (key_size,) = _I32.unpack_from(log, at)
@@ -169,7 +169,10 @@ def value_of(message: Entry, log: memoryview) -> memoryview:
 
 
 def _head(log: memoryview, at: int) -> tuple[int, int, int, int, int]:
-    """Of an entry whose attributes are cut off: it can only be a tail, unless its size is impossible."""
+    """Decode the head of an entry whose attributes are cut off.
+
+    It is the end of the log, unless its size is impossible.
+    """
     offset, size = struct.unpack_from(">qi", log, at)
     return offset, size, 0, 0, 0
 

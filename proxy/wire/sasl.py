@@ -1,7 +1,7 @@
-"""SaslHandshake (17) and SaslAuthenticate (36), as far as what passes has to be understood, or refused.
+"""SaslHandshake (17) and SaslAuthenticate (36), for exchanges that are followed while forwarded, or refused.
 
-SaslHandshake v0 is followed by tokens in frames of their own, v1 by SaslAuthenticate (KIP-152), whose v1 tells for
-how long the login holds (KIP-368). Source: Kafka's ``SaslServerAuthenticator``.
+SaslHandshake v0 is followed by tokens in frames of their own, v1 by SaslAuthenticate (KIP-152), whose v1 has the
+lifetime of the login (KIP-368). Source: Kafka's ``SaslServerAuthenticator``.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["answer", "authenticated", "handshake", "read_answer", "read_request"
 
 
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
-    """A request as kio's entity. Raises: MalformedFrame."""
+    """Decode a request as kio's entity. Raises: MalformedFrame."""
     request: Any = load_request_schema(header.api_key, header.api_version)
     _, cursor = read_request_header(frame)
     if request.__flexible__:
@@ -28,29 +28,29 @@ def read_request(header: RequestHeader, frame: memoryview) -> Any:
 
 
 def read_answer(header: RequestHeader, frame: memoryview) -> Any:
-    """The broker's answer as kio's entity. Raises: MalformedFrame."""
+    """Decode the broker's response as kio's entity. Raises: MalformedFrame."""
     return messages.read_response(messages.response_type(header.api_key, header.api_version), frame)[1]
 
 
 def handshake(header: RequestHeader, mechanisms: tuple[str, ...], *, is_accepted: bool) -> bytes:
-    """An answer to SaslHandshake, with size."""
+    """Encode a response to SaslHandshake, with size."""
     code = ErrorCode.none if is_accepted else ErrorCode.unsupported_sasl_mechanism
     return answer(header, error_code=code, mechanisms=mechanisms)
 
 
 def authenticated(header: RequestHeader, message: bytes) -> bytes:
-    """An answer to SaslAuthenticate that goes on, or is the last, with size."""
+    """Encode a successful response to SaslAuthenticate, with size; more may follow, or it is the last."""
     return answer(header, error_code=ErrorCode.none, error_message=None, auth_bytes=message)
 
 
 def refused(header: RequestHeader, code: ErrorCode, why: str) -> bytes:
-    """An answer to either that ends it, with size."""
+    """Encode a response to either that ends the login with an error, with size."""
     if header.api_key == ApiKey.SASL_HANDSHAKE:
         return answer(header, error_code=code, mechanisms=())
     return answer(header, error_code=code, error_message=why, auth_bytes=b"")
 
 
 def answer(header: RequestHeader, **fields: Any) -> bytes:
-    """An answer in the version of the request, with size; what *fields* leave out has its default."""
+    """Encode a response in the version of the request, with size; fields that are not given have their defaults."""
     response: Any = load_response_schema(i16(header.api_key), i16(header.api_version))
     return messages.response_frame(header.correlation_id, response(**fields))

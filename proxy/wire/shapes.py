@@ -1,14 +1,14 @@
-"""Check and prepare a message before kio reads it: refuse impossible arrays, replace what kio does not know.
+"""Checks and edits of a message before kio decodes it: impossible arrays are refused, unknown parts replaced.
 
-kio reserves memory for as many items as an array claims to have: four bytes of a stranger's could so take 16 GB,
-and where these are not to be had, the whole process ends. And it reads null for an array that is never null.
+kio reserves memory for as many items as an array claims to have: four bytes from a stranger could take 16 GB, and
+if these are not available, the whole process ends. And it accepts null for an array that is never null.
 
 kio refuses a tagged field that it does not know. KIP-482 lets peers add tagged fields within a version, and wants
 readers to skip them. The walk over the message meets every tag section anyway, so it cuts unknown fields out there,
-for every struct of every message and header that kio reads.
+for every struct of every message and header that kio decodes.
 
-kio refuses an error code that it does not know, too. Kafka's clients take one for UNKNOWN_SERVER_ERROR
-(``Errors.forCode``), so unknown codes are replaced by that: a broker newer than kio can be used.
+kio refuses an error code that it does not know, too. Kafka's clients treat one as UNKNOWN_SERVER_ERROR
+(``Errors.forCode``), so unknown codes are replaced by that: Sidefetch works with a broker newer than kio.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ _FIXED: Final = MappingProxyType(
         "uuid": 16,
     }
 )
-"""Bytes that values take, by kio's names of their types."""
+"""The sizes of values in bytes, by kio's names of their types."""
 _LARGEST_TAG: Final = 2**31 - 1
 _KNOWN_ERRORS: Final = frozenset(map(int, ErrorCode))
 _UNKNOWN_SERVER_ERROR: Final = struct.pack(">h", ErrorCode.unknown_server_error)
@@ -71,7 +71,7 @@ class _Walk(Cursor):
 
 
 _Step = int | Callable[[_Walk], None]
-"""So many bytes to pass over, or what passes over a value whose size it must read."""
+"""The number of bytes to skip, or a function that skips a value whose size it must read."""
 
 
 def with_known_parts(kind: type, frame: bytes | memoryview, at: int) -> bytes | memoryview:
@@ -109,7 +109,7 @@ def _pass_over(steps: tuple[_Step, ...], cursor: _Walk) -> None:
 
 @cache
 def _steps(kind: Any) -> tuple[_Step, ...]:
-    """All of an entity; values of fixed size in a row are one step."""
+    """Return the steps over all fields of an entity; adjacent values of fixed size are one step."""
     untagged, tagged = _fields(kind)
     return (*_merged(untagged.values()), _tags(tagged)) if kind.__flexible__ else _merged(untagged.values())
 
@@ -121,12 +121,12 @@ def _steps_before(kind: Any, name: str) -> tuple[_Step, ...]:
 
 
 def _fields(kind: Any) -> tuple[dict[str, _Step], dict[int, _Step]]:
-    """The steps of an entity's fields by name, and those of its tagged fields by tag."""
+    """Return the steps of an entity's fields by name, and those of its tagged fields by tag."""
     hints = get_type_hints(kind)
     untagged: dict[str, _Step] = {}
     tagged: dict[int, _Step] = {}
     for field in dataclasses.fields(kind):
-        # A request's header has its client id as before, so that brokers can read it of any version (KIP-482).
+        # The client id in a request's header is not compact, so that brokers can read it in any version (KIP-482).
         is_as_before = (kind.__name__, field.name) == ("RequestHeader", "client_id")
         flexible = kind.__flexible__ and not is_as_before
         step = _step(hints[field.name], field.metadata.get("kafka_type"), flexible=flexible)
@@ -177,7 +177,7 @@ def _all(steps: tuple[_Step, ...]) -> _Step:
 
 
 def _maybe(steps: tuple[_Step, ...]) -> _Step:
-    """Layout: ``-1: i8`` for null, or ``1: i8`` and the struct."""
+    """Return a step over a nullable struct. Layout: ``-1: i8`` for null, or ``1: i8`` and the struct."""
 
     def step(cursor: _Walk) -> None:
         if cursor.i8() >= 0:
@@ -215,7 +215,7 @@ def _bytes(*, flexible: bool) -> _Step:
 
 
 def _tags(known: dict[int, _Step]) -> _Step:
-    """Each known one must fill its field: kio would read on behind it. Unknown ones are cut out."""
+    """Return a step over tagged fields: known ones must fill their field, unknown ones are cut out."""
 
     def step(cursor: _Walk) -> None:
         start, is_edited = cursor.at, False

@@ -1,4 +1,4 @@
-"""Fetch requests that repeat the one before, which are recognised by their bytes."""
+"""Fetch requests that repeat the previous one, recognised by comparing bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -26,14 +26,14 @@ __all__ = ["Repeats", "distinct"]
 _AFTER_CORRELATION_ID: Final = 8
 _BLOCK_BYTES: Final = 4096
 _PARTITION_BYTES: Final = 4
-"""At the beginning of each entry."""
+"""The size of the partition id, which each entry begins with."""
 
 
 class Repeats:
-    """Reads the fetches of one connection, and of each only what is not as it was in the one before.
+    """A reader of the fetches of one connection that decodes only the parts that differ from the previous fetch.
 
-    A client that names every partition in every fetch says the same again and again, but for the correlation id
-    and a few offsets. What it says again is given as the very objects of last time: others need not compare them.
+    A client that names every partition in every fetch repeats the same bytes, but for the correlation id and a few
+    offsets. Repeated parts are returned as the same objects as last time, so that callers need not compare them.
     Memory: a copy of the last request; frames are not held.
     """
 
@@ -44,12 +44,12 @@ class Repeats:
         self._last: FetchRequest | None = None
         self._starts: Sequence[int] = ()
         self._ends: Sequence[int] = ()
-        """Where the entries of each section stand in the frame."""
+        """The start and the end of the entries of each section in the frame."""
 
     def read(self, header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
-        """Read a request as ``read_request`` does, then as ``distinct`` says.
+        """Decode a request as ``read_request`` does, and merge partitions as ``distinct`` does.
 
-        Cost: a comparison of the bytes, and O(sections that differ), if no more does.
+        Cost: a comparison of the bytes, and O(sections that differ), if nothing else differs.
         """
         frame, last = memoryview(cursor.frame), self._last
         if last is None or last.version != header.api_version or len(self._frame) != len(frame):
@@ -88,11 +88,11 @@ class Repeats:
         return tuple(patched)
 
     def _has(self, frame: memoryview, start: int, end: int) -> bool:
-        """Whether the last frame had the same bytes there."""
+        """Return whether the last frame had the same bytes at *start*."""
         return self._frame.startswith(frame[start:end], start)
 
     def _changed(self, frame: memoryview) -> dict[int, bytes] | None:
-        """The sections whose entries differ; None if anything else does."""
+        """Return the sections whose entries differ; None if anything else does."""
         if -1 in self._starts:
             return None
         starts, ends = self._starts, self._ends

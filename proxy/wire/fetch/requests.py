@@ -1,4 +1,4 @@
-"""Fetch requests: read as a client sent them, written as a consumer of the newest kind."""
+"""Fetch requests: decoded as a client sent them, encoded as the newest consumer would."""
 
 import struct
 from array import array
@@ -29,7 +29,7 @@ NO_LIMIT: Final = 2**31 - 1
 
 @attrs.frozen
 class FetchOptions:
-    """What a fetch asks of the answer as a whole."""
+    """Parameters of a fetch that concern the response as a whole."""
 
     max_wait_ms: int
     min_bytes: int
@@ -41,11 +41,11 @@ class FetchOptions:
 
 @attrs.frozen
 class RequestLayout:
-    """How one version writes a request.
+    """The encoding of requests in one version.
 
-    An *entry* is one partition of it. Entries have a fixed size, so that a topic's partitions can be compared
-    and addressed as bytes: the tagged fields of flexible versions are only used by followers, and are cut out
-    where they are met.
+    An *entry* is one partition of a request. Entries have a fixed size, so that a topic's partitions can be
+    compared and addressed as bytes: the tagged fields of flexible versions are only used by followers, and are cut
+    out if they occur.
     """
 
     version: int
@@ -58,7 +58,7 @@ class RequestLayout:
         return self.entry.size
 
     def ask(self, fields: tuple[int, ...]) -> FetchPartition:
-        """The ask in one unpacked entry."""
+        """Return the partition of one unpacked entry."""
         if self.version >= 12:
             _, epoch, offset, last_fetched_epoch, _, max_bytes = fields
             return FetchPartition(offset, _shared(max_bytes), epoch, last_fetched_epoch)
@@ -68,7 +68,7 @@ class RequestLayout:
         return FetchPartition(fields[1], _shared(fields[-1]))
 
     def pack(self, partition: int, ask: FetchPartition) -> bytes:
-        """One entry; consumers leave the log start offset unknown."""
+        """Encode one entry; consumers leave the log start offset unknown."""
         if self.version >= 12:
             return self.entry.pack(partition, ask.epoch, ask.offset, ask.last_fetched_epoch, UNKNOWN, ask.max_bytes)
         if self.version >= 9:
@@ -80,14 +80,14 @@ class RequestLayout:
 
 @lru_cache(64)
 def _shared(limit: int) -> int:
-    """One object for all equal ones: clients have the same limit for most of their partitions."""
+    """Return one object for all equal numbers: clients have the same limit for most of their partitions."""
     return limit
 
 
 @cache
 def request_layout(version: int) -> RequestLayout:
     if version >= 12:
-        form = ">iiqiqix"  # the x is the count of tagged fields: none
+        form = ">iiqiqix"  # the x is the count of tagged fields, 0
     elif version >= 9:
         form = ">iiqqi"
     elif version >= 5:
@@ -99,7 +99,7 @@ def request_layout(version: int) -> RequestLayout:
 
 @attrs.frozen
 class TopicSection:
-    """One topic of a request; a topic may have several."""
+    """The partitions of one topic in a request; a topic may have several sections."""
 
     topic: Topic
     entries: bytes
@@ -129,18 +129,21 @@ class FetchRequest:
 
 
 def read_request(header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
-    """The body of a fetch, from behind the *client_id* of its header.
+    """Decode the body of a fetch; *cursor* stands behind the *client_id* of the header.
 
-    Args:   most: how many topics it may name, and how many partitions it may ask for, and how many forget.
-    Cost:   O(topics), and a copy; no object per partition, their bytes are kept.
-    Raises: MalformedFrame: it ends early or late, or a count is impossible; LimitReached: it is about too much.
+    Args:   most: the most topics that it may name, and the most partitions that it may name or forget.
+    Cost:   O(topics), and a copy; no object for each partition, their bytes are kept.
+    Raises: MalformedFrame: it ends early or late, or a count is impossible; LimitReached: *most* is exceeded.
     """
     request, _ = read_placed(header, cursor, most)
     return request
 
 
 def read_placed(header: RequestHeader, cursor: Cursor, most: int) -> tuple[FetchRequest, Sequence[int]]:
-    """The same, and where in the frame the entries of each section begin; -1 where they stand otherwise."""
+    """Decode the body as ``read_request`` does; return also the start of each section's entries in the frame.
+
+    The start is -1 if the frame has the entries in another form.
+    """
     version = header.api_version
     layout = request_layout(version)
     flexible = layout.flexible
@@ -189,7 +192,7 @@ def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence
 
 
 def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
-    """Whether *entries*, read as if of a fixed size, are."""
+    """Return whether *entries*, read as if they had a fixed size, have no tagged fields."""
     return not layout.flexible or not any(entries[layout.stride - 1 :: layout.stride])
 
 
@@ -223,9 +226,9 @@ def write_request(
     asks: Mapping[PartitionKey, FetchPartition],
     forgotten: Iterable[PartitionKey],
 ) -> bytes:
-    """A consumer's fetch as a frame, with its size. *asks* keep their order; neighbours of one topic share it.
+    """Encode a consumer's fetch as a frame, with its size.
 
-    Cost: O(asks + forgotten).
+    The partitions *asks* keep their order; neighbours of one topic share a section. Cost: O(asks + forgotten).
     """
     version = header.api_version
     layout = request_layout(version)

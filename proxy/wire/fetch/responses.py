@@ -1,4 +1,4 @@
-"""Fetch answers: read as a broker sent them, and the pieces that an answer to a client is put together from."""
+"""Fetch responses: decoded as a broker sent them, and the parts from which a response to a client is built."""
 
 import struct
 from collections.abc import Callable, Iterable
@@ -14,11 +14,11 @@ from proxy.wire.primitives import Cursor, write_tags
 
 _I32: Final = struct.Struct(">i")
 _BEFORE_TOPICS: Final = 4 + 2 + 4
-"""Throttle time, error, session id."""
+"""The size of throttle time, error and session id."""
 
 
 class PartitionReply(NamedTuple):
-    """One partition of an answer."""
+    """One partition of a fetch response."""
 
     partition: int
     error: int
@@ -26,19 +26,19 @@ class PartitionReply(NamedTuple):
     last_stable_offset: int = UNKNOWN
     log_start_offset: int = UNKNOWN
     aborted: tuple[tuple[int, int], ...] | None = None
-    """(producer id, first offset) of each aborted transaction; None where all records are read."""
+    """(producer id, first offset) of each aborted transaction; None under read_uncommitted."""
     preferred_read_replica: int = UNKNOWN
     records: bytes | memoryview = b""
-    """A view of the frame; null records are read as none."""
+    """A view of the frame; empty if records are null."""
     diverging_epoch: tuple[int, int] | None = None
-    """(epoch, end offset)."""
+    """The diverging epoch and its end offset; None if nothing diverges."""
     current_leader: tuple[int, int] | None = None
-    """(leader's node id, leader epoch)."""
+    """The leader's node id and leader epoch; None if the response does not have them."""
 
 
 @attrs.frozen
 class FetchResponse:
-    """An answer as a broker sent it."""
+    """A fetch response as a broker sent it."""
 
     correlation_id: int
     throttle_ms: int
@@ -49,27 +49,30 @@ class FetchResponse:
 
     @property
     def redirects(self) -> bool:
-        """Whether another replica is to be read, of any partition."""
+        """Whether the broker names another replica to read from, for any partition."""
         return any(reply.preferred_read_replica != UNKNOWN for _, replies in self.topics for reply in replies)
 
     @property
     def record_bytes(self) -> int:
-        """Of all partitions."""
+        """The size of the records of all partitions."""
         return sum(len(reply.records) for _, replies in self.topics for reply in replies)
 
 
 @attrs.frozen
 class ResponseLayout:
-    """How one version writes an answer; *quiet* is a partition without error and records, of fixed size."""
+    """The encoding of responses in one version.
+
+    A *quiet* partition has no error and no records, and therefore a fixed size.
+    """
 
     version: int
     flexible: bool
     by_id: bool
     quiet: struct.Struct
     quiet_tail: tuple[int, ...]
-    """The fields of a quiet partition behind its offsets, when all records are read."""
+    """The fields of a quiet partition behind its offsets, under read_uncommitted."""
     committed_tail: tuple[int, ...]
-    """The same for read_committed: no aborted transactions instead of null."""
+    """The same fields under read_committed: an empty array of aborted transactions instead of null."""
 
     @property
     def stride(self) -> int:
@@ -78,15 +81,16 @@ class ResponseLayout:
     def pack_quiet(
         self, into: bytearray | memoryview, index: int, partition: int, offsets: tuple[int, ...], *, committed: bool
     ) -> None:
-        """Write a quiet partition at *index*; *offsets* are high watermark, last stable and log start.
+        """Write a quiet partition at *index*.
 
-        Those that the version does not have are left out.
+        Args: offsets: high watermark, last stable offset and log start offset; those that the version lacks are
+            left out.
         """
         tail = self.committed_tail if committed else self.quiet_tail
         self.quiet.pack_into(into, index * self.stride, partition, 0, *offsets[: self._offsets], *tail)
 
     def quiet_offsets(self, written: bytearray | memoryview, index: int) -> tuple[int, ...]:
-        """The offsets of the quiet partition at *index*."""
+        """Return the offsets of the quiet partition at *index*."""
         return self.quiet.unpack_from(written, index * self.stride)[2 : 2 + self._offsets]
 
     @property
@@ -94,7 +98,7 @@ class ResponseLayout:
         return 3 if self.version >= 5 else 2 if self.version >= 4 else 1
 
     def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int, session_id: int = 0) -> bytes:
-        """All that stands before the first topic, without the frame's size."""
+        """Encode the part before the first topic, without the frame's size."""
         parts = [_I32.pack(correlation_id)]
         if self.flexible:
             parts.append(b"\0")
@@ -114,7 +118,7 @@ class ResponseLayout:
         return b"\0" if self.flexible else b""
 
     def partition(self, reply: PartitionReply, record_bytes: int) -> tuple[bytes, bytes]:
-        """A partition's head and tail, between which *record_bytes* of records must stand."""
+        """Encode a partition: its head and its tail, between which *record_bytes* of records must stand."""
         parts = [struct.pack(">ihq", reply.partition, reply.error, reply.high_watermark)]
         if self.version >= 4:
             parts.append(struct.pack(">q", reply.last_stable_offset))
@@ -143,7 +147,7 @@ class ResponseLayout:
         return write_tags(tags)
 
     def end(self, endpoints: Iterable[Endpoint]) -> bytes:
-        """All that stands behind the last topic."""
+        """Encode the part behind the last topic."""
         if not self.flexible:
             return b""
         listed = list(endpoints) if self.version >= 16 else []
@@ -169,9 +173,9 @@ def response_layout(version: int) -> ResponseLayout:
 
 
 def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
-    """A broker's answer of any version.
+    """Decode a broker's response of any version.
 
-    Cost:   O(partitions in the answer), which in a session are those that changed; records are views.
+    Cost:   O(partitions in the response), which in a session are those that changed; records are views.
     Raises: MalformedFrame: it ends early or late, or a count is impossible.
     """
     layout = response_layout(version)
@@ -196,9 +200,9 @@ def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
 def replace_endpoints(
     version: int, frame: memoryview, replace: Callable[[Endpoint], Endpoint | None]
 ) -> list[bytes | memoryview]:
-    """An answer of v16 or later with its size, in pieces, each endpoint replaced, or left out for None.
+    """Return a response of v16 or later with its size, in pieces, each endpoint replaced, or left out for None.
 
-    Cost:   O(partitions in the answer); records are views.
+    Cost:   O(partitions in the response); records are views.
     Raises: MalformedFrame: as ``read_response``.
     """
     layout = response_layout(version)

@@ -1,4 +1,4 @@
-"""The values that requests and answers share, and how topics and counts are written."""
+"""Types that requests and responses share, and the encoding of topics and counts."""
 
 import struct
 from typing import Final, NamedTuple, NewType
@@ -20,21 +20,21 @@ _I32: Final = struct.Struct(">i")
 
 
 class PartitionKey(NamedTuple):
-    """A partition as a request names it."""
+    """A partition, with its topic as a request names it."""
 
     topic: Topic
     partition: int
 
 
 class FetchPartition(NamedTuple):
-    """What is asked of one partition."""
+    """The fetch parameters of one partition."""
 
     offset: int
     max_bytes: int
     epoch: int = UNKNOWN
-    """The leader epoch that the asker knows; -1 fences nothing."""
+    """The leader epoch that the client knows; -1 to skip the check for a fenced leader."""
     last_fetched_epoch: int = UNKNOWN
-    """The epoch of the last record that the asker has; -1 checks no divergence."""
+    """The epoch of the last record that the client has; -1 to skip the check for divergence."""
 
 
 def read_topic(cursor: Cursor, *, by_id: bool, flexible: bool) -> Topic:
