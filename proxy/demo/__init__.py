@@ -1,7 +1,8 @@
-"""An embedded Kafka cluster, and the acts that ``sidefetch demo`` plays on it.
+"""An embedded Kafka cluster, and the demonstrations of ``sidefetch demo``.
 
 The cluster keeps everything in memory and speaks the real protocol on loopback: ``cluster`` runs ``broker``s, which
-read and write kio's messages (``messages``) and answer from ``state`` (topics, leaders), ``log`` (records),
-``fetching`` (long polls, and sessions by ``proxy.session.downstream``) and ``groups``. It replicates nothing: the
-replicas of a partition share one log, so every replica is in sync and the high watermark is the log's end.
+read and write kio's messages (``messages``) and take their responses from ``state`` (topics, leaders), ``log``
+(records), ``fetching`` (long polls, and sessions by ``proxy.session.downstream``) and ``groups``. It replicates
+nothing: the replicas of a partition share one log, so every replica is in sync and the high watermark is the log's
+end.
 """

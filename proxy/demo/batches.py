@@ -1,8 +1,8 @@
-"""Record batches (magic 2), uncompressed: written to seed a log, walked to place them in one.
+"""Record batches (magic 2), uncompressed: encoded to fill a log, decoded to store them in one.
 
 Layout::
 
-    0 base offset i64 | 8 length i32 (of what follows it) | 12 leader epoch i32 | 16 magic i8 | 17 crc u32
+    0 base offset i64 | 8 length i32 (of the bytes behind it) | 12 leader epoch i32 | 16 magic i8 | 17 crc u32
     21 attributes i16 | 23 last offset delta i32 | 27 base timestamp i64 | 35 max timestamp i64
     43 producer id i64 | 51 producer epoch i16 | 53 base sequence i32 | 57 record count i32 | 61 records
 
@@ -25,7 +25,7 @@ _OVERHEAD_BYTES: Final = 12  # base offset and length, which the length does not
 
 
 class BadBatch(Exception):
-    """These bytes are no batch that a broker would store."""
+    """The bytes are no batch that a broker would store."""
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class DemoRecord:
 
 @attrs.frozen
 class BatchInfo:
-    """What a log needs to know of a batch."""
+    """A batch, with the fields of its header that a log uses."""
 
     data: bytes
     base_offset: int
@@ -52,7 +52,7 @@ class BatchInfo:
     compressed: bool
 
     def placed(self, base_offset: int, leader_epoch: int) -> "BatchInfo":
-        """The same batch at another offset."""
+        """Return the same batch at another offset."""
         head = struct.pack(">q", base_offset) + self.data[8:12] + struct.pack(">i", leader_epoch)
         last_offset = base_offset + self.last_offset - self.base_offset
         return attrs.evolve(self, data=head + self.data[16:], base_offset=base_offset, last_offset=last_offset)
@@ -73,7 +73,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def encode_batch(records: Sequence[DemoRecord], *, producer_id: int = -1, base_sequence: int = -1) -> bytes:
-    """One batch with base offset 0, uncompressed, as a producer would send it."""
+    """Encode one uncompressed batch with base offset 0, as a producer would send it."""
     base_ms = records[0].timestamp_ms
     parts = []
     for delta, record in enumerate(records):
@@ -98,9 +98,9 @@ def encode_batch(records: Sequence[DemoRecord], *, producer_id: int = -1, base_s
 
 
 def split_batches(data: bytes) -> Iterator[BatchInfo]:
-    """Every batch of *data*, checked.
+    """Yield every batch of *data*, after checking it.
 
-    Raises: BadBatch: cut short, of another format, or with a wrong checksum.
+    Raises: BadBatch: it is incomplete, of another format, or has a wrong checksum.
     """
     at = 0
     while at < len(data):
@@ -137,7 +137,7 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def records_of(batches: Iterable[BatchInfo]) -> Iterator[DemoRecord]:
-    """The records of uncompressed batches."""
+    """Yield the records of uncompressed batches."""
     for batch in batches:
         data = batch.data
         base_ms = int.from_bytes(data[27:35], "big", signed=True)

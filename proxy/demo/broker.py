@@ -1,4 +1,4 @@
-"""One broker of the embedded cluster: its listener, its connections, what it counts."""
+"""One broker of the embedded cluster: its listener, its connections, its counters."""
 
 import struct
 from collections import Counter
@@ -21,7 +21,7 @@ from proxy.session.downstream import FetchSessionCache
 __all__ = ["API_VERSIONS", "KEYS", "Counters", "EmbeddedBroker", "VersionRange"]
 
 VersionRange = tuple[int, int]
-"""Oldest and newest version served."""
+"""The oldest and the newest version that is served."""
 
 KEYS: Final[Mapping[str, ApiKey]] = {
     "produce": 0,
@@ -43,7 +43,7 @@ KEYS: Final[Mapping[str, ApiKey]] = {
     "describe_cluster": 60,
 }
 API_VERSIONS: Final[Mapping[str, VersionRange]] = {name: served(name) for name in KEYS}
-"""What a broker serves unless told otherwise: all that kio has."""
+"""The default versions of a broker: all that kio has."""
 _API_VERSIONS_KEY: Final = KEYS["api_versions"]
 _FETCH_KEY: Final = KEYS["fetch"]
 _PRODUCE_KEY: Final = KEYS["produce"]
@@ -52,22 +52,22 @@ _MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 
 @attrs.define
 class Counters:
-    """What a broker has seen, since it came to be or since ``reset``. Bytes include the frames' size prefix."""
+    """Counts of a broker since it was created or since ``reset``. Bytes include the frames' size prefix."""
 
     connections: int = 0
     fetches: int = 0
     incremental_fetches: int = 0
-    """Of ``fetches``, those within a session."""
+    """The part of ``fetches`` within a session."""
     fetch_request_bytes: int = 0
     fetch_response_bytes: int = 0
     record_bytes: int = 0
-    """Of ``fetch_response_bytes``, those of records."""
+    """The part of ``fetch_response_bytes`` that is records."""
     partitions_named: int = 0
-    """In fetch requests."""
+    """Partitions in fetch requests."""
     partitions_answered: int = 0
-    """In fetch responses."""
+    """Partitions in fetch responses."""
     requests: Counter[tuple[ApiKey, int]] = attrs.field(factory=Counter)
-    """By API key and version."""
+    """Requests by API key and version."""
 
     def reset(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -82,7 +82,7 @@ class Counters:
 
 
 class _Closed(Exception):
-    """This connection is over; the client is told nothing."""
+    """The broker closes the connection without a response."""
 
 
 class EmbeddedBroker:
@@ -104,7 +104,7 @@ class EmbeddedBroker:
         self.counters = Counters()
         self.sessions = FetchSessionCache(slots, session_ids)
         self.versions: dict[str, VersionRange] = {**API_VERSIONS, **versions}
-        """By API; may be changed while the broker is up, and counts from the next request on."""
+        """Versions by API; changes take effect with the next request, also while the broker runs."""
         self.fetcher = FetchHandler(node, state, self.sessions)
         self._new_sessions = partial(FetchSessionCache, slots, session_ids)
         self._names = {key: name for name, key in KEYS.items()}
@@ -135,7 +135,7 @@ class EmbeddedBroker:
         }
 
     async def serve(self, port: int, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen on loopback until stopped; tells the port. Sessions do not outlive it."""
+        """Listen on loopback until stopped; ``task_status`` gets the port. Sessions end with it."""
         if self._ended is not None:
             await self._ended.wait()  # the port is still in use until then
         self._ended = trio.Event()
@@ -150,7 +150,7 @@ class EmbeddedBroker:
             self._ended.set()
 
     def stop(self) -> None:
-        """Close the listener and every connection, at once."""
+        """Close the listener and every connection at once."""
         assert self._scope is not None
         self._scope.cancel()
 
@@ -167,7 +167,7 @@ class EmbeddedBroker:
             pass
 
     async def _answer(self, frame: bytes) -> bytes:
-        """The frame to send back; empty if none is."""
+        """Return the response frame; empty if the request has no response."""
         if len(frame) < 8:
             raise _Closed
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
@@ -211,7 +211,7 @@ class EmbeddedBroker:
 
     def _api_versions(self, request: ReceivedRequest) -> dict[str, Any]:  # noqa: ARG002
         keys = [
-            # Kafka 4 says 0 for Produce and does not serve it: librdkafka would stop compressing otherwise.
+            # Kafka 4 reports 0 for Produce without serving it: otherwise librdkafka would stop compressing.
             {"api_key": KEYS[name], "min_version": 0 if name == "produce" else oldest, "max_version": newest}
             for name, (oldest, newest) in self.versions.items()
         ]

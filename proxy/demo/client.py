@@ -1,4 +1,4 @@
-"""A client that speaks single Kafka messages and hides nothing: for seeding, for looking, and for tests."""
+"""A client that sends single Kafka messages: for creating topics, for probing, and for tests."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ _TIMEOUT_S: Final = 20.0
 
 
 class KafkaConnection:
-    """One connection to one broker. A call waits for its answer; ``send`` and ``receive`` are its halves.
+    """One connection to one broker. A call waits for its response; ``send`` and ``receive`` are its halves.
 
     Raises: OSError: the broker closed the connection, or did not answer within 20 s.
     """
@@ -27,7 +27,7 @@ class KafkaConnection:
         self._expected: list[tuple[int, int, int]] = []
 
     async def call(self, api: str, version: int, said: Mapping[str, Any]) -> Any:
-        """kio's response entity."""
+        """Send a request and return the response as kio's entity."""
         await self.send(api, version, said)
         return await self.receive()
 
@@ -47,14 +47,14 @@ class KafkaConnection:
         return body
 
     async def send_frame(self, frame: bytes) -> None:
-        """Send bytes as they are; the size prefix is the caller's."""
+        """Send bytes unchanged; they must include the size prefix."""
         try:
             await self._stream.send_all(frame)
         except trio.BrokenResourceError as broken:
             raise ConnectionResetError("the broker closed the connection") from broken
 
     async def receive_frame(self) -> bytes | None:
-        """The next frame without its size prefix; None if the peer closed."""
+        """Return the next frame without its size prefix; None if the peer closed the connection."""
         buffer = self._buffer
         with trio.move_on_after(_TIMEOUT_S) as timeout:
             while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
@@ -75,7 +75,7 @@ class KafkaConnection:
 
 @asynccontextmanager
 async def connect(address: str, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[KafkaConnection]:
-    """Connect to the first of ``host:port,host:port…`` that answers.
+    """Connect to the first of ``host:port,host:port…`` that accepts a connection.
 
     Raises: OSError: none does.
     """

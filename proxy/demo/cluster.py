@@ -26,7 +26,7 @@ _RACKS: Final = ("a", "b", "c")
 
 
 class EmbeddedCluster:
-    """Brokers 1 to n. Made by ``embedded_cluster``."""
+    """Brokers 1 to n; created by ``embedded_cluster``."""
 
     def __init__(
         self,
@@ -60,17 +60,17 @@ class EmbeddedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` of every broker, up or down."""
+        """``host:port`` of every broker, running or not."""
         return ",".join(f"{host}:{port}" for host, port in self.state.addresses.values())
 
     @property
     def counters(self) -> Counters:
-        """Of all brokers together."""
+        """The sums over all brokers."""
         return Counters.total(broker.counters for broker in self.brokers.values())
 
     @property
     def record_bytes(self) -> dict[str | None, int]:
-        """Of records in answers to fetches, by the brokers' rack."""
+        """The bytes of records in fetch responses, by the brokers' rack."""
         told: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
         for node, broker in self.brokers.items():
             told[self.state.racks[node]] += broker.counters.record_bytes
@@ -78,7 +78,7 @@ class EmbeddedCluster:
 
     @property
     def sessions(self) -> int:
-        """Fetch sessions held by the brokers that are up."""
+        """The number of fetch sessions of the running brokers."""
         return sum(len(self.brokers[node].sessions) for node in self.state.alive)
 
     def reset_counters(self) -> None:
@@ -92,7 +92,10 @@ class EmbeddedCluster:
         replication: int = 1,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> EmbeddedTopic:
-        """Create a topic, at once on all brokers; *assignment* names each partition's replicas, leader first."""
+        """Create a topic, at once on all brokers.
+
+        Args: assignment: the replicas of each partition, leader first; by default, spread over the brokers.
+        """
         if name in self.state.topics:
             raise ValueError(f"topic {name} exists")
         return self.state.create(name, assignment or self.state.spread(partitions, replication))
@@ -102,7 +105,7 @@ class EmbeddedCluster:
             self.wake(partition)
 
     def recreate_topic(self, name: str) -> EmbeddedTopic:
-        """Delete a topic and create it again, empty and with another id, as widely spread as it was."""
+        """Delete a topic and create it again, empty, with another id and the same assignment."""
         former = self.state.topics[name]
         self.delete_topic(name)
         return self.create_topic(name, assignment=[partition.replicas for partition in former.partitions])
@@ -114,25 +117,25 @@ class EmbeddedCluster:
         return found
 
     def append(self, topic: str, index: int, records: Iterable[DemoRecord | bytes]) -> int:
-        """Store records as one uncompressed batch; the offset of the first."""
+        """Store records as one uncompressed batch; return the offset of the first."""
         each = [record if isinstance(record, DemoRecord) else DemoRecord(record) for record in records]
         return self.append_batches(topic, index, encode_batch(each))
 
     def append_batches(self, topic: str, index: int, batches: bytes) -> int:
-        """Store batches as they are, but for offsets and leader epoch; the offset of the first record."""
+        """Store batches unchanged but for offsets and leader epoch; return the offset of the first record."""
         partition = self.partition(topic, index)
         offsets = [partition.log.append(batch, partition.leader_epoch) for batch in split_batches(batches)]
         self.wake(partition)
         return offsets[0]
 
     def trim(self, topic: str, index: int, offset: int) -> None:
-        """Drop what is older than *offset*, as retention does."""
+        """Drop the records before *offset*, as retention does."""
         partition = self.partition(topic, index)
         partition.log.trim(offset)
         self.wake(partition)
 
     def move_leader(self, topic: str, index: int, node: int) -> None:
-        """Let another replica lead, in the next epoch."""
+        """Make another replica the leader, in the next epoch."""
         partition = self.partition(topic, index)
         if node not in self.state.in_sync(partition):
             raise ValueError(f"broker {node} has no replica of {topic}-{index}, or is down")
@@ -140,12 +143,12 @@ class EmbeddedCluster:
         self.wake(partition)
 
     def wake(self, partition: EmbeddedPartition) -> None:
-        """Let waiting fetches of this partition look again."""
+        """Have waiting fetches of this partition read again."""
         for broker in self.brokers.values():
             broker.fetcher.wake(partition)
 
     async def start(self, node: int) -> None:
-        """Bring a broker up, on the port that it had before."""
+        """Start a broker, on the port that it had before."""
         if node in self.state.alive:
             return
         _, port = self.state.addresses.get(node, ("", 0))
@@ -155,7 +158,7 @@ class EmbeddedCluster:
             self.wake(partition)
 
     def stop(self, node: int) -> None:
-        """Take a broker down as a crash would: its connections break, its sessions are gone."""
+        """Stop a broker like a crash: its connections break, its sessions are lost."""
         if node not in self.state.alive:
             return
         self.brokers[node].stop()
@@ -175,12 +178,12 @@ async def embedded_cluster(
 ) -> AsyncIterator[EmbeddedCluster]:
     """Run a cluster on loopback ports that the system chooses, for as long as the context lasts.
 
-    Args:  racks: given to the brokers in turn.
-           slots: fetch sessions that each broker holds at most.
-           versions: oldest and newest version that all brokers serve, by API (``{"fetch": (4, 12)}``), where it
-               is not all that there is; ``cluster.brokers[node].versions`` changes it for one, at any time.
-           seed: for session ids that are the same every time.
-           is_rack_aware: leaders send clients that tell their rack to a replica in it, if there is one (KIP-392).
+    Args:  racks: assigned to the brokers in turn.
+           slots: the most fetch sessions of each broker.
+           versions: oldest and newest version that all brokers serve, by API (``{"fetch": (4, 12)}``); by default,
+               all that kio has. ``cluster.brokers[node].versions`` changes it for one broker, at any time.
+           seed: for session ids that are the same in every run.
+           is_rack_aware: leaders send clients with a rack to a replica in it, if there is one (KIP-392).
     """
     async with trio.open_nursery() as nursery:
         cluster = EmbeddedCluster(nursery, brokers, racks, slots, versions or {}, seed, is_rack_aware)

@@ -1,4 +1,4 @@
-"""What reading costs the brokers, and how that is shown."""
+"""The cost of reading for the brokers, and its display."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ _PIPED_S: Final = 3.0
 
 @attrs.frozen
 class FetchCost:
-    """Of fetches alone; bytes with the frames' size prefix."""
+    """The cost of fetches; bytes include the frames' size prefix."""
 
     fetches: int = 0
     named: int = 0
-    """Partitions that the requests named."""
+    """Partitions named in the requests."""
     to_brokers: int = 0
     """Bytes of requests."""
     from_brokers: int = 0
-    """Bytes of answers, records included."""
+    """Bytes of responses, records included."""
     from_racks: Mapping[str, int] = attrs.field(factory=dict)
-    """Bytes of records, by the rack of the broker that they came from; empty where nobody counts them."""
+    """Bytes of records by the rack of the broker that sent them; empty if they are not counted."""
 
     @property
     def both_ways(self) -> int:
@@ -43,7 +43,7 @@ class FetchCost:
 
 @attrs.frozen
 class CostRow:
-    """One way to read, as far as it has got."""
+    """The cost of one way of reading so far."""
 
     way: str
     seconds: float
@@ -56,7 +56,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes, for people: decimal units, three digits or so."""
+    """Return a size for people: decimal units, about three digits."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             break
@@ -65,7 +65,7 @@ def size(number: float) -> str:
 
 
 class CostTable:
-    """Rows that grow: redrawn in place on a terminal, otherwise a line every few seconds and the last one."""
+    """A table whose last row is updated: in place on a terminal, otherwise by a line every few seconds."""
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
         self._out = out
@@ -86,7 +86,7 @@ class CostTable:
             self._write(_line(row))
 
     def say(self, text: str) -> None:
-        """A line or more of text below the table."""
+        """Write text below the table."""
         self._drawn = False
         self._write(text)
 
@@ -109,7 +109,7 @@ def _line(row: CostRow) -> str:
 
 
 def verdict(direct: CostRow, through: CostRow) -> str:
-    """What was shown, in a sentence or two."""
+    """Return the comparison of both ways in one or two sentences."""
     bytes_direct, bytes_through = direct.cost.both_ways, max(1, through.cost.both_ways)
     ratio = bytes_direct / bytes_through
     facts = (
@@ -128,7 +128,7 @@ def _times(ratio: float) -> str:
 
 
 def by_rack(rows: Sequence[CostRow], own: str) -> str:
-    """Where the bytes of records came from in each way to read; the reader is in rack *own*."""
+    """Return a table of the racks that the records came from, by way of reading; the reader is in rack *own*."""
     racks = sorted({rack for row in rows for rack in row.cost.from_racks})
     form = "  {:<18}" + "{:>12}" * len(racks) + "{:>18}"
     lines = [form.format("", *(f"rack {rack}" for rack in racks), f"from rack {own}")]
@@ -139,5 +139,5 @@ def by_rack(rows: Sequence[CostRow], own: str) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Rounded down: 100 % is all of it."""
+    """Return a percentage, rounded down: 100 % means all."""
     return f"{100 * part // whole} %" if whole else "-"

@@ -1,4 +1,4 @@
-"""``sidefetch demo``: a full-fetch client reads a cluster directly, then through Sidefetch: what does each cost?"""
+"""``sidefetch demo``: a full-fetch client reads a cluster directly, then through Sidefetch, to compare the cost."""
 
 import signal
 import sys
@@ -17,15 +17,15 @@ from proxy.errors import leaves
 __all__ = ["CLIENT", "demo", "until_ended", "watch"]
 
 CLIENT: Final = f"aiokafka {version('aiokafka')}"
-"""Who reads. Looked up on import, which is when the caller expects a missing package."""
+"""The reading client. Looked up on import, when the caller handles a missing package."""
 _REDRAW_S: Final = 0.25
 _OLD_MESSAGES: Final = 50
 
 
 async def demo(seconds: float, kafka: str | None = None) -> int:
-    """Show it, on an embedded cluster, or on real brokers of Kafka *kafka*; the exit code.
+    """Run the demonstration on an embedded cluster, or on real brokers of Kafka *kafka*; return the exit code.
 
-    Args:  seconds: of reading, for both ways together; starting takes a few more.
+    Args:  seconds: the time of reading, for both ways together; starting takes a few more.
     """
     return await until_ended(lambda: _demo(seconds, kafka))
 
@@ -59,7 +59,7 @@ async def _demo(seconds: float, kafka: str | None) -> int:
 
 
 def _old_act(old: list[tuple[str, HeardOf]]) -> str:
-    """How a reader without today's versions and formats has fared."""
+    """Return the result of a reader that uses old versions and formats."""
     lines = ["\nA reader of 2015 (Fetch v1, ListOffsets v0, message format 0), which Kafka 4 serves no more:\n"]
     for way, heard in old:
         fate = heard.failure or f"reads {count(heard.messages)} messages"
@@ -88,7 +88,7 @@ async def _play(way: str, bootstrap: str, stage: Stage, seconds: float, table: C
 async def watch(
     way: str, heard: ReaderProcess, cost: Callable[[], FetchCost], seconds: float, table: CostTable
 ) -> CostRow:
-    """Let a reader read for a while, and show what it costs."""
+    """Let a reader read for a while, and show the cost."""
     start_s = trio.current_time()
     while (passed_s := trio.current_time() - start_s) < seconds:
         table.show(CostRow(way, passed_s, cost(), heard.records))
@@ -99,9 +99,9 @@ async def watch(
 
 
 async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
-    """Run an act so that whatever ends it leaves nothing running, and what failed is said on stderr.
+    """Run an act so that no process is left running whatever ends it; report failures on stderr.
 
-    Returns: the act's exit code; 1 where it failed; 128 and more where a signal ended it.
+    Returns: the act's exit code; 1 if it failed; 128 and more if a signal ended it.
     """
     code = 1
     ended: list[int] = []
@@ -117,7 +117,7 @@ async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
 
 
 async def _end_on_signal(scope: trio.CancelScope, ended: list[int]) -> None:
-    # Ctrl-C needs no help: it arrives as KeyboardInterrupt. These two would end us with our children running.
+    # Ctrl-C arrives as KeyboardInterrupt. These two signals would end this process and leave its children running.
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:
             ended.append(number)

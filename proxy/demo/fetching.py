@@ -1,15 +1,15 @@
-"""How a broker of the embedded cluster answers Fetch, v4 to v18.
+"""The implementation of Fetch, v4 to v18, in a broker of the embedded cluster.
 
-A fetch is read at once; if it brought less than it asked for it is parked, and read again when one of its
-partitions changes or its time is up. Errors, diverging epochs, closer replicas and an empty list of partitions are
-never parked.
+A fetch is read at once; if it yields less than its min bytes, it waits, and is read again when one of its
+partitions changes or its max wait is over. Errors, diverging epochs, closer replicas and an empty list of
+partitions are answered without a wait.
 
 ============  ==========================================================================================
 v4            isolation level (every record is stable here, so the last stable offset is the high watermark)
 v5            log start offset
 v7            sessions (KIP-227)
 v9            leader epochs fence: 74, 75
-v11           rack; consumers may read from a replica that does not lead, and the leader names one (KIP-392)
+v11           rack; consumers may read from a follower, and the leader names one (KIP-392)
 v12           last fetched epoch, diverging epoch
 v13           topic ids: 100, 103
 v16           the current leader and its address with 6 and 74
@@ -48,13 +48,13 @@ _TELLS_LEADER: Final = 16
 
 @attrs.frozen
 class PartitionRead(PlainPartitionState):
-    """What reading one partition brought."""
+    """The result of reading one partition."""
 
     records: bytes = b""
     diverging_epoch: int = -1
     diverging_end: int = -1
     leader: EmbeddedPartition | None = None
-    """Told with errors 6 and 74, where the partition has another leader."""
+    """The partition's leader, returned with errors 6 and 74 if it is another broker."""
 
 
 def _failed(error: ErrorCode, leader: EmbeddedPartition | None = None) -> PartitionRead:
@@ -68,7 +68,7 @@ class _Parked:
 
 
 class FetchHandler:
-    """One broker's fetches."""
+    """The fetch requests of one broker."""
 
     def __init__(self, node: int, state: ClusterState, sessions: FetchSessionCache) -> None:
         self.node = node
@@ -78,7 +78,7 @@ class FetchHandler:
         self._idle: dict[tuple[int, int], PartitionRead] = {}
 
     def wake(self, partition: EmbeddedPartition) -> None:
-        """Records were appended, or the leader changed, or the topic was deleted."""
+        """Wake waiting fetches: the partition has new records or another leader, or its topic was deleted."""
         by_name: Key = (partition.topic, partition.index)
         by_id: Key = (partition.topic_id, partition.index)
         for parked in self._parked:
@@ -86,7 +86,7 @@ class FetchHandler:
                 parked.changed.set()
 
     async def fetch(self, request: ReceivedRequest) -> dict[str, Any]:
-        """Answer a Fetch request, after waiting if it says so."""
+        """Answer a Fetch request, after waiting if it asks for that."""
         body, version = request.body, request.version
         context = self.sessions.open(_session_request(body, version), trio.current_time())
         if context.error:
@@ -116,7 +116,7 @@ class FetchHandler:
         return self._read(context, body, version) if results is None else results
 
     def _read(self, context: FetchContext, body: Any, version: int) -> dict[Key, PartitionRead]:
-        """Read what there is, in the session's order, within the request's limits."""
+        """Read the partitions in the session's order, within the request's limits."""
         results: dict[Key, PartitionRead] = {}
         failures: dict[Key, PartitionRead] = {}
         room = min(body.max_bytes, _FETCH_MAX_BYTES)
@@ -148,17 +148,20 @@ class FetchHandler:
                 nothing_yet = False
                 room = max(0, room - len(records))
             results[key] = PartitionRead(log.end, log.start, has_records=bool(records), records=records)
-        return results | failures  # Kafka, too, reports what it could not find after the rest
+        return results | failures  # Kafka, too, reports partitions that it could not find after the rest
 
     def _closest(self, partition: EmbeddedPartition, ask: SessionPartition, body: Any, version: int) -> int:
-        """The replica to read; none but the leader names another than itself, and none that has not that offset."""
+        """Return the replica to read.
+
+        Only the leader names another than itself, and only one that has the offset.
+        """
         is_there = partition.log.start <= ask.offset <= partition.log.end
         if version < _BY_RACK or self.node != partition.leader or not is_there:
             return self.node
         return self.state.closest(partition, body.rack_id or "")
 
     def _nothing(self, end: int, start: int) -> PartitionRead:
-        """The same value for every idle partition that looks the same: there are thousands."""
+        """Return the same object for all idle partitions with the same offsets: there are thousands."""
         reading = self._idle.get((end, start))
         if reading is None:
             if len(self._idle) > 10_000:
@@ -172,7 +175,7 @@ class FetchHandler:
             name = names.get(topic) or self.state.names.get(topic)
             if name is None:
                 return ErrorCode.unknown_topic_id
-            names[topic] = name  # a session remembers what the id meant, and then a re-created topic is 103
+            names[topic] = name  # a session remembers the topic of the id, and then a re-created topic is error 103
         else:
             name = topic
         return self.state.partition(name, index) or ErrorCode.unknown_topic_or_partition
@@ -180,7 +183,10 @@ class FetchHandler:
     def _refusal(
         self, partition: EmbeddedPartition, key: Key, ask: SessionPartition, version: int
     ) -> PartitionRead | None:
-        """Why this broker is not to be asked, or not like that; None if it is."""
+        """Return the error of a request to the wrong broker, or with the wrong id or epoch.
+
+        Returns: None if there is no error.
+        """
         if isinstance(key[0], UUID) and key[0] != partition.topic_id:
             return _failed(ErrorCode.inconsistent_topic_id)
         if self.node not in partition.replicas:
@@ -194,7 +200,7 @@ class FetchHandler:
         return None
 
     def _unreadable(self, log: PartitionLog, ask: SessionPartition) -> PartitionRead | None:
-        """Why there is nothing to read at that offset; None if there is, or will be."""
+        """Return the error or divergence at that offset; None if it can be read, now or later."""
         if ask.last_fetched_epoch >= 0:
             ended = log.end_of_epoch(ask.last_fetched_epoch)
             if ended is None:
@@ -212,7 +218,7 @@ class FetchHandler:
 
 
 def _enough(results: Mapping[Key, PartitionRead], min_bytes: int) -> bool:
-    """Whether to answer at once."""
+    """Return whether to answer at once."""
     size = 0
     for reading in results.values():
         if reading.has_records:

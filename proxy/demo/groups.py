@@ -45,7 +45,7 @@ class _Member:
     protocols: dict[str, bytes]
     expires_s: float = 0.0
     joined: bool = False
-    """Has joined for the next generation and waits for its answer."""
+    """Whether it has joined the next generation and waits for the response."""
     assignment: bytes = b""
 
 
@@ -66,21 +66,21 @@ class _Group:
 
 
 class Groups:
-    """All groups of the cluster, and the tasks that expire their members."""
+    """All groups of the cluster; ``run`` expires their members."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.groups: dict[str, _Group] = {}
 
     def at(self, node: int) -> "GroupsAt":
-        """The groups as one broker answers for them."""
+        """Return the groups as one broker answers for them."""
         return GroupsAt(node, self)
 
     def group(self, group_id: str) -> _Group:
         return self.groups.setdefault(group_id, _Group(group_id))
 
     async def run(self) -> None:
-        """Expire members and finish rebalances whose time is up, for ever."""
+        """Expire members and finish rebalances whose time is over, for ever."""
         while True:
             await trio.sleep(0.05)
             now_s = trio.current_time()
@@ -118,7 +118,7 @@ class Groups:
         group.changed.notify_all()
 
     def prepare(self, group: _Group) -> None:
-        """Begin a rebalance, unless one is under way."""
+        """Begin a rebalance, unless one is running."""
         if group.phase is _Phase.PREPARING:
             return
         now_s = trio.current_time()
@@ -130,7 +130,7 @@ class Groups:
         group.changed.notify_all()
 
     def remove(self, group: _Group, member_id: str) -> bool:
-        """A member left or was not heard of; whether there was one. With ``group.changed`` held."""
+        """Remove a member that left or expired; return whether it was there. ``group.changed`` must be held."""
         if group.members.pop(member_id, None) is None:
             return False
         if group.members:
@@ -144,7 +144,7 @@ class Groups:
 
 @attrs.define(eq=False)
 class GroupsAt:
-    """How one broker answers for groups: for those that it coordinates."""
+    """The group requests of one broker: it answers for the groups that it coordinates."""
 
     node: int
     groups: Groups
@@ -209,7 +209,7 @@ class GroupsAt:
         }
 
     def _take_over(self, group: _Group, instance_id: str) -> _Member | None:
-        """A static member that restarted takes the place of its former self, under a new id."""
+        """Replace a static member that restarted, under a new member id."""
         for former in group.members.values():
             if former.instance_id == instance_id:
                 del group.members[former.id]

@@ -1,7 +1,7 @@
-"""The demo's stage on real brokers: Apache Kafka from Maven Central, three brokers on loopback, behind a tap.
+"""A cluster of real brokers for the demo: Apache Kafka from Maven Central, three brokers on loopback, behind a tap.
 
-Small heaps, a replica of each busy partition in each rack, nothing kept: what the brokers write goes into a folder
-that is removed at the end. The jars stay, in the user's cache folder.
+Small heaps, a replica of each busy partition in each rack, no persistence: the brokers write into a folder that is
+removed at the end. The jars stay in the user's cache folder.
 """
 
 import os
@@ -31,7 +31,7 @@ VERSIONS: Final[Mapping[str, str]] = {"3": "3.9.2", "4": "4.3.1"}
 _JAVA: Final = 17
 _RACKS: Final = "abc"
 _REASSIGN: Final = (45, 0)
-"""AlterPartitionReassignments: its API key, and the version that is spoken."""
+"""AlterPartitionReassignments: its API key, and the version in use."""
 _CLUSTER_ID: Final = "c2lkZWZldGNoLWRlbW8hIQ"
 _START_S: Final = 60.0
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx320m")
@@ -50,7 +50,7 @@ _POM: Final = """\
 
 @attrs.frozen
 class _Broker:
-    """Ports: where clients think it is, where that is forwarded to, the controllers' own, and the replicas'."""
+    """The ports of a broker: clients use ``tapped``, which is forwarded to ``port``; the others serve brokers."""
 
     node: int
     tapped: int
@@ -75,9 +75,9 @@ class _Kafka:
 
 @asynccontextmanager
 async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[Stage]:
-    """Set it, and keep it alive; *say* tells a person what takes so long.
+    """Start the brokers and keep them running; *say* reports progress to the user.
 
-    Raises: DemoFailed: Java or Maven is missing, or Kafka did not come up.
+    Raises: DemoFailed: Java or Maven is missing, or Kafka did not start.
     """
     version = VERSIONS[major]
     await _check_tools()
@@ -129,7 +129,7 @@ async def _run(command: Sequence[str], what: str) -> None:
 
 
 async def _jars(version: str, say: Callable[[str], None]) -> Path:
-    """The folder with Kafka's jars, fetched if they are not there."""
+    """Return the folder with Kafka's jars; download them if they are missing."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "sidefetch" / "kafka" / version
     if (folder / "pom.xml").is_file():
@@ -143,7 +143,7 @@ async def _jars(version: str, say: Callable[[str], None]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for jar in (fresh / "jars").iterdir():
             shutil.move(jar, folder / jar.name)
-        shutil.move(fresh / "pom.xml", folder / "pom.xml")  # last: it says that the rest is there
+        shutil.move(fresh / "pom.xml", folder / "pom.xml")  # last: it marks a complete folder
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
@@ -191,7 +191,7 @@ def _properties(broker: _Broker, brokers: Sequence[_Broker], data: Path) -> dict
 
 
 async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list[int]]]:
-    """Create the topic once the brokers are there; address and busy partitions, by leader."""
+    """Create the topic once the brokers run; return address and busy partitions, by leader."""
     with trio.move_on_after(_START_S):
         while not all([await serves(address) for address in bootstrap.split(",")]):
             await trio.sleep(0.2)
@@ -214,7 +214,7 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
 
 
 def _assignments() -> list[dict[str, Any]]:
-    """Each broker has a third of the partitions, busy ones among them."""
+    """Return an assignment with a third of the partitions for each broker, busy ones among them."""
     return [{"partition_index": index, "broker_ids": _replicas(index)[:1]} for index in range(PARTITIONS)]
 
 
@@ -224,7 +224,7 @@ def _replicas(index: int) -> list[int]:
 
 
 async def _replicate(connection: KafkaConnection) -> None:
-    """Give busy partitions a replica in each rack; thousands of them would take Kafka a while to make."""
+    """Give busy partitions a replica in each rack; doing so for all would take Kafka a while."""
     partitions = [{"partition_index": index, "replicas": _replicas(index)} for index in busy()]
     request = {"timeout": 30_000, "topics": [{"name": TOPIC, "partitions": partitions}]}
     await connection.send_frame(encode_request(*_REASSIGN, 0, "sidefetch-demo", request))
@@ -237,7 +237,10 @@ async def _replicate(connection: KafkaConnection) -> None:
 
 
 async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
-    """None while a partition has no leader, or a busy one too few *replicas* in sync."""
+    """Return (address, busy partitions) by leader.
+
+    Returns: None while a partition has no leader, or a busy one fewer than *replicas* in sync.
+    """
     told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
     (topic,) = told.topics
     if len(topic.partitions) < PARTITIONS or any(partition.error_code for partition in topic.partitions):
@@ -258,7 +261,7 @@ async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, 
 async def _feed(
     leaders: Mapping[int, tuple[str, list[int]]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Started once each busy partition has a record that all of its replicas have, and can be read so."""
+    """Write records for ever; started once all replicas of each busy partition have a record."""
     async with AsyncExitStack() as stack:
         to: dict[int, KafkaConnection] = {}
         for address, partitions in leaders.values():
@@ -266,7 +269,7 @@ async def _feed(
             to.update(dict.fromkeys(partitions, connection))
         for partition in busy():
             while await _write(to[partition], partition, 0, acks=-1):
-                await trio.sleep(0.1)  # its leader or its replicas do not know of it yet
+                await trio.sleep(0.1)  # its leader or its replicas have not learnt of it yet
         task_status.started()
         for number in count(1):
             for partition in busy():
@@ -275,7 +278,7 @@ async def _feed(
 
 
 async def _write(leader: KafkaConnection, partition: int, number: int, *, acks: int) -> int:
-    """Write a record; the error. With -1 for *acks* all replicas have it then."""
+    """Write a record; return the error code. With *acks* -1, all replicas have it afterwards."""
     data = [{"index": partition, "records": encode_batch([record(number)])}]
     request = {"acks": acks, "timeout": 30_000, "topic_data": [{"name": TOPIC, "partition_data": data}]}
     (topic,) = (await leader.call("produce", 9, request)).responses

@@ -8,11 +8,11 @@ from proxy.demo.batches import BatchInfo, records_of
 
 __all__ = ["PartitionLog"]
 
-_REMEMBERED_SEQUENCES: Final = 5  # as many as a producer may have in flight
+_REMEMBERED_SEQUENCES: Final = 5  # the most batches that a producer may have in flight
 
 
 class PartitionLog:
-    """Batches in order of their offsets, from ``start`` to before ``end``."""
+    """A partition's batches in the order of their offsets, from ``start`` to before ``end``."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -22,7 +22,7 @@ class PartitionLog:
         self._sequences: dict[int, deque[tuple[int, int, int]]] = {}
 
     def append(self, batch: BatchInfo, leader_epoch: int) -> int:
-        """Store a batch at the end and return the offset it got; one that was sent before is stored once."""
+        """Store a batch at the end and return its offset; a batch that was sent before is not stored again."""
         known = self._sequences.setdefault(batch.producer_id, deque(maxlen=_REMEMBERED_SEQUENCES))
         if batch.producer_id >= 0:
             for epoch, sequence, offset in known:
@@ -42,10 +42,10 @@ class PartitionLog:
         del self._batches[:gone], self._ends[:gone]
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
-        """Batches from the one that holds *offset*, at most *max_bytes*.
+        """Return batches from the one with *offset* on, at most *max_bytes*.
 
-        The last one may be cut, as a real broker's is, but never the first: if that alone is too large, it
-        is returned whole if *at_least_one*, otherwise nothing is.
+        The last one may be cut, as a real broker's is, but never the first: if that alone is too large, it is
+        returned whole if *at_least_one*, otherwise nothing is.
         """
         at = bisect_right(self._ends, offset)
         parts: list[bytes] = []
@@ -61,7 +61,7 @@ class PartitionLog:
         return b"".join(parts)
 
     def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record that is not older; None if all are.
+        """Return offset and timestamp of the first record at or after *timestamp_ms*; None if there is none.
 
         Within a compressed batch it is the batch's first offset.
         """
@@ -76,14 +76,14 @@ class PartitionLog:
         return None
 
     def newest(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the record with the largest timestamp."""
+        """Return offset and timestamp of the record with the largest timestamp; None if the log is empty."""
         if not self._batches:
             return None
         newest_ms = max(batch.max_timestamp_ms for batch in self._batches)
         return self.offset_at(newest_ms)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """The largest epoch not above *epoch* and the offset at which it ends; None if there is none."""
+        """Return the largest epoch not above *epoch* and its end offset; None if there is none."""
         epochs = [int.from_bytes(batch.data[12:16], "big", signed=True) for batch in self._batches]
         after = bisect_right(epochs, epoch)
         if after == 0:

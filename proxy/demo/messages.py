@@ -1,8 +1,8 @@
-"""Kafka's messages in whatever version the peer speaks, by way of kio.
+"""Kafka's messages in the version of the peer, encoded and decoded with kio.
 
-kio has one class for each version of each message. A handler should not care: it reads attributes that it knows to
-be there, and answers with nested dicts that hold all it has to say. What a version does not have is dropped, what
-was left out becomes the field's default or zero.
+kio has one class for each version of each message. Handlers need not distinguish them: they read attributes that
+exist in the versions they serve, and return nested dicts with all fields. Fields that a version does not have are
+dropped; missing fields become the field's default or zero.
 """
 
 import datetime
@@ -48,7 +48,7 @@ _ZERO: Final[Mapping[str, object]] = {
 
 
 def served(name: str) -> tuple[int, int]:
-    """The oldest and the newest version of an API that kio has."""
+    """Return the oldest and the newest version of an API that kio has."""
     versions = [v for v, kinds in schema_name_map[name].items() if EntityType.request in kinds]
     return min(versions), max(versions)
 
@@ -59,7 +59,7 @@ class _Field(NamedTuple):
     many: bool
     convert: Callable[[Any], Any] | None
     default: object
-    """Or ``_OWN_DEFAULT`` where the class has one of its own."""
+    """``_OWN_DEFAULT`` if the class has a default of its own."""
 
 
 def _milliseconds(value: float | datetime.timedelta) -> datetime.timedelta:
@@ -94,7 +94,7 @@ def _fields(schema: type) -> tuple[_Field, ...]:
 
 
 def build(schema: type, said: Mapping[str, Any]) -> Any:
-    """A kio entity of this class from nested dicts."""
+    """Return a kio entity of this class from nested dicts."""
     values: dict[str, Any] = {}
     for name, nested, many, convert, default in _fields(schema):
         if name not in said:
@@ -115,7 +115,7 @@ def build(schema: type, said: Mapping[str, Any]) -> Any:
 
 @attrs.frozen
 class ReceivedRequest:
-    """A request as it came in."""
+    """A request as it was received."""
 
     key: ApiKey
     version: int
@@ -126,7 +126,7 @@ class ReceivedRequest:
 
 
 def read_request(frame: bytes) -> ReceivedRequest:
-    """Read header and body; *frame* is without its size prefix.
+    """Decode header and body; *frame* is without its size prefix.
 
     Raises: whatever kio raises for an unknown API or version, or a malformed message.
     """
@@ -150,14 +150,14 @@ def _frame(schema: Any, header: Mapping[str, object], said: Mapping[str, Any]) -
 
 
 def encode_response(key: ApiKey, version: int, correlation_id: int, said: Mapping[str, Any]) -> bytes:
-    """The whole frame, with its size prefix."""
+    """Encode a response as a frame with its size prefix."""
     return _frame(load_response_schema(key, version), {"correlation_id": correlation_id}, said)
 
 
 def encode_request(
     key: ApiKey, version: int, correlation_id: int, client_id: str | None, said: Mapping[str, Any]
 ) -> bytes:
-    """The whole frame, with its size prefix."""
+    """Encode a request as a frame with its size prefix."""
     header = {
         "request_api_key": key,
         "request_api_version": version,
@@ -168,7 +168,7 @@ def encode_request(
 
 
 def read_response(key: ApiKey, version: int, frame: bytes) -> tuple[int, Any]:
-    """Correlation id and kio's entity; *frame* is without its size prefix."""
+    """Decode a response to (correlation id, kio's entity); *frame* is without its size prefix."""
     schema: Any = load_response_schema(key, version)
     header, size = entity_reader(schema.__header_schema__)(frame, 0)
     body, _ = entity_reader(schema)(frame, size)

@@ -1,4 +1,4 @@
-"""A reader of the time of Kafka 0.9: Metadata v0, ListOffsets v0 and Fetch v1, messages of format 0, no handshake.
+"""A reader from the time of Kafka 0.9: Metadata v0, ListOffsets v0 and Fetch v1, message format 0, no handshake.
 
 Kafka 4 has dropped the last two of these versions (KIP-896) and the format (KIP-724).
 """
@@ -28,15 +28,15 @@ _NAMES: Final = {1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
 
 @attrs.frozen
 class HeardOf:
-    """How far the reader has come."""
+    """The result of the reader."""
 
     messages: int
     failure: str = ""
-    """What ended it; empty when it has read enough."""
+    """The reason why it stopped early; empty if it has read enough."""
 
 
 async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int], enough: int) -> HeardOf:
-    """Read *partitions* from their beginning until there are *enough* messages, or it cannot go on."""
+    """Read *partitions* from their beginning until *enough* messages are read, or an error ends it."""
     messages = 0
     try:
         for address, offsets in (await _beginnings(bootstrap, topic, partitions)).items():
@@ -56,7 +56,7 @@ class _Failed(Exception):
 
 
 async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[str, dict[int, int]]:
-    """The first offset of each partition, by its leader's address."""
+    """Return the first offset of each partition, by its leader's address."""
     async with connect(bootstrap) as raw:
         metadata = await _call(raw, MetadataRequest_v0([topic]))
     at = {node: f"{host}:{port}" for node, host, port in metadata.brokers}
@@ -77,7 +77,7 @@ async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> 
 
 
 async def _fetch(raw: KafkaConnection, topic: str, offsets: dict[int, int]) -> int:
-    """How many messages have come; *offsets* are moved behind them."""
+    """Fetch once; return the number of messages, and advance *offsets*."""
     asked = [(partition, offset, _FETCH_BYTES) for partition, offset in offsets.items()]
     answer = await _call(raw, FetchRequest_v1(-1, _WAIT_MS, 1, [(topic, asked)]))
     messages = 0

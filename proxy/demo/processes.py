@@ -1,4 +1,4 @@
-"""The programs that the demo starts: a reader, and Sidefetch as its users run it. None outlives its context."""
+"""The programs that the demo starts: a reader, and Sidefetch as its users run it. Each ends with its context."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _BROKER_PORTS: Final = 16
 
 
 class DemoFailed(ProxyError):
-    """The show cannot go on; says why, for people."""
+    """The demonstration cannot continue; the text gives the reason for users."""
 
 
 @asynccontextmanager
@@ -41,9 +41,9 @@ async def run_program(
     env: Mapping[str, str] | None = None,
     kill: bool = False,
 ) -> AsyncIterator[trio.Process]:
-    """Run a program for as long as the context lasts; its stderr (and stdout, if not asked for) go to *log*.
+    """Run a program for as long as the context lasts; its stderr, and stdout without *stdout*, go to *log*.
 
-    It is then asked to end, and killed if it does not within 5 s; or killed at once.
+    At the end it gets SIGTERM, and SIGKILL if it has not ended after 5 s; with *kill*, SIGKILL at once.
     """
     with log.open("wb") as file:
         run = partial(
@@ -54,7 +54,7 @@ async def run_program(
             stderr=file,
             check=False,
             env=env,
-            # Ctrl-C goes to the whole foreground group; who ends these is this context.
+            # Ctrl-C goes to the whole foreground group; this context must end these programs itself.
             start_new_session=True,
         )
         async with trio.open_nursery() as nursery:
@@ -72,7 +72,7 @@ async def run_program(
 
 @attrs.define
 class ReaderProcess:
-    """What a reader has said last."""
+    """The last report of a reader."""
 
     records: int = 0
     fetches: int = 0
@@ -82,7 +82,7 @@ class ReaderProcess:
 
     @property
     def cost(self) -> FetchCost:
-        """As seen by the reader, on its side of whatever it reads through."""
+        """The cost as the reader sees it."""
         return FetchCost(self.fetches, self.named, self.request_bytes, self.response_bytes)
 
 
@@ -90,10 +90,10 @@ class ReaderProcess:
 async def reader(
     bootstrap: str, topic: str, partitions: int, security: UpstreamSecurity | None = None
 ) -> AsyncIterator[ReaderProcess]:
-    """Start reading a topic from its end; goes on once the reader's first fetch has been answered.
+    """Start a reader at a topic's end; the context begins once its first fetch has been answered.
 
-    Args:   security: of whom it reads from; None for plaintext.
-    Raises: DemoFailed: the reader ended, or did not get that far.
+    Args:   security: TLS and login of the cluster; None for plaintext.
+    Raises: DemoFailed: the reader ended, or got no response.
     """
     command = [sys.executable, "-m", "proxy.demo.reader", "--bootstrap-servers", bootstrap, "--topic", topic]
     command += ["--partitions", str(partitions)]
@@ -129,7 +129,7 @@ async def _listen(process: trio.Process, heard: ReaderProcess, ready: trio.Event
 
 @asynccontextmanager
 async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
-    """Run ``sidefetch run`` in front of a cluster; gives the address to read through.
+    """Run ``sidefetch run`` in front of a cluster; yield the address to read through.
 
     Raises: DemoFailed: it ended, or does not serve.
     """
@@ -151,7 +151,7 @@ async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
 
 
 async def serves(address: str) -> bool:
-    """Whether a cluster answers there."""
+    """Return whether a cluster answers at *address*."""
     try:
         async with connect(address, timeout_s=2) as connection:
             return bool((await connection.call("metadata", 4, {"topics": []})).brokers)
@@ -160,7 +160,7 @@ async def serves(address: str) -> bool:
 
 
 def free_ports(count: int) -> int:
-    """The first of *count* consecutive ports on loopback that nobody listens on."""
+    """Return the first of *count* consecutive loopback ports on which nobody listens."""
     for _ in range(200):
         first = random.randint(20_000, 30_000 - count)
         with suppress(OSError):

@@ -1,8 +1,7 @@
-"""A full-fetch client, as a program of its own: aiokafka, reading a topic from its end, in no group.
+"""A full-fetch client as a program of its own: aiokafka, reading a topic from its end, in no group.
 
-Writes a line of JSON to stdout four times a second, of what it has read and of what its fetches cost on the wire,
-until it is ended or its stdout is closed. aiokafka needs asyncio, which is why this is not part of the process that
-starts it.
+It writes a line of JSON to stdout four times a second, with the number of records and the cost of its fetches,
+until it is ended or its stdout is closed. aiokafka needs asyncio, which is why it runs in a process of its own.
 """
 
 import argparse
@@ -27,7 +26,7 @@ _REPORT_S: Final = 0.25
 
 
 class Wire:
-    """What fetches cost on the wire, as seen by the client. Bytes include the frames' size prefix."""
+    """The cost of fetches on the wire, as the client sees it. Bytes include the frames' size prefix."""
 
     def __init__(self) -> None:
         self.fetches = 0
@@ -36,7 +35,7 @@ class Wire:
         self.response_bytes = 0
 
     def watch(self) -> None:
-        """Look over the shoulder of every connection from now on."""
+        """Count the fetches of every connection from now on."""
         handle: Any = AIOKafkaConnection._handle_frame
 
         def handle_frame(connection: Any, frame: bytes) -> None:
@@ -57,7 +56,7 @@ class Wire:
 
 
 async def read(bootstrap: str, topic: str, partitions: int, secured: Mapping[str, Any]) -> None:
-    """Read for ever. *secured*: what aiokafka is told of TLS and logins."""
+    """Read for ever. *secured*: aiokafka's arguments for TLS and login."""
     wire = Wire()
     wire.watch()
     consumer = AIOKafkaConsumer(
@@ -91,7 +90,7 @@ def main() -> int:
         secured = aiokafka_settings(UpstreamSecurity(**json.loads(arguments.security)))
         asyncio.run(read(arguments.bootstrap_servers, arguments.topic, arguments.partitions, secured))
     except (KeyboardInterrupt, BrokenPipeError):
-        # Whoever started us has seen enough; Python would complain about stdout once more on its way out.
+        # The starter has closed stdout; Python would report the broken pipe once more at exit.
         with suppress(OSError):
             sys.stdout.close()
         return 0

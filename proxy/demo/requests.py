@@ -1,4 +1,4 @@
-"""How a broker of the embedded cluster answers what is neither Fetch nor about groups."""
+"""The implementation of all APIs but Fetch and those of groups in a broker of the embedded cluster."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -22,19 +22,19 @@ _EARLIEST_LOCAL: Final = -4
 
 
 def coordinator_of(state: ClusterState, group: str) -> int:
-    """The broker that coordinates a group; ``NO_LEADER`` if none is up."""
+    """Return the broker that coordinates a group; ``NO_LEADER`` if none is running."""
     alive = sorted(state.alive)
     return alive[crc32(group.encode()) % len(alive)] if alive else NO_LEADER
 
 
 @attrs.define(eq=False)
 class Handlers:
-    """One broker's view: what it answers depends on which broker it is."""
+    """The requests of one broker: responses depend on the broker that is asked."""
 
     node: int
     state: ClusterState
     changed: Callable[[EmbeddedPartition], None]
-    """To be told of every partition that got records, another leader, or was deleted."""
+    """Called with every partition that got records or another leader, or was deleted."""
     producer_ids: Iterator[int]
 
     def metadata(self, request: ReceivedRequest) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Handlers:
             topics = [self._topic(topic, topic.name, topic.id) for topic in state.topics.values()]
         else:
             topics = []
-            # As brokers do: where any topic is asked for by id, those asked for by name are passed over.
+            # As in Kafka: if any topic is requested by id, those requested by name are ignored.
             by_id = [asked for asked in body.topics if getattr(asked, "topic_id", None) is not None]
             for asked in by_id or body.topics:
                 topic_id = getattr(asked, "topic_id", None)
@@ -87,7 +87,7 @@ class Handlers:
         }
 
     def _led(self, topic: str | None, index: int, epoch: int = -1) -> EmbeddedPartition | ErrorCode:
-        """The partition, if this broker leads it in this epoch; what to answer if not."""
+        """Return the partition if this broker leads it in this epoch, else the error code."""
         partition = None if topic is None else self.state.partition(topic, index)
         if partition is None:
             return ErrorCode.unknown_topic_or_partition

@@ -1,4 +1,4 @@
-"""TLS and logins as aiokafka has them, so that it reaches brokers as Sidefetch does."""
+"""TLS and login settings of aiokafka, so that it reaches brokers as Sidefetch does."""
 
 import asyncio
 from typing import Any
@@ -14,9 +14,9 @@ __all__ = ["aiokafka_settings"]
 
 
 def aiokafka_settings(security: UpstreamSecurity) -> dict[str, Any]:
-    """Arguments for a consumer. Not to be called where trio or asyncio runs.
+    """Return the arguments for a consumer. Must not be called within trio or asyncio.
 
-    Raises: ConfigError: a file is not what it should be; BrokerUnavailable: there is no token.
+    Raises: ConfigError: a file cannot be read or has the wrong format; BrokerUnavailable: there is no token.
     """
     access = access_of(security)
     transport = "PLAINTEXT" if access.tls is None else "SSL"
@@ -34,7 +34,7 @@ def aiokafka_settings(security: UpstreamSecurity) -> dict[str, Any]:
 
 
 class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """As fresh as Sidefetch's own."""
+    """A source of the same tokens as Sidefetch's own."""
 
     def __init__(self, source: LoginSource) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""What the demo plays on: a cluster with one topic of many partitions, a few of which get records all the time."""
+"""The cluster of the demo: one topic of many partitions, a few of which get records continuously."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,25 +19,25 @@ PARTITIONS: Final = 1000
 BUSY: Final = 10
 """1 % of the partitions; spread evenly, so that each broker leads some."""
 EVERY_S: Final = 0.2
-"""Between two records of a busy partition."""
+"""The time between two records of a busy partition."""
 OWN_RACK: Final = "b"
-"""Where the reader and Sidefetch are; the brokers are in racks a, b and c, and each has all records."""
+"""The rack of the reader and Sidefetch; the brokers are in racks a, b and c, and each has all records."""
 _VALUE_BYTES: Final = 100
 
 
 class Stage(Protocol):
     what: str
-    """The cluster, for people."""
+    """A description of the cluster for users."""
     counted: str
-    """Who counts, for people."""
+    """The point at which the cost is counted, for users."""
     bootstrap: str
 
     def cost(self) -> FetchCost:
-        """Of all fetches since the stage was set, as the brokers see it."""
+        """Return the cost of all fetches since the start, as the brokers count it."""
 
 
 class Embedded:
-    """A stage in memory; the brokers themselves count."""
+    """An embedded cluster; its brokers count the cost."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.what = (
@@ -56,7 +56,7 @@ class Embedded:
 
 
 def busy() -> list[int]:
-    """The partitions that get records."""
+    """Return the partitions that get records."""
     return list(range(0, PARTITIONS, PARTITIONS // BUSY))
 
 
@@ -66,7 +66,7 @@ def record(number: int) -> DemoRecord:
 
 @asynccontextmanager
 async def embedded_stage() -> AsyncIterator[Stage]:
-    """Set it, and keep it alive."""
+    """Run the cluster, and write its records."""
     async with embedded_cluster(is_rack_aware=True) as cluster, trio.open_nursery() as nursery:
         cluster.create_topic(TOPIC, PARTITIONS, replication=3)
         nursery.start_soon(_feed, cluster)

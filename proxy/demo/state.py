@@ -1,4 +1,4 @@
-"""What all brokers of the embedded cluster know alike: topics, partitions, leaders."""
+"""The metadata that all brokers of the embedded cluster share: topics, partitions, leaders."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -33,15 +33,15 @@ class EmbeddedTopic:
 
 @attrs.define(eq=False)
 class ClusterState:
-    """Topics by name and id, and which brokers are up."""
+    """Topics by name and id, and the running brokers."""
 
     racks: dict[int, str | None]
-    """By node id, of all brokers, up or down."""
+    """The rack of every broker, by node id."""
     is_rack_aware: bool = False
-    """As with Kafka's RackAwareReplicaSelector for ``replica.selector.class``; leaders are read otherwise."""
+    """As Kafka's RackAwareReplicaSelector as ``replica.selector.class``; otherwise clients read from leaders."""
     alive: set[int] = attrs.field(factory=set)
     addresses: dict[int, tuple[str, int]] = attrs.field(factory=dict)
-    """Host and port, by node id; known once a broker has been up."""
+    """Host and port by node id; known once a broker has been started."""
     topics: dict[str, EmbeddedTopic] = attrs.field(factory=dict)
     names: dict[UUID, str] = attrs.field(factory=dict)
 
@@ -50,7 +50,7 @@ class ClusterState:
         return min(self.alive, default=NO_LEADER)
 
     def endpoint(self, node: int) -> dict[str, Any]:
-        """How Kafka's messages name a broker."""
+        """Return the fields by which Kafka's messages name a broker."""
         host, port = self.addresses[node]
         return {"node_id": node, "broker_id": node, "host": host, "port": port, "rack": self.racks[node]}
 
@@ -75,7 +75,7 @@ class ClusterState:
         return topic
 
     def spread(self, partitions: int, replication: int) -> list[tuple[int, ...]]:
-        """An assignment that gives every broker its share, starting where the last topic ended."""
+        """Return an assignment that spreads partitions evenly, starting where the last topic ended."""
         nodes = sorted(self.racks)
         first = sum(len(topic.partitions) for topic in self.topics.values())
         return [
@@ -92,9 +92,9 @@ class ClusterState:
         return tuple(node for node in partition.replicas if node in self.alive)
 
     def closest(self, partition: EmbeddedPartition, rack: str) -> int:
-        """The replica that its leader would have a client in *rack* read (KIP-392); that may be the leader itself.
+        """Return the replica that the leader names to a client in *rack* (KIP-392); that may be the leader itself.
 
-        All replicas in sync are as far as the leader is, so that the highest node id decides between them.
+        All in-sync replicas are as far as the leader, so that the highest node id decides between them.
         """
         near = [node for node in self.in_sync(partition) if rack and self.racks[node] == rack]
         if not self.is_rack_aware or not near or partition.leader in near:
@@ -102,12 +102,12 @@ class ClusterState:
         return max(near)
 
     def up(self, node: int) -> list[EmbeddedPartition]:
-        """A broker came up; the partitions that got a leader by it."""
+        """Add a running broker; return the partitions that got a leader by it."""
         self.alive.add(node)
         return self._elect(partition for partition in self._all() if partition.leader == NO_LEADER)
 
     def down(self, node: int) -> list[EmbeddedPartition]:
-        """A broker went down; the partitions that it led, now led by another replica, or by none."""
+        """Remove a broker; return the partitions that it led, now led by another replica, or by none."""
         self.alive.discard(node)
         return self._elect(partition for partition in self._all() if partition.leader == node)
 

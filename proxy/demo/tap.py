@@ -1,7 +1,7 @@
-"""Stands between brokers and whoever reads from them, forwards every byte, and counts what fetches cost.
+"""A relay between brokers and their clients that forwards every byte and counts the cost of fetches.
 
-Real brokers do not tell how many bytes their fetches took; they can be told to advertise a tap's address instead of
-their own.
+Real brokers do not report the bytes of their fetches; they can be configured to advertise a tap's address instead
+of their own.
 """
 
 import struct
@@ -22,11 +22,11 @@ __all__ = ["Tap", "tap"]
 _FETCH: Final = 1
 _CHUNK_BYTES: Final = 256 * 1024
 _MOST_KEPT_BYTES: Final = 1 << 24
-"""Of a frame; of a larger one, which no demo sends, the records are not counted."""
+"""The largest frame whose records are counted; no demo sends a larger one."""
 
 
 class _Frames:
-    """Cuts a stream of bytes into frames; keeps a frame whole only if asked to."""
+    """A cutter of a stream of bytes into frames; it keeps at most *keep_bytes* of each."""
 
     def __init__(self, *, keep_bytes: int) -> None:
         self._keep = keep_bytes
@@ -35,7 +35,7 @@ class _Frames:
         self._left = 0
 
     def feed(self, data: memoryview) -> Iterator[tuple[bytes, int]]:
-        """The start of each frame that *data* completes, and its size with the prefix."""
+        """Yield (the start of the frame, its size with the prefix) for each frame that *data* completes."""
         while data:
             if len(self._prefix) < 4:
                 taken = 4 - len(self._prefix)
@@ -56,14 +56,14 @@ class _Frames:
 
 @attrs.define
 class Tap:
-    """What has passed so far, in answered fetches."""
+    """The cost of answered fetches so far."""
 
     fetches: int = 0
     named: int = 0
     request_bytes: int = 0
     response_bytes: int = 0
     record_bytes: Counter[int] = attrs.field(factory=Counter)
-    """Of the answers, by the port that they came from."""
+    """Bytes of records in the responses, by the broker's port."""
 
     @property
     def cost(self) -> FetchCost:
@@ -71,7 +71,7 @@ class Tap:
 
 
 class _Conversation:
-    """One connection: answers come in the order of requests, so a queue tells which are of fetches."""
+    """One connection: responses come in the order of requests, so a queue finds those of fetches."""
 
     def __init__(self, tap: Tap, port: int) -> None:
         self._tap = tap
@@ -103,7 +103,7 @@ class _Conversation:
 
 @asynccontextmanager
 async def tap(routes: Mapping[int, int]) -> AsyncIterator[Tap]:
-    """Listen on each port of *routes* and forward to the port that it names, all on loopback."""
+    """Listen on each port of *routes* and forward to the port that it maps to, all on loopback."""
     seen = Tap()
 
     async def serve(client: trio.SocketStream, port: int) -> None:
@@ -135,7 +135,7 @@ async def _pump(
     look: Callable[[memoryview], None],
     scope: trio.CancelScope,
 ) -> None:
-    """Forward until either end goes, then end the other direction too: Kafka knows no half-closed connections."""
+    """Forward until either end closes, then end the other direction too: Kafka has no half-closed connections."""
     try:
         while chunk := await source.receive_some(_CHUNK_BYTES):
             look(memoryview(chunk))

@@ -1,4 +1,4 @@
-"""``sidefetch try``: the user's own topic, read both ways. Nothing is written, and no group is joined."""
+"""``sidefetch try``: reads the user's own topic both ways. It writes nothing, and joins no group."""
 
 import io
 import os
@@ -36,10 +36,11 @@ _CLIENT_ID = "sidefetch-try"
 
 
 async def trial(config: Config, *, topic: str, seconds: float) -> int:
-    """Read *topic* from its end, first directly and then through Sidefetch, and show the cost; the exit code.
+    """Read *topic* from its end, first directly and then through Sidefetch, and show the cost.
 
-    Args:  config: of whom to reach, and how; where to listen is chosen here.
-           seconds: of reading, for both ways together.
+    Args:  config: the cluster and its security; the listening ports are chosen here.
+           seconds: the time of reading, for both ways together.
+    Returns: the exit code.
     """
     return await until_ended(partial(_trial, config, topic, seconds))
 
@@ -74,7 +75,7 @@ async def _trial(config: Config, topic: str, seconds: float) -> int:
 
 
 def _closest(found: RackFound, traffic: Traffic) -> str:
-    """Where the records came from that were read through Sidefetch."""
+    """Return a sentence on the racks of the records that were read through Sidefetch."""
     if found.rack is None:
         why = (
             f"the rack was {found.how}" if found.how else "which rack this is in is not known; see sidefetch check"
@@ -85,9 +86,9 @@ def _closest(found: RackFound, traffic: Traffic) -> str:
 
 
 async def _look(config: Config, topic: str) -> int:
-    """How many partitions the topic has.
+    """Return the number of the topic's partitions.
 
-    Raises: DemoFailed: no broker answers, or there is no such topic, or it cannot be read now.
+    Raises: DemoFailed: no broker answers, or the topic does not exist or cannot be read now.
     """
     request = MetadataRequest(
         topics=(MetadataRequestTopic(name=TopicName(topic)),), allow_auto_topic_creation=False
@@ -104,7 +105,7 @@ async def _look(config: Config, topic: str) -> int:
 
 
 async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
-    """What the first broker says that can be had. Raises: DemoFailed: there is none."""
+    """Return the response of the first broker that answers. Raises: DemoFailed: none does."""
     access, timeout_s = access_of(config.upstream_security), config.upstream.connect_timeout_s
     problems = []
     for address in config.upstream.bootstrap_servers:
@@ -122,7 +123,7 @@ async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
 
 @attrs.define
 class _UpstreamCost:
-    """Sidefetch's own fetches, from what it tells of its work."""
+    """The cost of Sidefetch's own fetches, from its events."""
 
     cost: FetchCost = attrs.field(factory=FetchCost)
     wants_exchanges: bool = False
@@ -138,14 +139,14 @@ class _UpstreamCost:
             )
 
     def left(self, _: ConnectionInfo, /) -> None:
-        """Its fetches are on the bill."""
+        """Nothing to do: its fetches are counted."""
 
 
 @asynccontextmanager
 async def _sidefetch(config: Config, bill: _UpstreamCost, rack: str | None) -> AsyncIterator[tuple[str, Traffic]]:
-    """Run Sidefetch in this process, on ports of its own, with its log kept back unless it fails.
+    """Run Sidefetch in this process, on ports of its own; print its log only if it fails.
 
-    Gives the address to read through, and what Sidefetch counts of it.
+    Yields: the address to read through, and Sidefetch's traffic counters.
     """
     port = free_ports(1 + _BROKER_PORTS)
     address = f"127.0.0.1:{port}"
@@ -174,4 +175,4 @@ async def _sidefetch(config: Config, bill: _UpstreamCost, rack: str | None) -> A
             sys.stderr.write(said.getvalue())
             raise DemoFailed("Sidefetch does not serve")
         yield address, proxy.traffic
-        nursery.cancel_scope.cancel()  # its sessions with the brokers are closed all the same
+        nursery.cancel_scope.cancel()  # its sessions at the brokers are closed all the same

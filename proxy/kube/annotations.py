@@ -1,4 +1,4 @@
-"""What a pod asks for by its annotations, and what is given to pods that do not say."""
+"""The annotations by which a pod requests the sidecar, and the defaults for pods that omit them."""
 
 import difflib
 import json
@@ -32,15 +32,15 @@ __all__ = [
 PREFIX: Final = "sidefetch.io/"
 OPTION_PREFIX: Final = "option.sidefetch.io/"
 OTEL_PREFIX: Final = "otel.sidefetch.io/"
-"""Of OpenTelemetry's variables, by their own names."""
+"""Prefix of annotations that set OpenTelemetry's variables, by the variables' own names."""
 INJECT: Final = PREFIX + "inject"
 STATUS: Final = PREFIX + "status"
 _ADMIN_LISTEN: Final = "0.0.0.0:9080"
-"""A kubelet asks from outside of the pod."""
+"""A kubelet sends its probes from outside the pod."""
 _REDIRECTED: Final = ",".join(f"{host}:{redirect.LISTEN_PORT}" for host in ("127.0.0.1", "[::1]"))
 
 _OURS: Final = {"bootstrap-servers": "bootstrap-servers", "rack": "rack", "transparent": "mode"}
-"""Options that have an annotation of their own."""
+"""Options that have an annotation of their own, with its name."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[^=\x00-\x20\x7f,]+")
 _OTEL: Final = re.compile(r"OTEL_[A-Z0-9_]+")
@@ -79,14 +79,14 @@ _NAMES: Final = _each(_matching(_NAME, "a name").parse, "names of containers, wi
 
 @attrs.frozen
 class Annotation:
-    """One, without the prefix."""
+    """An annotation; the name is without the prefix."""
 
     name: str
     kind: OptionType
     meaning: str
     default: str = ""
     is_the_pods: bool = False
-    """Whether it says something of this pod alone, so that there can be no default for all."""
+    """Whether it concerns one pod only, so that there can be no default for all."""
 
 
 ANNOTATIONS: Final = (
@@ -147,7 +147,7 @@ _OPTIONS: Final = {option.name: option for option in OPTIONS}
 
 @attrs.frozen
 class Defaults:
-    """For pods that do not say: texts by the names of annotations, of options and of OpenTelemetry's variables."""
+    """Values for pods that omit them, by the names of annotations, of options and of OpenTelemetry's variables."""
 
     annotations: Mapping[str, str] = attrs.field(factory=dict)
     options: Mapping[str, str] = attrs.field(factory=dict)
@@ -155,9 +155,9 @@ class Defaults:
 
     @classmethod
     def parse(cls, text: str, file: str) -> Self:
-        """From JSON: ``{"image": "...", "native": true, "option": {"memory": "64MiB"}}``.
+        """Decode JSON: ``{"image": "...", "native": true, "option": {"memory": "64MiB"}}``.
 
-        Raises: ConfigError: with one argument a problem, each of which names *file*.
+        Raises: ConfigError: with one argument for each problem, each of which names *file*.
         """
         try:
             document: object = json.loads(text)
@@ -181,7 +181,7 @@ class Defaults:
 
 @attrs.frozen
 class InjectionRequest:
-    """What a pod is to get; each part is right by itself."""
+    """The validated request of a pod for the sidecar; each part is correct by itself."""
 
     image: str
     mode: Literal["address", "transparent"]
@@ -194,20 +194,23 @@ class InjectionRequest:
     redirect_ports: str
     redirect_networks: str | None
     settings: Mapping[str, str]
-    """Texts of the sidecar's options, by name."""
+    """The sidecar's options as texts, by name."""
     otel: Mapping[str, str]
-    """Variables of OpenTelemetry."""
+    """Environment variables of OpenTelemetry."""
     config: Config
-    """What they come to."""
+    """The configuration that results from the settings."""
 
     @property
     def address(self) -> str:
-        """Where the application finds its cluster."""
+        """The address that the application uses as its bootstrap server."""
         return str(self.config.downstream.listen[0].here)
 
 
 def is_on(annotations: Mapping[str, Any]) -> bool:
-    """Whether a pod is to have Sidefetch. Raises: Refused: it says neither."""
+    """Return whether a pod requests Sidefetch.
+
+    Raises: InjectionRefused: the annotation is neither true nor false.
+    """
     text = annotations.get(INJECT, "false")
     if not isinstance(text, str):
         raise InjectionRefused((f"{INJECT}: {_shown(text)} is no text; put it in quotes",))
@@ -218,9 +221,9 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
 
 
 def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> InjectionRequest:
-    """What a pod's *annotations* ask for; an empty one undoes what *defaults* say.
+    """Return the request of a pod's *annotations*; an empty annotation removes the one of *defaults*.
 
-    Raises: Refused: with all that is wrong.
+    Raises: InjectionRefused: with all problems.
     """
     problems: list[str] = []
     texts = _annotation_texts(annotations, defaults, problems)
@@ -261,7 +264,7 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
 
 
 def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
-    """What is asked for, by annotations' names; none is empty."""
+    """Return the values of annotations by name; none is empty."""
     own = {name: text for name, text in _below(PREFIX, annotations).items() if PREFIX + name != STATUS}
     given = {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
     builtin = {each.name: each.default for each in ANNOTATIONS if each.default}
@@ -269,7 +272,7 @@ def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, proble
 
 
 def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
-    """The same, by options' names."""
+    """Return the values of options by name; none is empty."""
     own = _below(OPTION_PREFIX, annotations)
     problems += [
         f"{OPTION_PREFIX}{name}: has an annotation of its own; give {PREFIX}{_OURS[name]}"
@@ -293,7 +296,7 @@ def _missing(texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _useless(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
-    """What the pod itself says, and nothing comes of."""
+    """Yield a problem for each annotation of the pod that has no effect."""
     if texts.get("mode") == "address":
         for name in ("redirect-ports", "redirect-networks"):
             if PREFIX + name in annotations:
@@ -305,7 +308,7 @@ def _useless(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterat
 def _texts(
     given: Mapping[str, Any], names: Collection[str], problems: list[str], prefix: str = ""
 ) -> dict[str, str]:
-    """What of *given* has a name among *names* and is a text; in defaults, numbers and truths stand for theirs."""
+    """Return the texts of *given* whose names are among *names*; defaults may also be numbers and booleans."""
     texts: dict[str, str] = {}
     for name, value in given.items():
         if name not in names:
@@ -322,7 +325,7 @@ def _texts(
 
 
 def _variables(given: Mapping[str, Any], problems: list[str], prefix: str) -> dict[str, str]:
-    """Those of OpenTelemetry."""
+    """Return the values of OpenTelemetry's variables."""
     problems += [
         f"{prefix}{name}: no variable of OpenTelemetry; accepted: OTEL_..., as OTEL_EXPORTER_OTLP_ENDPOINT"
         for name in given
@@ -332,7 +335,7 @@ def _variables(given: Mapping[str, Any], problems: list[str], prefix: str) -> di
 
 
 def _shown(value: object) -> str:
-    """As it is written in a manifest, more or less: a date is no JSON."""
+    """Return *value* about as a manifest has it: YAML's dates are not JSON."""
     return json.dumps(value, default=str)
 
 

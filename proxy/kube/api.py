@@ -1,4 +1,4 @@
-"""The Kubernetes API, as a pod asks it: with the token and the CA of its service account."""
+"""A client of the Kubernetes API for use in a pod, with the token and the CA of the service account."""
 
 import http.client
 import json
@@ -23,11 +23,11 @@ _MOST_BYTES: Final = 4 * 1024**2
 
 @attrs.frozen
 class ApiFailed(ProxyError):
-    """It did not do what it was asked; to be tried again."""
+    """A request to the Kubernetes API failed; it may be tried again."""
 
     what: str
     code: int = 0
-    """Of its answer; 0 where there is none."""
+    """The status code of the response; 0 without a response."""
 
     def __str__(self) -> str:
         return self.what
@@ -35,35 +35,38 @@ class ApiFailed(ProxyError):
 
 @attrs.frozen
 class Api:
-    """Asked in threads; each call raises ApiFailed."""
+    """The Kubernetes API; requests run in threads, and each call raises ApiFailed."""
 
     url: str
     account: Path
-    """The folder with the token, which is read each time: it is renewed."""
+    """The folder with the token, which is read each time, because Kubernetes renews it."""
 
     @classmethod
     def of_this_pod(cls, environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> "Api | None":
-        """None where this is no pod."""
+        """Return the API for the pod that this process runs in; None outside of pods."""
         api = api_address(environ)
         return None if api is None else cls(f"https://{api}", account)
 
     def namespace(self) -> str:
-        """That of this pod. Raises: ApiFailed."""
+        """Return the namespace of this pod. Raises: ApiFailed."""
         try:
             return (self.account / "namespace").read_text(encoding="ascii").strip()
         except (OSError, ValueError) as wrong:
             raise ApiFailed(f"no service account in {self.account}: {wrong}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
-        """One thing."""
+        """Return the object at *path*."""
         return await self._ask("GET", path)
 
     async def merge(self, path: str, change: Mapping[str, Any]) -> None:
-        """Change one (RFC 7396): with a resourceVersion in it, only if nobody else has meanwhile."""
+        """Change the object at *path* by a merge patch (RFC 7396).
+
+        With a resourceVersion in *change*, the request fails if the object has changed since.
+        """
         await self._ask("PATCH", path, change, "application/merge-patch+json")
 
     async def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
-        """Change one (RFC 6902)."""
+        """Change the object at *path* by a JSON Patch (RFC 6902)."""
         await self._ask("PATCH", path, operations, "application/json-patch+json")
 
     async def _ask(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:
@@ -94,7 +97,7 @@ class Api:
 
 
 def _message(refused: HTTPError) -> str:
-    """What the API says about it, in its own words."""
+    """Return the API's error message."""
     try:
         return str(json.loads(refused.read(_MOST_BYTES))["message"])
     except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException):

@@ -1,8 +1,8 @@
-"""The webhook's certificate: read from a folder, or made here.
+"""The webhook's certificate: read from a folder, or generated.
 
-One that is made here has an authority of its own, whose key is thrown away once it has signed: nobody can sign
-another in its name. A new certificate so has a new authority, and the API server is told of that before the
-certificate is shown to it.
+A generated certificate has a certificate authority of its own, whose key is dropped after it has signed: nobody can
+sign another certificate with it. So a new certificate has a new authority, which the API server must trust before
+the webhook serves the certificate.
 """
 
 import base64
@@ -31,21 +31,21 @@ _CERT: Final = "tls.crt"
 _KEY: Final = "tls.key"
 _AUTHORITIES: Final = "ca.crt"
 _SKEW: Final = timedelta(minutes=5)
-"""By which clocks may differ."""
+"""The tolerated difference between clocks."""
 
 
 @attrs.frozen
 class CertificatePair:
-    """A certificate and its key, and the authorities that the API server is to believe; all in PEM."""
+    """A certificate, its key, and the authorities that the API server must trust; all in PEM."""
 
     cert: bytes
     key: bytes = attrs.field(repr=False)
     authorities: bytes
-    """Its own first, then those before that have not ended yet."""
+    """Its own authority first, then earlier ones that have not expired."""
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Self | None:
-        """From a Secret; None where that holds none yet, or none that is whole."""
+        """Read the pair from a Secret's *data*; None if it has no complete pair."""
         try:
             parts = [base64.b64decode(data[name], validate=True) for name in (_CERT, _KEY, _AUTHORITIES)]
             pair = cls(*parts)
@@ -56,12 +56,12 @@ class CertificatePair:
         return pair
 
     def as_data(self) -> dict[str, str]:
-        """For a Secret."""
+        """Return the data of a Secret."""
         parts = {_CERT: self.cert, _KEY: self.key, _AUTHORITIES: self.authorities}
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
     def is_due(self, now: datetime, names: Sequence[str]) -> bool:
-        """Whether another is to be made: two thirds of its time have passed, or it is for others than *names*."""
+        """Return whether a new one is due: two thirds of its lifetime are over, or its hosts are not *names*."""
         cert = x509.load_pem_x509_certificate(self.cert)
         begin, end = cert.not_valid_before_utc + _SKEW, cert.not_valid_after_utc
         alternatives = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -69,12 +69,12 @@ class CertificatePair:
         return now >= begin + (end - begin) * 2 / 3 or held != set(names)
 
     def until(self) -> datetime:
-        """The end of its time."""
+        """Return the end of its lifetime."""
         return x509.load_pem_x509_certificate(self.cert).not_valid_after_utc
 
     def context(self) -> ssl.SSLContext:
-        """To serve with it. Raises: OSError, ValueError: it is no pair."""
-        # OpenSSL reads files only, and where this runs there is no disk to write to.
+        """Return a TLS context that serves it. Raises: OSError, ValueError: certificate and key do not match."""
+        # OpenSSL reads only files, and the container has no disk to write to.
         file = os.memfd_create("pair", os.MFD_CLOEXEC)
         try:
             os.write(file, self.key + self.cert)
@@ -86,7 +86,10 @@ class CertificatePair:
 def new_certificate(
     names: Sequence[str], now: datetime, life: timedelta, before: CertificatePair | None = None
 ) -> CertificatePair:
-    """One for the hosts *names*, good for *life*, which the authorities of *before* go with until they end."""
+    """Generate a certificate for the hosts *names* with the lifetime *life*.
+
+    The authorities of *before* stay among its authorities until they expire.
+    """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"sidefetch webhook {now:%Y-%m-%dT%H:%M:%SZ}")])
     authority = (
@@ -150,7 +153,7 @@ def _name(host: str) -> x509.GeneralName:
 
 
 def from_folder(folder: Path, log: Log) -> WatchedFiles[ssl.SSLContext]:
-    """That of ``tls.crt`` and ``tls.key`` in *folder*, read again when they change. Raises: ConfigError."""
+    """Watch ``tls.crt`` and ``tls.key`` in *folder*, and read them again when they change. Raises: ConfigError."""
     cert, key = str(folder / _CERT), str(folder / _KEY)
 
     def load() -> ssl.SSLContext:
@@ -167,5 +170,5 @@ def _context(cert: str, key: str | None = None) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    context.load_cert_chain(cert, key, password="")  # without one, OpenSSL would ask for it on the terminal
+    context.load_cert_chain(cert, key, password="")  # without a password, OpenSSL would ask for one on the terminal
     return context

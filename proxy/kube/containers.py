@@ -1,4 +1,4 @@
-"""The containers and volumes that a pod is given."""
+"""The containers and volumes that are added to a pod."""
 
 from typing import Any, Final
 
@@ -12,19 +12,19 @@ __all__ = ["NAMES", "REDIRECT", "SECRET_FOLDER", "SIDECAR", "UID", "redirect", "
 SIDECAR: Final = "sidefetch"
 REDIRECT: Final = "sidefetch-redirect"
 UID: Final = 65532
-"""The image's user, by whom the redirection knows which connections to leave alone."""
+"""The user id of the image; by it, the packet filter leaves the sidecar's own connections alone."""
 SECRET_FOLDER: Final = "/etc/sidefetch/secret"  # noqa: S105
 _SECRET_VOLUME: Final = "sidefetch-secret"  # noqa: S105
 _LEDGER_VOLUME: Final = "sidefetch-ledger"
 NAMES: Final = frozenset({SIDECAR, REDIRECT, _SECRET_VOLUME, _LEDGER_VOLUME})
-"""Of all that is ever added."""
+"""The names of all containers and volumes that injection may add."""
 _CONFINED: Final = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
 _OF_THE_POD: Final = {
     "POD_NAME": "metadata.name",
     "POD_NAMESPACE": "metadata.namespace",
     "HOST_IP": "status.hostIP",
 }
-"""What variables of OpenTelemetry may name: a Collector of the node is at $(HOST_IP)."""
+"""Pod fields for OpenTelemetry's variables: a Collector on the node is at $(HOST_IP)."""
 _ATTRIBUTES: Final = "k8s.namespace.name=$(POD_NAMESPACE),k8s.pod.name=$(POD_NAME),k8s.node.name=$(NODE_NAME)"
 _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 
@@ -62,7 +62,10 @@ def sidecar(asked: InjectionRequest) -> dict[str, Any]:
 
 
 def redirect(asked: InjectionRequest) -> dict[str, Any]:
-    """The step that has the pod's connections to brokers come to the sidecar; it alone has NET_ADMIN."""
+    """Return the init container that redirects the pod's broker connections to the sidecar.
+
+    Only this container has the capability NET_ADMIN.
+    """
     networks = ["--networks", asked.redirect_networks] if asked.redirect_networks else []
     return {
         "name": REDIRECT,
@@ -85,13 +88,13 @@ def redirect(asked: InjectionRequest) -> dict[str, Any]:
 
 
 def volumes(asked: InjectionRequest) -> list[dict[str, Any]]:
-    """What the sidecar reads and writes: its root file system is read-only."""
+    """Return the volumes of the sidecar, whose root file system is read-only."""
     made: list[dict[str, Any]] = []
     if asked.secret is not None:
         made.append({"name": _SECRET_VOLUME, "secret": {"secretName": asked.secret}})
     ledger = asked.config.ledger
     if ledger.folder is not None:
-        # One file more than it holds, so that the kubelet, which looks once in a while, evicts nobody.
+        # One file more than the ledger holds: the kubelet checks only now and then, and must not evict the pod.
         mib = -(-(ledger.max_bytes + ledger.file_bytes) // 1024**2)
         made.append({"name": _LEDGER_VOLUME, "emptyDir": {"sizeLimit": f"{mib}Mi"}})
     return made
@@ -113,7 +116,8 @@ def _environment(asked: InjectionRequest) -> list[dict[str, Any]]:
         if option.name in asked.settings
     ]
     if "rack" not in asked.settings:
-        # The zone is a label of pods from Kubernetes 1.35 on, and empty before; then the node is asked for it.
+        # Pods have the zone label from Kubernetes 1.35 on; before, the field is empty and the sidecar reads the
+        # node.
         given.append(_from_field("TOPOLOGY_ZONE", f"metadata.labels['{ZONE_LABEL}']"))
     if asked.otel:
         given += [_from_field(name, path) for name, path in _OF_THE_POD.items()]
@@ -134,7 +138,7 @@ def _probe(path: str, port: int, **more: int) -> dict[str, Any]:
 
 
 def _resources(asked: InjectionRequest) -> dict[str, Any]:
-    """A limit of memory, none of CPU: see ``sizes``."""
+    """Return the memory limit and the requests; there is no CPU limit (see ``sizes``)."""
     if asked.memory is not None:
         limit = request = asked.memory
     else:

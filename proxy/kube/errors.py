@@ -1,4 +1,4 @@
-"""Why a pod does not get Sidefetch, though it asks for it."""
+"""The error of a pod that requests Sidefetch and cannot get it."""
 
 import attrs
 
@@ -9,10 +9,10 @@ __all__ = ["InjectionRefused"]
 
 @attrs.frozen
 class InjectionRefused(ProxyError):
-    """A pod is left alone, and whoever made it is told everything that is in the way."""
+    """A pod is not changed; the reasons are reported to whoever creates it."""
 
     reasons: tuple[str, ...]
-    """Each names the thing, and what to do about it."""
+    """The problems; each names its subject and the remedy."""
 
     def __str__(self) -> str:
         return "; ".join(self.reasons)

@@ -1,8 +1,8 @@
-"""Puts Sidefetch into a pod that asks for it, and takes it out again: pure, and the same for a webhook and a file.
+"""Injection of Sidefetch into a pod that requests it, and its removal: pure, for webhook and files alike.
 
-What is added is told in the pod's annotation ``sidefetch.io/status``, so that it can be taken out, and be put in
-anew where something else is asked for. A pod that has already what it asks for is left as it is: what others have
-changed about the sidecar since stays.
+The pod's annotation ``sidefetch.io/status`` records the additions, so that they can be removed, and replaced if the
+pod requests something else. A pod that already has the sidecar it requests is not changed: later changes of the
+sidecar by others stay.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ __all__ = ["InjectionResult", "inject", "remove_injection"]
 
 @attrs.frozen
 class InjectionResult:
-    """A pod, and what whoever made it should know."""
+    """The resulting pod, and warnings for whoever creates it."""
 
     pod: Pod
     has_sidecar: bool
@@ -32,20 +32,22 @@ class InjectionResult:
 
 @attrs.frozen
 class _Status:
-    """What was done to a pod."""
+    """The record of an injection."""
 
     digest: str
-    """Of all that was added: another one asks for it to be done anew."""
+    """A digest of all additions; if it differs, the injection is done again."""
     address: str
     env: variables.Was
     names: Mapping[str, list[str]]
-    """Of what was added to each of the pod's lists."""
+    """The names of the additions to each of the pod's lists."""
 
     @classmethod
     def read(cls, text: object) -> "_Status":
-        """Only what injection could have done is undone: whoever makes a pod may write here what they like.
+        """Decode the annotation, and check that injection can have written it.
 
-        Raises: Refused: somebody else did.
+        Anybody who creates a pod can set it.
+
+        Raises: InjectionRefused: injection did not write it.
         """
         try:
             told = json.loads(cast(str, text))
@@ -66,9 +68,9 @@ class _Status:
 
 
 def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
-    """*pod* with the sidecar that it asks for; without one, where it asks for none.
+    """Return *pod* with the sidecar that it requests; without a sidecar if it requests none.
 
-    Raises: Refused: it asks for what cannot be.
+    Raises: InjectionRefused: the request cannot be met.
     """
     annotations = annotations_of(pod)
     bare = remove_injection(pod)
@@ -90,9 +92,9 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
 
 
 def remove_injection(pod: Pod) -> Pod:
-    """*pod* as it was before; the same where nothing was injected.
+    """Return *pod* as it was before injection; the same object if nothing was injected.
 
-    Raises: Refused: it is no pod, or its status was written by somebody else.
+    Raises: InjectionRefused: it is not a pod, or injection did not write its status annotation.
     """
     annotations = annotations_of(pod)
     if STATUS not in annotations:
@@ -108,7 +110,10 @@ def remove_injection(pod: Pod) -> Pod:
 
 
 def _with(pod: Pod, asked: InjectionRequest) -> Pod:
-    """*pod* with all that *asked* wants. A native sidecar runs while the init containers do, so it goes first."""
+    """Return *pod* with everything *asked*.
+
+    A native sidecar starts before the other init containers, so it comes first.
+    """
     spec, was = variables.point_at_sidecar(pod["spec"], asked)
     step = [redirect(asked)] if asked.mode == "transparent" else []
     before = [*step, sidecar(asked)] if asked.is_native else []
@@ -135,7 +140,7 @@ def _with(pod: Pod, asked: InjectionRequest) -> Pod:
 
 
 def _is_whole(pod: Pod) -> bool:
-    """Whether all is there that was added."""
+    """Return whether the pod still has all additions."""
     status = _Status.read(annotations_of(pod)[STATUS])
     return all(set(status.names[part]) <= named(pod["spec"], part) for part in LISTS)
 

@@ -1,4 +1,4 @@
-"""Injection into text: YAML in which everything else, comments too, stays as its people have written it."""
+"""Injection into the text of YAML manifests, which keeps all other content and the comments as they are."""
 
 import io
 import json
@@ -26,25 +26,25 @@ __all__ = ["Manifest", "inject_text"]
 
 _SEPARATOR: Final = re.compile(r"^---[ \t]*(?:#.*)?(?:\r?\n|\Z)", re.MULTILINE)
 _USUAL: Final = 2
-"""How far people indent what is within a mapping."""
+"""The default indentation of nested mappings."""
 _PLAIN: Final = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)
-"""Text that needs no quotes, whichever version of YAML it is read as."""
+"""A text that needs no quotes in any version of YAML."""
 _WIDEST: Final = 2**16
 
 
 @attrs.frozen
 class Manifest:
-    """A text, and what its people should know."""
+    """The resulting text, and warnings for its authors."""
 
     text: str
     warnings: tuple[str, ...]
 
 
 def inject_text(text: str, file: str, defaults: Defaults) -> Manifest:
-    """*text*, its pods with the sidecars that they ask for. Documents in which nothing changes stay byte for byte.
+    """Inject the requested sidecars into the pods of *text*. Documents without changes stay byte for byte.
 
-    Raises: ConfigError: it is not YAML, or pods ask for what cannot be: one argument for each of all problems, with
-            *file* and line.
+    Raises: ConfigError: *text* is not YAML, or pods have requests that cannot be met: one argument for each
+        problem, with *file* and line.
     """
     problems: list[str] = []
     warnings: list[str] = []
@@ -63,7 +63,7 @@ def inject_text(text: str, file: str, defaults: Defaults) -> Manifest:
 class _InjectionNotes:
     file: str
     line: int
-    """Of the document, from 1."""
+    """The first line of the document, from 1."""
     problems: list[str]
     warnings: list[str]
 
@@ -76,7 +76,7 @@ class _InjectionNotes:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Documents, and what is between them, each with its line."""
+    """Yield the documents and the separators between them, each with its first line."""
     at = 0
     for found in _SEPARATOR.finditer(text):
         for begin, end in ((at, found.start()), found.span()):
@@ -111,14 +111,14 @@ def _injected(piece: str, defaults: Defaults, told: _InjectionNotes) -> str:
 
 
 def _as_json(document: Any) -> str:
-    """Without YAML's liberties, which not every reader of JSON takes."""
+    """Return *document* as plain JSON, without YAML extensions, which not every JSON reader accepts."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _written(yaml: YAML, document: Any, operations: Sequence[Operation], after: Any) -> str:
     _indent_as(document, yaml)
     changed = apply(document, iter(operations))
-    if _bare(changed) != after:  # by its anchors, something else has changed, too
+    if _bare(changed) != after:  # anchors have changed another place, too
         changed = after
     text = io.StringIO()
     yaml.dump(changed, text)
@@ -126,7 +126,7 @@ def _written(yaml: YAML, document: Any, operations: Sequence[Operation], after: 
 
 
 def _indent_as(document: Any, yaml: YAML) -> None:
-    """Have *yaml* write mappings and lists as *document* has most of them."""
+    """Make *yaml* indent mappings and lists as most of *document* does."""
     mappings, lists = Counter[int](), Counter[int]()
     for inner, offset in _offsets(document):
         (mappings if isinstance(inner, Mapping) else lists)[offset] += 1
@@ -137,7 +137,7 @@ def _indent_as(document: Any, yaml: YAML) -> None:
 
 
 def _offsets(node: Any) -> Iterator[tuple[Any, int]]:
-    """The mappings and lists within mappings, and how far they are to the right of these; none in one line."""
+    """Yield the block mappings and lists within mappings, with their indentation relative to the mapping."""
     if isinstance(node, CommentedMap | CommentedSeq) and not node.fa.flow_style():
         for inner in node.values() if isinstance(node, CommentedMap) else node:
             is_block = isinstance(inner, CommentedMap | CommentedSeq) and not inner.fa.flow_style()
@@ -147,7 +147,7 @@ def _offsets(node: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _bare(node: Any) -> Any:
-    """Without what YAML tells beside the values."""
+    """Return *node* as plain values, without YAML's comments, tags and styles."""
     match node:
         case Mapping():
             return {key: _bare(value) for key, value in node.items()}
@@ -162,7 +162,7 @@ def _bare(node: Any) -> Any:
 
 
 def _quoted(node: Any) -> Any:
-    """With quotes around what some would read as something else than text."""
+    """Return *node* with quotes around texts that YAML could read as other types."""
     match node:
         case dict():
             return {key: _quoted(value) for key, value in node.items()}
@@ -175,7 +175,7 @@ def _quoted(node: Any) -> Any:
 
 
 def _replaced(node: Any, path: Sequence[str | int], value: Any) -> Any:
-    """*node* with *value* at *path*, and otherwise the same."""
+    """Return a copy of *node* with *value* at *path*."""
     if not path:
         return value
     first: Any = path[0]

@@ -1,4 +1,4 @@
-"""What has changed between two documents, as a JSON Patch (RFC 6902), and doing the same to a third."""
+"""The difference between two documents as a JSON Patch (RFC 6902), and its application to a third."""
 
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
@@ -12,25 +12,25 @@ Path = tuple[str | int, ...]
 
 @attrs.frozen
 class Operation:
-    """``add``, ``remove`` or ``replace``, at a place."""
+    """One operation of a patch: ``add``, ``remove`` or ``replace``."""
 
     op: str
     path: Path
-    """Keys, and indices of lists."""
+    """Keys of mappings, and indices of lists."""
     value: Any = None
 
     def as_json(self) -> dict[str, Any]:
-        """As it goes over the wire."""
+        """Return the operation as the patch format has it."""
         pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in self.path)
         value = {} if self.op == "remove" else {"value": self.value}
         return {"op": self.op, "path": pointer, **value}
 
 
 def difference(before: Any, after: Any, path: Path = ()) -> Iterator[Operation]:
-    """What makes *before* into *after*, in the order in which it is to be done.
+    """Yield the operations that turn *before* into *after*, in order.
 
-    Lists of things with names, each once, are compared by these, so that what is added in front of others leaves
-    them alone; other lists are replaced whole.
+    Lists whose items have distinct names are compared by name, so that an item added in front does not change the
+    others; other lists are replaced whole.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         yield from (Operation("remove", (*path, key)) for key in before if key not in after)
@@ -58,7 +58,7 @@ def _of_lists(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Ite
 
 
 def _by_name(things: Any) -> dict[str, Any] | None:
-    """None where they are no list of things that each have a name of their own."""
+    """Return the items of a list by name; None if it is no list of items with distinct names."""
     if not isinstance(things, Sequence) or isinstance(things, str):
         return None
     named = {
@@ -68,7 +68,7 @@ def _by_name(things: Any) -> dict[str, Any] | None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """As documents: a truth is no number."""
+    """Return whether two values are equal as JSON: a boolean is not equal to a number."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -79,7 +79,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def apply(document: Any, operations: Iterator[Operation]) -> Any:
-    """Do them to *document*, whose mappings and lists are changed in place; the document."""
+    """Apply *operations* to *document*, changing its mappings and lists in place; return the document."""
     for each in operations:
         if not each.path:
             document = each.value

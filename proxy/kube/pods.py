@@ -1,4 +1,4 @@
-"""Pods as the API has them: mappings as JSON makes them, of any shape until ``check_pod`` has seen them."""
+"""Access to pods as plain JSON mappings, of any shape until ``check_pod`` has checked them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
@@ -19,18 +19,18 @@ __all__ = [
 ]
 
 Pod = Mapping[str, Any]
-"""A pod, or the template of pods: what matters here of both is ``metadata`` and ``spec``."""
+"""A pod, or a pod template; only ``metadata`` and ``spec`` matter here."""
 Part = Literal["initContainers", "containers", "volumes"]
 LISTS: Final[tuple[Part, ...]] = ("initContainers", "containers", "volumes")
 
 
 def annotations_of(pod: Pod) -> Mapping[str, Any]:
-    """Of any shape's; none where there is no place for them."""
+    """Return the annotations of a pod of any shape; empty if it has none."""
     return mapping(mapping(pod.get("metadata")).get("annotations"))
 
 
 def check_pod(pod: Pod) -> Pod:
-    """*pod*, with the shape that all here rely on. Raises: Refused: it has another one."""
+    """Return *pod* if it has the shape on which the other functions rely. Raises: InjectionRefused: it has not."""
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         wrong = ["spec: no mapping"]
@@ -59,26 +59,26 @@ def _is_list(things: object) -> bool:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """*value*; what is none is an empty one, and the API will say so."""
+    """Return *value* if it is a mapping, else an empty one: the API server reports wrong types itself."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """Those in the list *value*, likewise."""
+    """Return the mappings in the list *value*; empty if it is no list."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def each_container(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Init containers and all others."""
+    """Yield the init containers, then the containers."""
     yield from spec.get("initContainers") or ()
     yield from spec.get("containers") or ()
 
 
 def named(spec: Mapping[str, Any], part: Part) -> set[str]:
-    """The names in one of its lists."""
+    """Return the names in one list of a pod."""
     return {each["name"] for each in spec.get(part) or ()}
 
 
 def without_key(things: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The same but for *key*."""
+    """Return a copy without *key*."""
     return {name: value for name, value in things.items() if name != key}

@@ -1,15 +1,14 @@
-"""The rules that have the packet filter send connections to brokers to Sidefetch, as a script for ``nft``. Pure.
+"""The packet filter's rules that redirect broker connections to Sidefetch, as a script for ``nft``. Pure.
 
-They stand in a table of their own, in the output hook: they see what processes of this host, or pod, connect to,
-and only connections that begin after them. In their order:
+They stand in a table of their own, in the output hook: they apply to connections that processes of this host, or
+pod, open from then on. In their order:
 
-1. connections of the users that are spared, Sidefetch's own among them, go where they are going;
-2. so do those that stay within the host;
-3. TCP to the given ports, in the given networks, goes to Sidefetch.
+1. connections of exempt users, such as Sidefetch's own, are not redirected;
+2. neither are connections within the host;
+3. TCP connections to the given ports, in the given networks, are redirected to Sidefetch.
 
 Priority: below that of iptables' and most others' NAT (-100), so that these rules decide first. A connection is
-redirected once: what a service mesh's rules would do with it they do with the connection that Sidefetch makes for
-it.
+    redirected once: the rules of a service mesh apply to the connection that Sidefetch opens in its place.
 """
 
 import ipaddress
@@ -34,12 +33,13 @@ __all__ = [
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Ports = tuple[int, int]
-"""From the first to the last."""
+"""The first and the last port of a range."""
 
 LISTEN_PORT: Final = 15092
-"""Where Sidefetch takes what is redirected, unless told otherwise: on 127.0.0.1 and ::1."""
+"""The default port of Sidefetch for redirected connections, on 127.0.0.1 and ::1."""
 SPARED_UIDS: Final = (65532, 1337, 2102)
-"""Sidefetch's in its image; those of Istio's and Linkerd's proxies, which carry on what Sidefetch has begun."""
+"""The user ids of Sidefetch's image, and of the proxies of Istio and Linkerd, which forward Sidefetch's
+connections."""
 DEFAULT_PORTS: Final[tuple[Ports, ...]] = ((9092, 9094),)
 
 _TABLE: Final = "inet sidefetch"
@@ -47,11 +47,11 @@ _PRIORITY: Final = -101
 _MAX_UID: Final = 2**32 - 2
 
 REMOVE: Final = f"table {_TABLE}\ndelete table {_TABLE}\n"
-"""Takes the rules out; does nothing where there are none."""
+"""A script that removes the rules; without effect if there are none."""
 
 
 def parse_ports(text: str) -> tuple[Ports, ...]:
-    """``9092-9094,19092``, put together where they meet. Raises: ValueError: it is something else."""
+    """Parse ``9092-9094,19092``, merging adjacent ranges. Raises: ValueError: the text has another form."""
     ranges = []
     for each in text.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", each.strip())
@@ -69,7 +69,7 @@ def parse_ports(text: str) -> tuple[Ports, ...]:
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """``10.0.0.0/8,fd00::/8``, put together where they meet. Raises: ValueError: it is something else."""
+    """Parse ``10.0.0.0/8,fd00::/8``, merging adjacent networks. Raises: ValueError: the text has another form."""
     given = [ipaddress.ip_network(each.strip()) for each in text.split(",")]
     v4 = [each for each in given if isinstance(each, ipaddress.IPv4Network)]
     v6 = [each for each in given if isinstance(each, ipaddress.IPv6Network)]
@@ -77,7 +77,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_uids(text: str) -> tuple[int, ...]:
-    """``65532,1337``, each once. Raises: ValueError: it is something else."""
+    """Parse ``65532,1337``, dropping duplicates. Raises: ValueError: the text has another form."""
     uids = [each.strip() for each in text.split(",")]
     for each in uids:
         if re.fullmatch(r"[0-9]{1,10}", each) is None or int(each) > _MAX_UID:
@@ -87,17 +87,17 @@ def parse_uids(text: str) -> tuple[int, ...]:
 
 @attrs.frozen
 class Rules:
-    """What is redirected, and where to."""
+    """The connections to redirect, and the port of Sidefetch."""
 
     ports: Sequence[Ports] = DEFAULT_PORTS
     networks: Sequence[Network] = ()
-    """Those that are redirected; none: all."""
+    """The destination networks; none for all."""
     uids: Sequence[int] = SPARED_UIDS
-    """The users whose connections are left alone."""
+    """The users whose connections are not redirected."""
     to: int = LISTEN_PORT
 
     def script(self) -> str:
-        """One transaction, which replaces the rules that there are: all of it is done, or nothing."""
+        """Return a script that replaces the present rules in one transaction."""
         lines = [
             f"type nat hook output priority {_PRIORITY}; policy accept;",
             f"meta skuid {_set(map(str, self.uids))} return",

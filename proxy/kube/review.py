@@ -1,4 +1,4 @@
-"""What the API server asks about a pod that is to be made, and what it is told: AdmissionReview v1."""
+"""The decision on an AdmissionReview (v1): the API server's request about a pod to be created."""
 
 import base64
 import json
@@ -22,26 +22,26 @@ _VERSION: Final = "admission.k8s.io/v1"
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _UNPROCESSABLE: Final = 422
 _MOST_WARNING_CHARS: Final = 256
-"""The API server cuts off what is longer."""
+"""The API server truncates longer warnings."""
 
 
 @attrs.frozen
 class Verdict:
-    """On one pod."""
+    """The decision on one pod."""
 
     outcome: Outcome
     pod: str
-    """``namespace/name``, as far as it has one yet."""
+    """``namespace/name``, as far as the pod has a name yet."""
     reasons: tuple[str, ...]
     is_dry_run: bool
     review: Mapping[str, Any]
-    """The answer."""
+    """The AdmissionReview with the response."""
 
 
 def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
-    """On what the API server asks. Nothing is done: a dry run is like any other.
+    """Return the decision on a review. It has no side effects: a dry run is like any other.
 
-    Raises: ValueError: that is no AdmissionReview of v1.
+    Raises: ValueError: *body* is no AdmissionReview of v1.
     """
     try:
         review: Any = json.loads(body)
@@ -67,7 +67,7 @@ def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
         response |= {"patchType": "JSONPatch", "patch": patch}
     if answer.warnings:
         response["warnings"] = [f"Sidefetch: {each}"[:_MOST_WARNING_CHARS] for each in answer.warnings]
-    outcome: Outcome = "skipped"  # what is asked about again, after others have changed it, has its sidecar
+    outcome: Outcome = "skipped"  # a pod that the API server asks about again has its sidecar
     if operations:
         outcome = "injected" if answer.has_sidecar else "removed"
     return _verdict(outcome, request, response)

@@ -1,8 +1,9 @@
-"""Keeps a certificate made here good: in a Secret that all replicas share, and believed by the API server.
+"""The rotation of a generated certificate: kept in a Secret that all replicas share, trusted by the API server.
 
 A certificate is written into the Secret first, then its authority into the webhook's configuration, beside that of
-the one before; it is shown at the next look after that, when all API servers have heard of it. Replicas that are at
-it at once find by the resourceVersion that another was first, and take what that one has made.
+the previous one; the webhook serves it from the next check on, when all API servers have the configuration. If
+replicas write at the same time, the resourceVersion makes all but one fail, and these take the certificate of the
+first.
 """
 
 import base64
@@ -22,34 +23,34 @@ from proxy.net.io.logs import Log
 __all__ = ["Rotation", "names_in"]
 
 _EVERY_S: Final = 60.0
-"""Between looks: what others have changed, such as an upgrade that reset the configuration, is found so soon."""
+"""The interval between checks; it bounds how long an upgrade that reset the configuration goes unnoticed."""
 _SOON_S: Final = 2.0
-"""After something failed."""
+"""The interval after a failure."""
 _CONFLICT: Final = (409, 422)
-"""Somebody else was first; for a JSON Patch whose test fails it is the second."""
+"""Status codes of a concurrent change; 422 is that of a JSON Patch whose test fails."""
 
 
 @attrs.define(eq=False)
 class Rotation:
-    """Of one certificate."""
+    """The rotation of one webhook's certificate."""
 
     api: Api
     secret: str
-    """The Secret's name, in this pod's namespace. It must be there: who may make one may make any."""
+    """The name of the Secret, in this pod's namespace. It must exist: a right to create one would allow any."""
     configuration: str
-    """The MutatingWebhookConfiguration's."""
+    """The name of the MutatingWebhookConfiguration."""
     life: timedelta
     now: Callable[[], datetime]
     log: Log
     pair: CertificatePair | None = attrs.field(default=None, init=False)
-    """What is shown."""
+    """The pair that the webhook serves."""
     context: ssl.SSLContext | None = attrs.field(default=None, init=False)
-    """How to show it; None until there is one that the API server believes."""
+    """The TLS context for it; None until there is a pair that the API server trusts."""
     _told: CertificatePair | None = attrs.field(default=None, init=False)
-    """What the API server was told of at the last look."""
+    """The pair whose authority the API server was given at the last check."""
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check for ever."""
         while True:
             try:
                 await self.look()
@@ -61,7 +62,7 @@ class Rotation:
             await trio.sleep(pause_s)
 
     async def look(self) -> None:
-        """Do once what is to be done. Raises: ApiFailed: some of it is left to do."""
+        """Do one check, and the changes that it calls for. Raises: ApiFailed: changes remain to be done."""
         where = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{self.configuration}"
         webhooks = await self.api.get(where)
         pair = await self._kept(names_in(webhooks, self.configuration))
@@ -75,13 +76,13 @@ class Rotation:
             self.log.info("certificate-served", until=pair.until().isoformat())
 
     def _is_known(self, pair: CertificatePair) -> bool:
-        """Whether all API servers have had the time to hear of *pair*'s authority, or none could know less."""
+        """Return whether all API servers have had the time to learn *pair*'s authority, or waiting has no use."""
         is_known = self.pair is None or pair == self._told or self.now() >= self.pair.until()
         self._told = pair
         return is_known
 
     async def _kept(self, names: Sequence[str]) -> CertificatePair:
-        """What the Secret holds; made where it holds none that is good for long enough."""
+        """Return the pair of the Secret; generate it if the Secret has none that is valid for long enough."""
         where = f"/api/v1/namespaces/{self.api.namespace()}/secrets/{self.secret}"
         secret = await self.api.get(where)
         pair = CertificatePair.read(secret.get("data") or {})
@@ -95,7 +96,7 @@ class Rotation:
 
 
 def names_in(configuration: Mapping[str, Any], name: str) -> list[str]:
-    """The hosts by which the API server comes, as its configuration says. Raises: ApiFailed: it names none."""
+    """Return the host names at which the API server calls the webhook. Raises: ApiFailed: there are none."""
     names = {_host(each["clientConfig"]) for each in configuration.get("webhooks") or ()}
     if not names:
         raise ApiFailed(f"MutatingWebhookConfiguration {name} has no webhooks")

@@ -1,4 +1,4 @@
-"""What about a pod is in the way of a sidecar, each with what to do about it."""
+"""Reasons why a pod cannot have the sidecar that it requests, each with a remedy."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -14,11 +14,11 @@ __all__ = ["refusals_of_any", "refusals_of_request", "warnings"]
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount/"
 _PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
 _USUAL_GRACE_S: Final = 30
-"""A pod's, where it does not say."""
+"""The default grace period of pods."""
 
 
 def refusals_of_any(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Whatever is asked for."""
+    """Yield the reasons that hold for every request."""
     if spec.get("hostNetwork"):
         yield (
             "spec.hostNetwork: true: the sidecar's ports would be the node's, for all on it to use; take it away,"
@@ -31,7 +31,7 @@ def refusals_of_any(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def refusals_of_request(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
-    """In the way of just this."""
+    """Yield the reasons against this request."""
     yield from _volumes(spec, asked)
     yield from _ports(spec, asked)
     yield from _files(asked)
@@ -51,7 +51,7 @@ def refusals_of_request(spec: Mapping[str, Any], asked: InjectionRequest) -> Ite
 
 
 def warnings(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
-    """What may be meant so, or not."""
+    """Yield warnings about settings that may be mistakes."""
     if asked.mode == "address" and not asked.env:
         yield (
             f"nothing in the pod is pointed at the sidecar; have the application use {asked.address}, or name"
@@ -102,7 +102,7 @@ def _ports(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
 
 
 def _ports_of(container: Mapping[str, Any]) -> set[int]:
-    """Those that it says it listens on, and those that it is asked at: all but UDP's."""
+    """Return the TCP ports that a container declares, and those of its probes."""
     said = [
         each.get("containerPort")
         for each in mappings(container.get("ports"))
@@ -129,6 +129,6 @@ def _files(asked: InjectionRequest) -> Iterator[str]:
 
 
 def _user(spec: Mapping[str, Any], container: Mapping[str, Any]) -> object:
-    """As which user a container runs, as far as the manifest tells."""
+    """Return the user id that a container runs as, if the manifest has it."""
     own = mapping(container.get("securityContext")).get("runAsUser")
     return own if own is not None else mapping(spec.get("securityContext")).get("runAsUser")

@@ -1,4 +1,4 @@
-"""The application's variables that hold the brokers' addresses: found, pointed at the sidecar, and put back."""
+"""The application's variables with broker addresses: found, set to the sidecar's address, and restored."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from proxy.kube.pods import each_container, named
 __all__ = ["Was", "is_addresses", "point_at_sidecar", "problems", "restore_variables"]
 
 Was = Mapping[str, Mapping[str, str]]
-"""What variables held before, by the container's name and theirs."""
+"""The previous values of variables, by container and variable name."""
 
 
 def problems(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
-    """Why what is asked for cannot be pointed at the sidecar."""
+    """Yield the reasons why requested variables cannot be set to the sidecar's address."""
     there = named(spec, "containers") | named(spec, "initContainers")
     for name in asked.containers or ():
         if name not in there:
@@ -38,7 +38,7 @@ def problems(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
 
 
 def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
-    """Why a variable cannot be pointed at *address*; empty where it can."""
+    """Return the reason why a variable cannot be set to *address*; empty if it can."""
     if len(entries) > 1:
         return "has it more than once; leave one"
     (entry,) = entries
@@ -48,7 +48,7 @@ def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
             f" out of {PREFIX}env"
         )
     if not is_addresses(entry.get("value")):
-        # What it holds is not told: there may be a password in it.
+        # The message does not have the value: it may contain a password.
         return (
             f"holds something else in it than HOST:PORT,...; put {address} into it yourself, and leave it out of"
             f" {PREFIX}env"
@@ -57,7 +57,7 @@ def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
 
 
 def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[dict[str, Any], Was]:
-    """*spec* with the variables that hold addresses holding the sidecar's, and what they held."""
+    """Return *spec* with its address variables set to the sidecar's address, and their previous values."""
     was = {
         each["name"]: {name: entry["value"] for name in asked.env for entry in _entries(each, name)}
         for each in _meant(spec, asked)
@@ -67,7 +67,7 @@ def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[
 
 
 def restore_variables(spec: Mapping[str, Any], was: Was, address: str) -> dict[str, Any]:
-    """*spec* with the values of before, where *address* still stands."""
+    """Return *spec* with the previous values in all variables that still hold *address*."""
     return _with_values(spec, was, only=address)
 
 
@@ -82,7 +82,7 @@ def _entries(container: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 
 def is_addresses(value: object) -> bool:
-    """Whether a variable may be pointed elsewhere: it holds brokers' addresses, and nothing else."""
+    """Return whether *value* holds broker addresses and nothing else, so that it may be replaced."""
     try:
         return isinstance(value, str) and bool(ADDRESSES.parse(value))
     except ValueError:

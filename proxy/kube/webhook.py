@@ -1,12 +1,12 @@
-"""The webhook: the API server asks it about each pod that is to be made, over TLS.
+"""The admission webhook: the API server calls it over TLS for each pod that is to be created.
 
 ======================  ===========================================================================
-``POST /inject``        an AdmissionReview, answered by one
-``GET /healthz``        200; 503 once it has been told to stop, so that it is taken out of its service
-``GET /metrics``        how many pods came to what, for Prometheus
+``POST /inject``        takes and returns an AdmissionReview
+``GET /healthz``        200; 503 after a stop signal, so that its Service sends it no more requests
+``GET /metrics``        the number of pods by outcome, for Prometheus
 ======================  ===========================================================================
 
-It holds nothing but these counts, so that any number of it may run.
+These counts are its only state, so that any number of replicas may run.
 """
 
 import json
@@ -36,11 +36,11 @@ from proxy.net.signals import stop_on
 __all__ = ["SelfSigned", "Webhook", "WebhookConfig", "serve"]
 
 LIMITS: Final = HttpLimits(
-    connections=256,  # the API server has one for each pod under way
+    connections=256,  # the API server uses one for each concurrent request
     head_bytes=16 * 1024,
-    body_bytes=8 * 1024**2,  # the API server takes 3 MiB of its own clients, and a review may hold an object twice
+    body_bytes=8 * 1024**2,  # the API server accepts 3 MiB from its clients, and a review may hold an object twice
     handshake_s=10.0,
-    request_s=10.0,  # the time that the API server waits by default
+    request_s=10.0,  # the API server's default timeout
     idle_s=120.0,  # longer than the 90 s after which Go's clients drop a connection
 )
 _FAILED: Final = "failed"
@@ -48,7 +48,7 @@ _FAILED: Final = "failed"
 
 @attrs.frozen
 class SelfSigned:
-    """Where a certificate that is made here is kept, and told of."""
+    """The storage of a generated certificate."""
 
     api: Api
     secret: str
@@ -58,18 +58,18 @@ class SelfSigned:
 
 @attrs.frozen
 class WebhookConfig:
-    """What the command is told."""
+    """The settings of the webhook."""
 
     listen: Address
     defaults: Defaults
     certificate: Path | SelfSigned
-    """The folder that it is in, or how to make it."""
+    """The folder of the certificate, or the storage of a generated one."""
     grace_s: float
 
 
 @attrs.define(eq=False)
 class Webhook:
-    """Answers, and counts what it has answered."""
+    """The HTTP handler of the webhook, with its counts."""
 
     defaults: Defaults
     log: Log
@@ -79,16 +79,16 @@ class Webhook:
     async def run(
         self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext | None], grace_s: float
     ) -> None:
-        """Serve until ``stop``, and for *grace_s* more."""
+        """Serve until ``stop``, and for *grace_s* seconds more."""
         await HttpServer(self.answer, LIMITS, self.log, tls).run_until(self._stop, listeners, grace_s)
         self.log.info("stopped", **{name.replace("-", "_"): count for name, count in self.counts.items()})
 
     def stop(self) -> None:
-        """Finish what is under way, and what comes before everybody knows."""
+        """Stop after the open requests, and after those that arrive before the Service is updated."""
         self._stop.set()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """To one request."""
+        """Return the response to a request."""
         match request.path, request.method:
             case "/inject", "POST":
                 return self._review(request.body)
@@ -107,7 +107,7 @@ class Webhook:
         except ValueError as wrong:
             return HttpResponse(400, f"{wrong}\n".encode())
         except Exception:
-            # The API server does then as the configuration's failurePolicy says.
+            # The API server then follows the configuration's failurePolicy.
             self.counts[_FAILED] += 1
             self.log.error("unhandled-exception", where="inject", traceback=traceback.format_exc())
             return HttpResponse(500, b"a bug: see the log\n")
@@ -129,13 +129,13 @@ class Webhook:
 
     def _metrics(self) -> bytes:
         name = "sidefetch_webhook_pods_total"
-        lines = [f"# HELP {name} Pods that were asked about, by what came of it.", f"# TYPE {name} counter"]
+        lines = [f"# HELP {name} Pods that the API server asked about, by outcome.", f"# TYPE {name} counter"]
         lines += [f'{name}{{outcome="{outcome}"}} {count}' for outcome, count in self.counts.items()]
         return "\n".join([*lines, ""]).encode()
 
 
 async def _listening(address: Address) -> list[trio.SocketListener]:
-    """Where the API server comes to. Raises: ConfigError."""
+    """Return the listeners for the API server. Raises: ConfigError."""
     try:
         return await trio.open_tcp_listeners(address.port, host=address.host)
     except OSError as wrong:
@@ -145,10 +145,10 @@ async def _listening(address: Address) -> list[trio.SocketListener]:
 async def serve(
     config: WebhookConfig, log: Log, *, task_status: trio.TaskStatus[Webhook] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C; whoever starts it is given it once it listens.
+    """Serve until SIGTERM or Ctrl-C; ``task_status`` gets the webhook once it listens.
 
-    Raises: ConfigError: a port cannot be listened on, or the folder has no certificate; SystemExit: a second signal
-            came.
+    Raises: ConfigError: a port is not available, or the folder has no certificate; SystemExit: a second signal
+        came.
     """
     webhook = Webhook(config.defaults, log)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -163,7 +163,7 @@ async def serve(
 
 
 def _certificate(given: Path | SelfSigned, nursery: trio.Nursery, log: Log) -> Callable[[], ssl.SSLContext | None]:
-    """What asks for the one to show now, which *nursery* keeps good."""
+    """Return a function for the present certificate, which *nursery* keeps up to date."""
     if isinstance(given, Path):
         watched = from_folder(given, log)
         nursery.start_soon(watched.run)

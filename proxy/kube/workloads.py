@@ -1,4 +1,4 @@
-"""Where pods are in what is applied to a cluster: as themselves, or as the template of a workload's."""
+"""The search for pods in documents for a cluster: pods themselves, and the templates of workloads."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -21,23 +21,23 @@ _PATHS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
     ("batch", "Job"): _TEMPLATE,
 }
-"""By group and kind."""
+"""The path of the pod template, by group and kind."""
 
 
 @attrs.frozen
 class PodLocation:
-    """Where a pod is in a document."""
+    """The location of a pod in a document."""
 
     path: tuple[str | int, ...]
     item: tuple[str | int, ...]
-    """Where the thing is that has it: a list may have many."""
+    """The path of the object that has it: a list may have many."""
     name: str
-    """For people: ``Deployment/orders``."""
+    """A name for messages, such as ``Deployment/orders``."""
     warnings: tuple[str, ...]
 
 
 def find_pods(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[PodLocation]:
-    """All pods of *document*, in their order; none in what has none, or is something else."""
+    """Yield all pods of *document* in their order; none if it has none, or is something else."""
     if not isinstance(document, Mapping):
         return
     kind = str(document.get("kind"))
