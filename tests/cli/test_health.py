@@ -23,7 +23,7 @@ async def test_it_asks_the_port_that_the_environment_has_sidefetch_answer_at(
         ready = await trio.to_thread.run_sync(main, ["health", f"127.0.0.1:{port_of(it)}", "--probe", "/readyz"])
 
     assert (alive, ready) == (0, 1)
-    assert capsys.readouterr().out == "yes\nno: is stopping\n"
+    assert capsys.readouterr().out == "yes\nno: Sidefetch is stopping\n"
 
 
 def test_where_nothing_answers_it_is_not_well(capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,7 @@ def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: 
     told = {
         "authority is not known": check(f"127.0.0.1:{port}", *system),
         "for another host": check(f"localhost:{port}", *tls(secured)),
-        "if no TLS is spoken there, upstream-tls off": check(kafka.brokers[1].address, *tls(secured)),
+        "if it speaks plaintext on this port, set upstream-tls off": check(kafka.brokers[1].address, *tls(secured)),
         "Then upstream-tls on": check(f"127.0.0.1:{port}"),
         "see upstream-tls-cert": check(mutual, *tls(secured)),
         "our certificate": check(mutual, *tls(secured), *ours),

@@ -180,7 +180,7 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, obsta
     path = tmp_path / "file" if obstacle == "file" else tmp_path / "file" / "below"
     config = attrs.evolve(configured("127.0.0.1:1"), ledger=LedgerConfig(folder=str(path)))
 
-    with pytest.raises(ConfigError, match=r"ledger: .* cannot be made"):
+    with pytest.raises(ConfigError, match=r"ledger: .* cannot be created"):
         Proxy(config, Log("text", "info", io.StringIO()))
 
 

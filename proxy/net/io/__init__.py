@@ -1,1 +1,1 @@
-"""Sockets, TLS, HTTP, watched files and memory budgets: I/O that knows nothing of Kafka clients or brokers."""
+"""Sockets, TLS, HTTP, watched files and memory budgets: I/O that does not depend on Kafka clients or brokers."""

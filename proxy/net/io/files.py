@@ -1,4 +1,4 @@
-"""Values made from files that are replaced while Sidefetch runs: certificates, keys, passwords."""
+"""Values loaded from files that are replaced while Sidefetch runs: certificates, keys, passwords."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,17 +14,17 @@ __all__ = ["POLL_S", "WatchedFiles", "read_secret"]
 T = TypeVar("T")
 
 POLL_S: Final = 2.0
-"""Between looks at the files. Volumes of Kubernetes are a minute behind anyway."""
+"""The interval between checks of the files, in seconds. Kubernetes updates volumes up to a minute late anyway."""
 _MOST_BYTES: Final = 1024**2
 
 
 class WatchedFiles(Generic[T]):
-    """What *load* makes of the files at *paths*, made anew when one of them is another, or has changed.
+    """The value that *load* returns for the files at *paths*, loaded again when one of them is replaced or changes.
 
-    Mounted secrets are links to a folder whose link is swapped, so links are followed at each look. What cannot be
-    loaded, such as a certificate whose key has not been written yet, is told, and the last value stays.
+    Mounted secrets are links to a folder whose link is swapped, so each check follows links. If loading fails, for
+    example because the key of a new certificate is not written yet, the error is logged and the last value stays.
 
-    Raises: ConfigError: at the start there is no last value.
+    Raises: ConfigError: the first load fails, when there is no last value.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class WatchedFiles(Generic[T]):
         self.value = load()
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check the files for ever."""
         while self._paths:
             await trio.sleep(POLL_S)
             await trio.to_thread.run_sync(self.refresh)
 
     def refresh(self) -> None:
-        """Look once; may wait for the disk."""
+        """Check the files once, and load the value again after a change; may wait for the disk."""
         seen = self._look()
         if seen == self._seen:
             return
@@ -65,12 +65,14 @@ class WatchedFiles(Generic[T]):
 
 
 def read_secret(option: str, path: str) -> str:
-    """The one line that a file holds, which is never told. Raises: ConfigError."""
+    """Return the single line of the file at *path*; error messages never contain it. Raises: ConfigError."""
     try:
         with open(path, "rb") as file:
             text = file.read(_MOST_BYTES).decode().strip("\r\n")
     except OSError as wrong:
-        raise ConfigError(f"{option}: {path} cannot be read ({wrong.strerror}); accepted: a file with it") from None
+        raise ConfigError(
+            f"{option}: {path} cannot be read ({wrong.strerror}); accepted: a readable file"
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{option}: {path} is not UTF-8; accepted: a file with one line of text") from None
     if not text or "\n" in text or "\0" in text:

@@ -66,16 +66,16 @@ class HttpLimits:
     """Bounds of one server."""
 
     connections: int
-    """Most open connections; a further one closes the connection that was used least recently."""
+    """The maximum number of open connections; a further one closes the connection that was used least recently."""
     head_bytes: int
-    """Most bytes of the request line and the fields."""
+    """The maximum size of the request line and the fields."""
     body_bytes: int
     handshake_s: float
-    """Longest time of a TLS handshake."""
+    """The longest time of a TLS handshake."""
     request_s: float
-    """Longest time from the first byte of a request to the last byte of its response."""
+    """The longest time from the first byte of a request to the last byte of its response."""
     idle_s: float
-    """Longest time between two requests, and until the first one."""
+    """The longest time between two requests, and before the first one."""
 
 
 def text_response(status: int, text: str) -> HttpResponse:
@@ -98,14 +98,14 @@ def is_loopback(host: str) -> bool:
 
 @attrs.define(eq=False)
 class HttpServer:
-    """A server that answers every request with ``answer``."""
+    """A server that calls ``answer`` for the response to each request."""
 
     answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
     limits: HttpLimits
     log: Log
     tls: Callable[[], ssl.SSLContext | None] | None = None
-    """The TLS context, sampled at each connection, since certificates change; it returns None while there is none,
-    and connections are closed. Without a function the server speaks plaintext."""
+    """The TLS context, sampled for each connection, since certificates change; None closes new connections. Without
+    a function the server speaks plaintext."""
     _is_stopping: bool = attrs.field(default=False, init=False)
     _open: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
     """All connections, the least recently used first."""
@@ -113,7 +113,7 @@ class HttpServer:
     """The connections that wait for a request."""
 
     async def run(self, listeners: Sequence[trio.SocketListener], connections: trio.Nursery | None = None) -> None:
-        """Serve until cancelled, each connection in a task of *connections* or of a nursery that ends with this."""
+        """Serve until cancelled; connections run in *connections*, or in a nursery of this call."""
         await trio.serve_listeners(self._serve, list(listeners), handler_nursery=connections)
 
     async def run_until(self, stop: trio.Event, listeners: Sequence[trio.SocketListener], drain_s: float) -> None:
@@ -153,7 +153,7 @@ class HttpServer:
                     await stream.do_handshake()
                 await self._converse(stream, scope, str(socket.socket.getpeername()[0]))
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as broken:
-                # A client that refuses the certificate says so in a TLS alert, and sends no request.
+                # A client that rejects the certificate sends a TLS alert, and no request.
                 write = self.log.warning if isinstance(broken.__cause__, ssl.SSLError) else self.log.debug
                 write("connection-lost", every_s=60, reason=broken.__cause__ or broken)
             except Exception:
@@ -263,7 +263,7 @@ def _encode(http: h11.Connection, response: HttpResponse, *, is_head: bool, is_l
 
 
 async def _send_eof(stream: Stream) -> None:
-    """Send a FIN and wait for the client's: closing with unread bytes resets the connection (RFC 9112, 9.6)."""
+    """Send a FIN and wait for the client's FIN: a close with unread bytes resets the connection (RFC 9112, 9.6)."""
     if isinstance(stream, trio.SocketStream):
         await stream.send_eof()
         await stream.receive_some(_RECEIVE_BYTES)

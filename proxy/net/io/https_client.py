@@ -1,6 +1,6 @@
-"""Asks over HTTPS what carries a secret, so that the secret goes to that server and nowhere else.
+"""HTTPS requests that carry a secret, which goes to the named server only: redirects are not followed.
 
-Imports what takes megabytes; to be imported where it is needed, by few.
+The imports take megabytes of memory; import this module only where it is needed.
 """
 
 import ssl
@@ -18,14 +18,15 @@ class _NoRedirects(HTTPRedirectHandler):
 def get_body(
     request: Request, tls: ssl.SSLContext, timeout_s: float, *, most_bytes: int, through_proxy: bool
 ) -> bytes:
-    """The answer's body. Blocking, for a thread.
+    """Return the body of the response. Blocks; call it in a thread.
 
     Args:
-        timeout_s:     for each step of the conversation, not for all of it.
-        through_proxy: whether by that of the environment, if it names one.
+        timeout_s:     the limit for each network operation, not for the whole request.
+        through_proxy: whether to use the HTTP proxy that the environment names, if any.
+
     Raises:
-        HTTPError: another status than success, redirects among them; to be read and closed by the caller.
-        URLError, OSError, http.client.HTTPException: it was not reached, or broke off.
+        HTTPError: the status is not a success, for example a redirect; the caller reads and closes the error.
+        URLError, OSError, http.client.HTTPException: the server cannot be reached, or the connection broke.
         ValueError: the body has more than *most_bytes*.
     """
     handlers: list[Any] = [HTTPSHandler(context=tls), _NoRedirects]
@@ -34,5 +35,5 @@ def get_body(
     with build_opener(*handlers).open(request, timeout=timeout_s) as answer:
         body: bytes = answer.read(most_bytes + 1)
     if len(body) > most_bytes:
-        raise ValueError(f"what was answered has more than {most_bytes} bytes")
+        raise ValueError(f"the response body has more than {most_bytes} bytes")
     return body

@@ -1,9 +1,9 @@
-"""One line an event, in key-values or JSON, on stderr: what happened, never what was in the records.
+"""The log on stderr: one line per event, as key-value pairs or JSON, never with the contents of records.
 
 ``2026-01-01T00:00:00.000Z info listening address=127.0.0.1:9092 node=1``
 
-Logging never raises and never waits: a line is dropped, and counted, while nobody reads the other end of a full
-pipe, since a stalled log collector must not stall the clients.
+Logging never raises and never waits. While nobody reads the other end of a full pipe, lines are dropped and
+counted, since a stalled log collector must not stall the clients.
 """
 
 import json
@@ -26,9 +26,9 @@ _ORDER: Final[Mapping[str, int]] = {"debug": 0, "info": 1, "warning": 2, "error"
 _PLAIN: Final = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas", re.IGNORECASE)
 _MOST_CHARS: Final = 2000
-"""Of one value; two lines of that size fit the 4 KiB that a pipe takes whole."""
+"""The maximum length of one value; two lines of that size fit the 4 KiB that a pipe accepts atomically."""
 _MOST_REPEATS: Final = 1000
-"""Repeated events whose last time is remembered; the oldest is forgotten first."""
+"""The maximum number of repeated events whose last time is remembered; the oldest is dropped first."""
 
 Scalar = str | int | float | bool | None
 Watch = Callable[[Level, str, Mapping[str, Scalar]], None]
@@ -42,12 +42,13 @@ class _Repeat:
 
 @attrs.define
 class Log:
-    """Where events are told; safe to share by all tasks.
+    """A log of events; all tasks may share it.
 
-    Values are shown by ``str``: give names, addresses, counts, error codes and exceptions, never records. Bytes are
-    shown as their length only, and a field that is named like a credential not at all.
-    With *every_s* an event is told at most once in so many seconds *per* its value; the next line that is told has
-    ``suppressed=`` with the number of those that were not.
+    Values are formatted by ``str``: pass names, addresses, counts, error codes and exceptions, never records. Bytes
+    are logged as their length only, and the value of a field that is named like a credential is masked.
+
+    With *every_s* an event is logged at most once in that many seconds for each value of *per*; the next line that
+    is logged has ``suppressed=`` with the number of events that were not.
     """
 
     format: Format
@@ -56,24 +57,25 @@ class Log:
     wall_s: Callable[[], float] = time.time
     clock_s: Callable[[], float] = time.monotonic
     watch: Watch | None = None
-    """Is told all but what is for debugging, each time, whatever the level; of values, what a line would show."""
+    """Called with each event above debug level, whatever ``level`` and *every_s* are; fields have the values of the
+    log line."""
     _dropped: int = attrs.field(default=0, init=False)
     _repeats: dict[tuple[str, str], _Repeat] = attrs.field(factory=dict, init=False)
 
     def debug(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """For whoever looks for a fault."""
+        """Log a detail for troubleshooting."""
         self._tell("debug", event, every_s, per, fields)
 
     def info(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """The course of things."""
+        """Log an event of normal operation."""
         self._tell("info", event, every_s, per, fields)
 
     def warning(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """Somebody broke a rule or is away; Sidefetch goes on."""
+        """Log an error of a client, a broker or the environment; Sidefetch continues."""
         self._tell("warning", event, every_s, per, fields)
 
     def error(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """A bug, or nothing goes on."""
+        """Log a bug, or a failure after which Sidefetch cannot continue."""
         self._tell("error", event, every_s, per, fields)
 
     def _tell(self, level: Level, event: str, every_s: float, per: object, fields: Mapping[str, object]) -> None:
@@ -93,11 +95,11 @@ class Log:
             if suppressed:
                 shown["suppressed"] = suppressed
             self._write(self._line(level, event, shown))
-        except Exception:  # the program is worth more than its log
+        except Exception:  # a failure of the log must not stop the program
             self._dropped += 1
 
     def _due(self, event: str, every_s: float, per: object) -> int | None:
-        """How many were not told since the last that was; None if this one is not told either."""
+        """Return the number of suppressed events since the last line; None if this event is suppressed, too."""
         key, now_s = (event, str(per)), self.clock_s()
         repeat = self._repeats.get(key)
         if repeat is not None and now_s - repeat.last_s < every_s:
@@ -112,7 +114,7 @@ class Log:
     def _line(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> str:
         at = datetime.fromtimestamp(self.wall_s(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.format == "json":
-            head = {"at": at, "level": level, "event": event}  # comes first, and wins over fields of those names
+            head = {"at": at, "level": level, "event": event}  # come first, and win over fields of those names
             return json.dumps({**head, **fields, **head}, separators=(",", ":")) + "\n"
         return " ".join([at, level, event, *(f"{name}={_quoted(value)}" for name, value in fields.items())]) + "\n"
 
@@ -128,10 +130,10 @@ class Log:
 
 
 def _would_take(stream: TextIO) -> bool:
-    """Whether a line can be written without waiting; for what is no file it always can."""
+    """Return whether *stream* accepts a line without waiting; a stream without a file descriptor always does."""
     try:
         descriptor = stream.fileno()
-    except OSError:  # io.UnsupportedOperation is one
+    except OSError:  # includes io.UnsupportedOperation
         return True
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
@@ -152,7 +154,7 @@ def _shown(name: str, value: object) -> Scalar:
             text = f"{type(value).__name__}: {value}" if str(value) else type(value).__name__
         case _:
             text = str(value)
-    if len(text) > _MOST_CHARS:  # of a traceback, the end tells most
+    if len(text) > _MOST_CHARS:  # the end of a traceback matters most
         text = f"{text[: _MOST_CHARS // 4]}...{text[-_MOST_CHARS * 3 // 4 :]}"
     return text
 

@@ -1,4 +1,4 @@
-"""Bounds the memory of what is received: who would exceed it waits for it to come back, and nobody fails."""
+"""Memory budgets for received frames: a frame that exceeds the budget waits for memory, and does not fail."""
 
 import weakref
 from collections import deque
@@ -15,7 +15,7 @@ from proxy.wire.frames import Buffer
 __all__ = ["RESERVE_BYTES", "Budget"]
 
 RESERVE_BYTES: Final = 64 * 1024
-"""Frames up to this size claim nothing: there is at most one being received for each connection."""
+"""The largest frame that claims no memory: each connection receives at most one such frame at a time."""
 _COMPLAIN_EVERY_S: Final = 60.0
 
 
@@ -36,47 +36,47 @@ class _Waiter:
 
 
 class Budget:
-    """The memory of what is received from brokers, or from clients, all connections together; of one trio run.
+    """The memory budget for frames from brokers, or from clients, over all connections; for one trio run.
 
-    A frame claims its whole size before its buffer is made and its body read, and waits while that does not fit.
-    A claim lasts until the last view of the buffer is gone. Claims are granted in the order in which they came, so
-    that none starves. One that is larger than the whole budget is granted when nothing else is claimed.
+    A frame claims its whole size before its buffer is allocated and its body is read, and waits while that does not
+    fit. A claim lasts until the last view of the buffer is gone. Claims are granted in order of arrival, so that
+    none starves. A claim that is larger than the whole budget is granted when nothing else is claimed.
 
-    While somebody waits, memory is asked back from those who hold some that they could bring again (``holding``),
-    oldest first, each once the one before has said ``released``.
+    While a frame waits, the budget reclaims memory from holders that can fetch their data again (``holding``),
+    oldest first, the next one after the previous one has called ``released``.
 
-    What clients send has a budget of its own: an answer must never wait for a request that waits for an answer.
+    Frames from clients have a separate budget: a response must never wait for a request that waits for a response.
     """
 
     def __init__(
         self, limit_bytes: int, log: Log, limit: str = "memory", on_wait: Callable[[], None] = _do_nothing
     ) -> None:
-        """*on_wait* is called whenever somebody has to wait."""
+        """Create a budget; *on_wait* is called whenever a frame has to wait for memory."""
         self.limit_bytes = limit_bytes
         self.limit = limit
-        """The option that sets it."""
+        """The name of the option that sets the limit."""
         self._on_wait = on_wait
         self.claimed_bytes = 0
-        """Whole buffers, what is kept for the next frame included."""
+        """The bytes of all claimed buffers, including buffers that are kept for the next frame."""
         self._log = log
         self._waiters: deque[_Waiter] = deque()
         self._holders: dict[Hashable, _Holder] = {}
         self._asked: Hashable | None = None
-        """Who was asked to drop, and has not said yet that it is done."""
+        """The holder that was asked to drop its memory and has not called ``released`` yet; None without one."""
         self._token: trio.lowlevel.TrioToken | None = None
 
     @property
     def waiting(self) -> int:
-        """How many frames wait for memory."""
+        """The number of frames that wait for memory."""
         return len(self._waiters)
 
     @property
     def is_short(self) -> bool:
-        """Whether memory that is used no more should not be kept for later."""
+        """Whether unused memory must be freed at once rather than kept for reuse."""
         return bool(self._waiters) or self.claimed_bytes > self.limit_bytes
 
     async def admit(self, size_bytes: int, allocate: Callable[[], Buffer]) -> None:
-        """Wait until *size_bytes* may be claimed, then *allocate*; the claim lasts as long as that buffer."""
+        """Claim *size_bytes*, waiting as needed, then *allocate*; the claim lasts as long as the buffer."""
         if size_bytes <= RESERVE_BYTES:
             allocate()
             return
@@ -89,16 +89,17 @@ class Budget:
         weakref.finalize(buffer, self._give_back, size_bytes).atexit = False
 
     def holding(self, key: Hashable, since_s: float, drop: Callable[[], None]) -> None:
-        """*key* holds memory that it could do without, the oldest of it since *since_s* on trio's clock.
+        """Register reclaimable memory of *key*; its oldest part is held since *since_s* on trio's clock.
 
-        *drop* may be called once, at any time and from any task, and must neither wait nor raise. It has the memory
-        let go of, now or soon, and ``released`` told then. Told again, the new values replace the old ones.
+        The budget may call *drop* once, at any time and from any task; *drop* must neither wait nor raise. It frees
+        the memory, now or soon, and ``released`` must be called then. A further call for the same key replaces the
+        values.
         """
         self._holders[key] = _Holder(since_s, drop)
         self._soon()
 
     def released(self, key: Hashable) -> None:
-        """*key* holds nothing any more, or has gone; also where it never said that it did."""
+        """Record that *key* holds no memory any more; unknown keys are ignored."""
         self._holders.pop(key, None)
         if self._asked == key:
             self._asked = None
@@ -120,7 +121,7 @@ class Budget:
             claimed_bytes=self.claimed_bytes,
             waiting=self.waiting,
             limit=self.limit,
-            remedy="raise it, or have clients ask for less at once",
+            remedy="raise the limit, or configure clients to fetch fewer bytes at once",
         )
         try:
             self._hand_out()
@@ -154,10 +155,10 @@ class Budget:
         self._soon()
 
     def _soon(self) -> None:
-        """Look at the waiters again, from trio's loop.
+        """Schedule a check of the waiting frames in trio's loop.
 
-        The last view of a buffer may be let go of anywhere, by the garbage collector too: in the middle of trio's
-        own work, where no task may be woken, or in another thread.
+        The last view of a buffer may be dropped anywhere, also by the garbage collector: within trio's own code,
+        where no task may be woken, or in another thread.
         """
         if self._waiters and self._token is not None:
             with suppress(trio.RunFinishedError):

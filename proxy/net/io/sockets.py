@@ -1,7 +1,7 @@
-"""Frames over a connected socket, received into their own buffers and sent from wherever they are.
+"""Frames over a connected socket, received into buffers of their own and sent without copying.
 
-Sockets are used without trio's stream around them: a call is tried first, and only what would block waits. That is
-a third of the work per call, on the path that all records take.
+Sockets are used without trio's stream around them: a system call is tried first, and only a call that would block
+waits. That saves a third of the work per call, on the path of all records.
 """
 
 import math
@@ -21,36 +21,38 @@ from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece
 __all__ = ["FrameSocket", "Outbox", "address_text"]
 
 _PIECES_A_CALL: Final = 256
-"""Buffers handed to one sendmsg; Linux takes up to 1,024."""
+"""The maximum number of buffers of one sendmsg call; Linux accepts up to 1,024."""
 _TURNS: Final = 16
-"""Receives that may succeed at once before the other tasks get their turn."""
+"""The number of receives that may succeed in a row before other tasks run."""
 _MAKING_S: Final = 0.0005
-"""For so long, chunks are made one after the other before the other tasks get their turn."""
+"""The time in seconds for which chunks are produced in a row before other tasks run."""
 _LOW_WATER_BYTES: Final = 1024 * 1024
-"""Of a large frame, so much has to be there before it is gone on with, or all that is left of it, if that is less:
-waking up for each segment took a fifth of the time that reading takes."""
+"""The bytes of a large frame that must have arrived before the task wakes up, or the rest of the frame if that is
+less: waking up for each segment took a fifth of the time of reading."""
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""A host is given up after 50 s of silence, within the minute that most clients wait for an answer."""
+"""TCP keep-alive in seconds: a silent host is given up after 50 s, within the minute for which most clients
+wait."""
 
 
 class FrameSocket:
-    """One connection, as frames. Closes when its ``with`` ends.
+    """One connection as a stream of frames. Leaving its ``with`` block closes it.
 
-    With a *budget*, a large frame is not read before its memory has been granted. The buffer kept for the next one
-    stays claimed, and is the first to be given back when somebody waits: it is there to save time, not fetches.
+    With a *budget*, a large frame is read only after its memory has been granted. The buffer that is kept for the
+    next frame stays claimed, and is the first to be reclaimed when a frame waits for memory: it saves time, but no
+    fetches.
 
-    Raises: OSError: the connection broke; MalformedFrame: a frame's size is impossible.
+    Raises: OSError: the connection broke; MalformedFrame: a frame has an impossible size.
     """
 
     def __init__(
         self, stream: trio.SocketStream | TlsSocket, max_frame_bytes: int, budget: Budget | None = None
     ) -> None:
-        """Takes over *stream*'s socket; the stream must not be used again."""
+        """Take over the socket of *stream*; the caller must not use the stream again."""
         self._socket: socket.socket | TlsSocket
         if isinstance(stream, TlsSocket):
             self._socket = stream
         else:
-            stream.socket.getpeername()  # fails where it was reset, before it is taken over
+            stream.socket.getpeername()  # raises after a reset, before the socket is taken over
             self._socket = socket.socket(fileno=stream.socket.detach())
             self._socket.setblocking(False)
         try:
@@ -60,26 +62,26 @@ class FrameSocket:
             self._socket.close()
             raise
         self.certified: str | None = stream.principal if isinstance(stream, TlsSocket) else None
-        """Whom the peer's certificate is for; None if it has shown none."""
+        """The principal of the peer's certificate; None without one."""
         _keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
-        """Called when the size of a frame has come that claims memory, before it does."""
+        """Called after the size field of a frame that claims memory has arrived, before the claim."""
         self.on_room: Callable[[float], None] = _ignore
-        """Called with the seconds for which memory was waited for."""
+        """Called with the seconds for which a frame waited for memory."""
         self.stall_s = math.inf
-        """The longest time without a byte in the middle of a frame; then ``receive`` raises TimeoutError."""
+        """The longest time without a byte in the middle of a frame; after it ``receive`` raises TimeoutError."""
         self._turns = 0
         self._low_water = 1
         self.received_frames = 0
         self.sent_bytes = 0
         self.is_listening = False
-        """Whether it is waited for that the peer sends something."""
+        """Whether ``receive`` currently waits for bytes of the peer."""
 
     @property
     def at_boundary(self) -> bool:
-        """Whether nothing of a next frame has arrived."""
+        """Whether no byte of a further frame has arrived."""
         return self._frames.at_boundary
 
     def __enter__(self) -> Self:
@@ -91,11 +93,11 @@ class FrameSocket:
         self.close()
 
     def limit(self, max_frame_bytes: int) -> None:
-        """From here on, frames may have up to *max_frame_bytes*."""
+        """Set the maximum size of further frames."""
         self._frames.limit(max_frame_bytes)
 
     def close(self) -> None:
-        """Close at once; whoever waits on the connection is told trio.ClosedResourceError."""
+        """Close at once; tasks that wait for the connection get trio.ClosedResourceError."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
@@ -103,7 +105,7 @@ class FrameSocket:
             self._drop_spares()
 
     async def receive(self) -> list[memoryview]:
-        """The next frames, one or more, without their sizes; none when the peer has closed."""
+        """Return the next frames, one or more, without their size fields; an empty list at the end."""
         is_silent = False
         while True:
             if self._frames.needs:
@@ -117,7 +119,8 @@ class FrameSocket:
                     raise TimeoutError(f"no byte of the rest of a frame within {self.stall_s:g} s") from None
                 self._turns = 0
                 self._set_low_water(len(space) if self._frames.is_in_large else 1)
-                # What has come meanwhile may be less than the low-water mark, so it is looked for once more.
+                # The bytes that have arrived meanwhile may be fewer than the low-water mark, hence one more
+                # attempt.
                 is_silent = not await self._readable()
                 continue
             is_silent = False
@@ -133,7 +136,7 @@ class FrameSocket:
                 return frames
 
     async def _readable(self) -> bool:
-        """Wait until there is something to receive; return False if ``stall_s`` passed in the middle of a frame."""
+        """Wait until bytes can be received; return False if ``stall_s`` passed in the middle of a frame."""
         self.is_listening = True
         try:
             if self.stall_s == math.inf or self._frames.at_boundary:
@@ -147,7 +150,7 @@ class FrameSocket:
             self.is_listening = False
 
     def _set_low_water(self, wanted: int) -> None:
-        """Wait for so much, or for a part of it that is worth waking up for."""
+        """Set the low-water mark of the socket to *wanted*, or to the bound that justifies waking up."""
         low = min(wanted, _LOW_WATER_BYTES)
         if low != self._low_water and isinstance(self._socket, socket.socket):
             self._low_water = low
@@ -171,7 +174,7 @@ class FrameSocket:
             self._budget.released(self)
 
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Send as much as fits without waiting; returns how many bytes that were."""
+        """Send as much as the socket accepts without waiting, and return the number of bytes."""
         try:
             sent = self._socket.sendmsg(pieces)
         except BlockingIOError:
@@ -183,22 +186,23 @@ class FrameSocket:
         await trio.lowlevel.wait_writable(self._socket)
 
     async def send(self, pieces: Iterable[Piece]) -> None:
-        """Send all of *pieces*."""
+        """Send all of *pieces*, waiting as long as needed."""
         outbox = Outbox(self)
         outbox.put(pieces)
         await outbox.flush()
 
 
 class _ResponseEnd(NamedTuple):
-    """Where one answer ends, and the next begins."""
+    """The boundary between two responses in the queue."""
 
     on_sent: Callable[[float], None]
 
 
 class Outbox:
-    """What is still to be sent on a connection, in order. Sends at once what fits.
+    """The queue of unsent buffers of one connection; sends at once as much as the socket accepts.
 
-    Chunks are made one at a time, when all before them is sent: a peer that does not read stops that, too.
+    Chunks are produced one at a time, after all earlier ones have been sent: a peer that does not read stops their
+    production, too.
     """
 
     def __init__(
@@ -207,7 +211,12 @@ class Outbox:
         on_made: Callable[[Chunks, float], None] | None = None,
         workers: trio.CapacityLimiter | None = None,
     ) -> None:
-        """*workers* make what is made while it is sent; *on_made* is told each, and its CPU seconds."""
+        """Create an empty queue.
+
+        Args:
+            on_made: called with each ``Chunks`` after its last chunk is produced, and its CPU seconds.
+            workers: limits the threads that produce chunks.
+        """
         self._workers = workers
         self._connection = connection
         self._on_made = on_made
@@ -217,9 +226,9 @@ class Outbox:
         self._drained = trio.Event()
 
     def put(self, pieces: Iterable[Piece], on_sent: Callable[[float], None] | None = None) -> None:
-        """Send *pieces*, or keep what does not fit now for ``pump``.
+        """Send *pieces*, or queue the rest for ``pump``.
 
-        *on_sent* is called once all of them are sent, with the seconds of that in which they were made.
+        *on_sent* is called once all of them are sent, with the seconds that waiting for their chunks took.
 
         Raises: OSError: the connection broke.
         """
@@ -240,18 +249,18 @@ class Outbox:
                 self._filled.set()
 
     def drop(self) -> None:
-        """What is not sent never will be: let go of it."""
+        """Discard all unsent buffers."""
         self._pieces.clear()
 
     async def pump(self) -> None:
-        """Send for ever what ``put`` could not. Raises OSError when the connection breaks."""
+        """Send for ever the buffers that ``put`` has queued. Raises OSError when the connection breaks."""
         while True:
             await self._filled.wait()
             await self.flush()
             self._filled = trio.Event()
 
     async def flush(self) -> None:
-        """Send all there is."""
+        """Send all queued buffers, waiting as long as needed."""
         turn_ends_s = 0.0
         while self._pieces:
             if not self._send_what_fits():
@@ -271,16 +280,16 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all is sent."""
+        """Whether all buffers are sent."""
         return not self._pieces
 
     async def drained(self) -> None:
-        """Wait until all is sent."""
+        """Wait until all buffers are sent."""
         if self._pieces:
             await self._drained.wait()
 
     def _send_what_fits(self) -> bool:
-        """Whether all is sent that is made already."""
+        """Send the buffers that exist already; return False if the socket accepts no more."""
         while self._pieces:
             first = self._pieces[0]
             if isinstance(first, _ResponseEnd):
@@ -300,7 +309,7 @@ class Outbox:
         return True
 
     def _taken_made(self) -> list[memoryview]:
-        """The first pieces, as far as they are made already; they are kept here no more."""
+        """Remove and return the first buffers, up to the next ``Chunks`` or response boundary."""
         some: list[memoryview] = []
         while self._pieces and len(some) < _PIECES_A_CALL:
             piece = self._pieces.popleft()
@@ -311,13 +320,13 @@ class Outbox:
         return some
 
     def _to_make(self) -> Chunks:
-        """What stands first, once all is sent that is made."""
+        """Return the ``Chunks`` at the head of the queue; all buffers before it must be sent."""
         chunks = self._pieces[0]
         assert not isinstance(chunks, memoryview | _ResponseEnd)
         return chunks
 
     def _made(self, chunk: bytes | bytearray | memoryview | None, cpu_s: float) -> None:
-        """*chunk* is the next of what stands first."""
+        """Queue *chunk* of the first ``Chunks`` for sending; None ends and removes that ``Chunks``."""
         self._cpu_s += cpu_s
         if chunk is not None:
             self._pieces.appendleft(memoryview(chunk))
@@ -330,7 +339,7 @@ class Outbox:
 
 
 def _behind(sent: int, pieces: list[memoryview]) -> list[memoryview]:
-    """What is left of *pieces* when so many bytes of them are sent."""
+    """Return the rest of *pieces* after their first *sent* bytes."""
     for index, piece in enumerate(pieces):
         if sent < len(piece):
             return [piece[sent:], *pieces[index + 1 :]]
@@ -339,7 +348,7 @@ def _behind(sent: int, pieces: list[memoryview]) -> list[memoryview]:
 
 
 def _timed(chunks: Chunks) -> tuple[bytes | bytearray | memoryview | None, float]:
-    """The next of *chunks*, and the CPU seconds that it took."""
+    """Return the next chunk, and the CPU seconds for it."""
     began_s = time.thread_time()
     return chunks.next_chunk(), time.thread_time() - began_s
 
@@ -353,7 +362,7 @@ def _ignore(_: float) -> None:
 
 
 def _keep_alive(connected: socket.socket | TlsSocket) -> None:
-    """Have a silent peer looked for: a host that vanished while it owes an answer says nothing any more."""
+    """Enable TCP keep-alive: a host that vanished before its response would otherwise go unnoticed."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():
         if hasattr(socket, option):

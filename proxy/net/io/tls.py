@@ -1,7 +1,7 @@
-"""TLS under the frames: a socket that encrypts, the contexts that say how, and what to do where it fails.
+"""TLS for frames: a non-blocking encrypting socket, TLS contexts, and reasons of failures with their remedies.
 
-OpenSSL works on the socket itself, and decrypts into the frame's own buffer: nothing is kept in between but the
-record under way, at most 16 KiB each way, and back-pressure is the socket's.
+OpenSSL works on the socket itself, and decrypts into the frame's own buffer. It buffers only the current TLS
+record, at most 16 KiB each way, and back-pressure is the socket's.
 """
 
 import hashlib
@@ -29,26 +29,29 @@ __all__ = [
 ]
 
 _RECORD_BYTES: Final = 16 * 1024
-"""The most that a record of TLS holds."""
+"""The maximum size of a TLS record."""
 _TURN_BYTES: Final = 256 * 1024
-"""Encrypted or decrypted at once before others get their turn; a tenth of a millisecond."""
+"""The bytes to encrypt or decrypt before other tasks run; they take a tenth of a millisecond."""
 _WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _NAME_MISMATCH: Final = (62, 64)
-"""OpenSSL's codes for a host name and an IP address that the certificate is not for."""
+"""OpenSSL's codes for a certificate that does not match the host name or the IP address."""
 _UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 _OUT_OF_DATE: Final = (9, 10)
 _WANTS_CERTIFICATE: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "HANDSHAKE_FAILURE")
 
 
 class TlsSocket:
-    """Does for ``FrameSocket`` what a socket that does not block does, after the handshake."""
+    """A TLS connection after the handshake, with the non-blocking socket methods that ``FrameSocket`` uses."""
 
     def __init__(self, wrapped: ssl.SSLSocket) -> None:
         self._socket = wrapped
 
     @property
     def principal(self) -> str | None:
-        """Whom the peer's certificate is for, or its digest if it does not say; None if it has shown none."""
+        """The subject of the peer's verified certificate, or its SHA-256 digest; None without one.
+
+        The digest, in hexadecimal digits, stands for a certificate without a subject.
+        """
         shown = self._socket.getpeercert(binary_form=True)
         if shown is None or self._socket.context.verify_mode != ssl.CERT_REQUIRED:
             return None
@@ -67,7 +70,10 @@ class TlsSocket:
         self._socket.setsockopt(level, option, value)
 
     def recv_into(self, space: memoryview) -> int:
-        """As a socket's. Raises: BlockingIOError: nothing is there; OSError: the connection broke."""
+        """Receive into *space*, as a socket does.
+
+        Raises: BlockingIOError: no bytes have arrived; OSError: the connection broke.
+        """
         size = 0
         try:
             while size < min(len(space), _TURN_BYTES):
@@ -76,15 +82,17 @@ class TlsSocket:
                     break
                 size += received
         except _WOULD_BLOCK:
-            # Also where it has to send first, as after a change of keys: the next sendmsg does that.
+            # OpenSSL may also have to send first, as after a change of keys: the next sendmsg does that.
             if not size:
                 raise BlockingIOError from None
         return size
 
     def sendmsg(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """As a socket's. Raises: BlockingIOError: nothing fits now; OSError: the connection broke.
+        """Send *pieces*, as a socket does.
 
-        A record that did not fit was encrypted already: the bytes that come next time must begin with the same.
+        A record that was not sent completely is encrypted already: the next call must begin with the same bytes.
+
+        Raises: BlockingIOError: the socket accepts nothing now; OSError: the connection broke.
         """
         sent = 0
         try:
@@ -99,12 +107,12 @@ class TlsSocket:
 
     def close(self) -> None:
         with suppress(OSError, ValueError):
-            self._socket.unwrap()  # says that this is the end, and does not wait for the same from the peer
+            self._socket.unwrap()  # sends close_notify, and does not wait for the peer's
         self._socket.close()
 
 
 def _records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes in records that are full, but for the last one. Only where pieces meet is anything copied."""
+    """Yield the same bytes as full TLS records, except for the last one. Only the joints of pieces are copied."""
     gathered = bytearray()
     for piece in pieces:
         view, at = memoryview(piece), 0
@@ -123,15 +131,15 @@ def _records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryvie
 
 
 async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host: str | None = None) -> TlsSocket:
-    """Take over *stream*'s socket and make it a TLS one: towards the server *host*, or as the server.
+    """Take over the socket of *stream* and do the TLS handshake, as a client of the server *host* or as the server.
 
-    Raises: OSError: it could not be; the socket is closed.
+    Raises: OSError: the handshake failed; the socket is closed.
     """
     connected = socket.socket(fileno=stream.socket.detach())
     try:
         connected.setblocking(False)
         if host is not None:
-            host.encode("idna")  # it would be found out too late to close the socket
+            host.encode("idna")  # later errors come too late to close the socket
         wrapped = context.wrap_socket(
             connected,
             server_side=host is None,
@@ -140,7 +148,7 @@ async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host:
         )
     except ValueError as wrong:
         connected.close()
-        raise OSError(f"{host!r} is no name that a certificate could be for: {wrong}") from wrong
+        raise OSError(f"{host!r} is not a valid host name for TLS: {wrong}") from wrong
     except BaseException:
         connected.close()
         raise
@@ -160,18 +168,21 @@ async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host:
 
 
 def context_trusting(option: str, ca: str | None) -> ssl.SSLContext:
-    """Towards servers for which those in the file *ca* vouch, or the system's. Raises: ConfigError."""
+    """Return a client context that trusts the authorities in the file *ca*, by default the system's.
+
+    Raises: ConfigError: the file cannot be read, or has no certificates.
+    """
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ValueError) as wrong:
-        raise ConfigError(f"{option}: {ca}: {_why(wrong)}; accepted: a file with certificates in PEM") from None
+        raise ConfigError(f"{option}: {ca}: {_why(wrong)}; accepted: a PEM file with certificates") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many companies' own authorities leave out what 3.13 asks for
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many private CAs lack extensions that Python 3.13 requires
     return context
 
 
 def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
-    """How to speak to brokers. Raises: ConfigError."""
+    """Return the TLS context for connections to brokers. Raises: ConfigError."""
     context = context_trusting("upstream-tls-ca", config.tls_ca)
     context.check_hostname = config.tls_verify_host
     if config.tls_cert is not None and config.tls_key is not None:
@@ -180,7 +191,7 @@ def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
 
 
 def _server_context(config: DownstreamSecurity) -> ssl.SSLContext:
-    """How to speak to clients. Raises: ConfigError."""
+    """Return the TLS context for connections of clients. Raises: ConfigError."""
     assert config.tls_cert is not None
     assert config.tls_key is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -192,33 +203,34 @@ def _server_context(config: DownstreamSecurity) -> ssl.SSLContext:
             context.load_verify_locations(config.tls_client_ca)
         except (OSError, ValueError) as wrong:
             raise ConfigError(
-                f"listen-tls-client-ca: {config.tls_client_ca}: {_why(wrong)}; accepted: certificates in PEM"
+                f"listen-tls-client-ca: {config.tls_client_ca}: {_why(wrong)};"
+                " accepted: a PEM file with certificates"
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 def _load_pair(context: ssl.SSLContext, side: str, cert: str, key: str, password_file: str | None) -> None:
-    # Without one, OpenSSL would ask for it on the terminal.
+    # Without a password, OpenSSL would ask for one on the terminal; hence an empty one.
     password = read_secret(f"{side}-tls-key-password-file", password_file) if password_file is not None else ""
     try:
         context.load_cert_chain(cert, key, password)
     except (OSError, ValueError) as wrong:
         raise ConfigError(
-            f"{side}-tls-cert: {cert} with {side}-tls-key: {key}: {_why(wrong)}; accepted: a certificate in PEM and"
-            f" the key that it was made for, and {side}-tls-key-password-file if that has a password"
+            f"{side}-tls-cert: {cert} with {side}-tls-key: {key}: {_why(wrong)}; accepted: a certificate in PEM,"
+            f" a file with its key, and {side}-tls-key-password-file if the key has a password"
         ) from None
 
 
 def _why(wrong: Exception) -> str:
     if isinstance(wrong, ssl.SSLError):
         named = (wrong.reason or str(wrong)).replace("_", " ").lower()
-        return {"key values mismatch": "the key is another certificate's"}.get(named, named)
+        return {"key values mismatch": "the key belongs to another certificate"}.get(named, named)
     return str(wrong.strerror if isinstance(wrong, OSError) else wrong)
 
 
 def server_context(config: DownstreamSecurity, log: Log) -> WatchedFiles[ssl.SSLContext] | None:
-    """How to speak to clients, as long as that is; None for plaintext. Raises: ConfigError."""
+    """Return the watched TLS context for connections of clients; None for plaintext. Raises: ConfigError."""
     if config.tls_cert is None:
         return None
     paths = [config.tls_cert, config.tls_key, config.tls_key_password_file, config.tls_client_ca]
@@ -226,52 +238,53 @@ def server_context(config: DownstreamSecurity, log: Log) -> WatchedFiles[ssl.SSL
 
 
 def client_reason(error: Exception) -> str:
-    """Why TLS with a client failed."""
+    """Return the reason why TLS with a client failed."""
     if not isinstance(error, OSError):
-        return "no handshake in time"
+        return "the TLS handshake timed out"
     named = error.reason or "" if isinstance(error, ssl.SSLError) else ""
     if named in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE"):
-        return "it speaks plaintext: have it use TLS (security.protocol SSL or SASL_SSL)"
+        return "the client speaks plaintext: configure it to use TLS (security.protocol SSL or SASL_SSL)"
     if named == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "it shows no certificate, which listen-tls-client-ca asks for"
+        return "the client sends no certificate, which listen-tls-client-ca requires"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message}): see listen-tls-client-ca"
+        return f"the client's certificate is not trusted ({error.verify_message}): see listen-tls-client-ca"
     if "UNKNOWN_CA" in named or "BAD_CERTIFICATE" in named or "CERTIFICATE_UNKNOWN" in named:
-        return f"it does not trust our certificate ({named.lower().replace('_', ' ')}): see listen-tls-cert"
+        return f"the client does not trust our certificate ({named.lower().replace('_', ' ')}): see listen-tls-cert"
     return named.lower().replace("_", " ") or str(error)
 
 
 def broker_reason(error: OSError) -> str:
-    """Why TLS with a broker failed, and what to do."""
+    """Return the reason why TLS with a broker failed, with a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         said, code = error.verify_message, error.verify_code
         if code in _NAME_MISMATCH:
             return (
-                f"its certificate is for another host ({said}): use a name that is in it, or have it name this one"
+                f"the broker's certificate is for another host ({said}): use a host name of the certificate,"
+                " or add this one"
             )
         if code in _UNKNOWN_AUTHORITY:
-            return f"its certificate's authority is not known ({said}): name that by upstream-tls-ca"
+            return f"the broker's certificate authority is not known ({said}): set upstream-tls-ca to its file"
         if code in _OUT_OF_DATE:
-            return f"its certificate is out of date ({said}): renew it, or set the clock"
-        return f"its certificate is not trusted ({said}): see upstream-tls-ca"
+            return f"the broker's certificate is not valid at this time ({said}): renew it, or set the clock"
+        return f"the broker's certificate is not trusted ({said}): see upstream-tls-ca"
     if isinstance(error, ssl.SSLError) and error.reason:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
-            return "no TLS is spoken there: upstream-tls off, or another port"
+            return "the broker speaks plaintext on this port: set upstream-tls off, or use another port"
         if any(each in error.reason for each in _WANTS_CERTIFICATE):
             named = error.reason.lower().replace("_", " ")
-            return f"it does not accept our certificate, or wants one ({named}): see upstream-tls-cert"
+            return f"the broker rejects our certificate, or requires one ({named}): see upstream-tls-cert"
         if "UNKNOWN_CA" in error.reason:
-            return "it does not know our certificate's authority: see upstream-tls-cert"
+            return "the broker does not know the authority of our certificate: see upstream-tls-cert"
         if "PROTOCOL_VERSION" in error.reason:
-            return "it does not speak TLS 1.2 or newer: enable that there (ssl.enabled.protocols)"
+            return "the broker does not speak TLS 1.2 or newer: enable it on the broker (ssl.enabled.protocols)"
     if isinstance(error, ssl.SSLEOFError):
-        what = "if no TLS is spoken there, upstream-tls off, or another port"
-        return f"it hung up in the midst of the TLS handshake: {what}"
+        what = "if it speaks plaintext on this port, set upstream-tls off, or use another port"
+        return f"the broker closed the connection during the TLS handshake: {what}"
     return str(error)
 
 
 def _principal(certificate: Any) -> str:
-    """The subject of a certificate as ``SSLSocket.getpeercert`` tells it, most specific first: ``CN=a,O=b``."""
+    """Return the subject of a certificate of ``getpeercert``, most specific part first: ``CN=a,O=b``."""
     pairs = [pair for part in reversed(certificate.get("subject", ())) for pair in part]
     return ",".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in pairs)
 

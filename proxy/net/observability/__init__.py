@@ -1,6 +1,6 @@
-"""Outputs of what a proxy does: log, ledger, traces, metrics, probes and the status page.
+"""Outputs of a proxy: log, ledger, traces, metrics, probes and the status page.
 
-``outputs`` starts those that the settings ask for, and imports nothing else. ``ledger`` writes rows to files and
-topics; ``traces`` and ``metrics`` feed OpenTelemetry's SDK; ``telemetry`` keeps the values that ``admin`` serves by
-HTTP. The values themselves are made, without I/O, in ``proxy.telemetry``.
+``outputs`` starts the outputs that the settings enable, and imports nothing else. ``ledger`` writes rows to files
+and topics; ``traces`` and ``metrics`` feed OpenTelemetry's SDK; ``telemetry`` keeps the values that ``admin``
+serves over HTTP. ``proxy.telemetry`` computes the values themselves, without I/O.
 """

@@ -1,16 +1,16 @@
-"""The port for whoever runs Sidefetch.
+"""The HTTP server for operators of Sidefetch.
 
 ========================= ================================================== =============================
-path                      what                                               who may ask
+path                      response                                           permitted clients
 ========================= ================================================== =============================
-/startupz /readyz /livez  probes: ``probes``                                 whoever reaches the port
-/metrics                  all instruments, as Prometheus reads them          the same
-/api/v1/state             ``proxy.telemetry.document``                       this host; with
-/                         a page that shows it                               ``--admin-open`` the same
+/startupz /readyz /livez  probes: ``probes``                                 all that reach the port
+/metrics                  all instruments in Prometheus' format              all that reach the port
+/api/v1/state             ``proxy.telemetry.document``                       this host; all with
+/                         a page that shows it                               ``--admin-open``
 ========================= ================================================== =============================
 
-This host is told by the address that a request comes from, and by the name that it gives to us: a page from
-elsewhere whose name was made to mean this host (DNS rebinding) gives its own.
+A request is from this host if its source address is a loopback address and its ``Host`` field names this host, too:
+with DNS rebinding, a page of another site reaches the loopback address under the name of that site.
 """
 
 from collections.abc import Callable
@@ -41,12 +41,12 @@ __all__ = ["AdminServer"]
 LIMITS: Final = HttpLimits(
     connections=16, head_bytes=8192, body_bytes=8192, handshake_s=5.0, request_s=5.0, idle_s=5.0
 )
-"""A kubelet has three connections, for a moment each; its requests have some 120 bytes."""
+"""A kubelet opens three short connections; its requests have some 120 bytes."""
 _PATHS: Final = (*PROBES, "/metrics", "/api/v1/state", "/")
 
 
 class AdminServer:
-    """The port, if there is to be one."""
+    """The server of the admin port; it runs only if an address is configured."""
 
     def __init__(
         self, config: AdminConfig, state: Callable[[], ProbeState], facts: Callable[[], MetricsSnapshot], log: Log
@@ -57,7 +57,7 @@ class AdminServer:
         self._log = log
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer for ever.
+        """Serve for ever.
 
         Raises: ConfigError: the port cannot be listened on.
         """
@@ -75,20 +75,20 @@ class AdminServer:
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.path not in _PATHS:
-            return text_response(404, f"there are {', '.join(_PATHS)}")
+            return text_response(404, f"not found; the paths are {', '.join(_PATHS)}")
         if request.method not in ("GET", "HEAD"):
-            return HttpResponse(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
+            return HttpResponse(405, b"only GET and HEAD are allowed\n", headers={"Allow": "GET, HEAD"})
         if request.path in PROBES:
             no = failure_reason(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
             return text_response(503, no) if no else text_response(200, "yes")
         if request.path == "/metrics":
             return await self._metrics(request)
         if not self._config.open and not (is_loopback(request.peer) and is_loopback(request.host)):
-            return text_response(403, "only to this host, as localhost: forward the port, or see --admin-open")
+            return text_response(403, "only for this host, as localhost: forward the port, or see --admin-open")
         return json_response(document(self._facts())) if request.path == "/api/v1/state" else await self._page()
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
-        # What Prometheus reads is written by a library that takes megabytes; only who is asked needs it.
+        # Prometheus' text is written by a library that takes megabytes; it is imported at the first scrape.
         module = await trio.to_thread.run_sync(_exposition)
         body, content_type = module.exposition(self._facts(), request.accept)
         return HttpResponse(200, body, content_type)

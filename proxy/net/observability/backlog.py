@@ -1,4 +1,4 @@
-"""What waits to be written to the ledger's files or its topic: bounded, so that a full disk costs rows."""
+"""Rows that wait to be written to the ledger's files or its topic: bounded, so that a full disk costs only rows."""
 
 import threading
 from collections import deque
@@ -15,30 +15,30 @@ _FULL: Final = "full"
 
 
 class LedgerLine(NamedTuple):
-    """A row as it is written."""
+    """One encoded row with its sequence number."""
 
     seq: int
     data: bytes
-    """JSON, with a newline behind it."""
+    """The row as JSON with a newline."""
 
 
 @attrs.frozen
 class RowBatch:
-    """What is to be written next: what was lost, and rows, oldest first."""
+    """The next rows to write, oldest first, and the losses to report before them."""
 
     losses: tuple[Loss, ...]
     lines: tuple[LedgerLine, ...]
 
 
 LostLine = Callable[[Loss, int, str | None], bytes]
-"""The row of a loss, told at a time in microseconds since 1970, in a cluster or the usual one, as a line."""
+"""Encodes a loss as a line, given the time in microseconds since 1970 and the cluster id; None: the current one."""
 
 
 class Backlog:
-    """Rows of one process, and what was lost of them; filled by one thread, taken from by another.
+    """The unwritten rows of one process and its lost rows; one thread fills it, another one empties it.
 
-    What was taken counts no more: beyond the limit there is one batch. Whatever is lost is older than whatever is
-    kept.
+    A batch that was taken does not count towards the limit, so memory exceeds the limit by at most one batch. Lost
+    rows are always older than kept rows.
     """
 
     def __init__(self, limit_bytes: int, proxy_id: str) -> None:
@@ -49,21 +49,24 @@ class Backlog:
         self._losses: list[Loss] = []
         self.size_bytes = 0
         self.lost_rows = 0
-        """Since the start."""
+        """The number of rows lost since the start."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         return bool(self._lines or self._losses)
 
     def put(self, line: LedgerLine) -> None:
-        """The newest row; the oldest ones go where there is no room for it."""
+        """Add the newest row; if the limit is exceeded, the oldest rows are lost."""
         with self._lock:
             self._lines.append(line)
             self.size_bytes += len(line.data)
             self._make_room()
 
     def take(self, most_bytes: int) -> RowBatch:
-        """The oldest rows, as many as fit, but one at least. Then it is written, given back, or lost."""
+        """Remove and return the oldest rows, at least one, with at most *most_bytes* if there are several.
+
+        The caller then writes the batch, gives it back, or reports it as lost.
+        """
         with self._lock:
             losses, self._losses = tuple(self._losses), []
             lines: list[LedgerLine] = []
@@ -75,7 +78,10 @@ class Backlog:
             return RowBatch(losses, tuple(lines))
 
     def give_back(self, batch: RowBatch) -> None:
-        """It could not be written: it is still the oldest, and goes first if newer rows had to go meanwhile."""
+        """Put back a batch that could not be written; its rows are the oldest ones again.
+
+        If rows were lost to the limit meanwhile, the batch is lost as well, since the oldest rows go first.
+        """
         with self._lock:
             has_overflown = any(loss.reason == _FULL for loss in self._losses)
             for loss in batch.losses:
@@ -88,7 +94,7 @@ class Backlog:
                 self._make_room()
 
     def lose(self, loss: Loss) -> None:
-        """Rows are gone that were taken, or that were written before."""
+        """Report the loss of rows that were taken, or written earlier."""
         with self._lock:
             self.lost_rows += loss.count
             self._tell(loss)
@@ -104,7 +110,7 @@ class Backlog:
         self._tell(Loss(self._proxy_id, _FULL, line.seq, line.seq))
 
     def _tell(self, loss: Loss) -> None:
-        """Put *loss* to those that are not told yet; one that it touches becomes one with it."""
+        """Add *loss* to the unreported losses; merge it with adjacent ones of the same process and reason."""
         for other in self._losses:
             if (loss.proxy_id, loss.reason) != (other.proxy_id, other.reason):
                 continue
@@ -117,9 +123,9 @@ class Backlog:
 
 @attrs.frozen
 class RowSink:
-    """What those who write rows are given; they may use it from any thread."""
+    """The interface for a writer of rows, for use from any thread."""
 
     backlog: Backlog
     lost_line: LostLine
     on_bug: Callable[[Exception], None]
-    """Is told what should not have been raised; the rows stay where they are."""
+    """Called with an unexpected exception; the rows stay in the backlog."""

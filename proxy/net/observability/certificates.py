@@ -1,4 +1,4 @@
-"""Until when our own certificates are good: those that clients are shown, and brokers."""
+"""Expiry times of Sidefetch's own certificates: the one for clients and the one for brokers."""
 
 import ssl
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _END: Final = "-----END CERTIFICATE-----"
 
 
 class Certificates:
-    """Looked at every minute: mounted secrets are changed under their name."""
+    """The expiry times of the certificates, read again every minute: mounted secrets change under their name."""
 
     def __init__(self, config: Config) -> None:
         named = {"listen": config.downstream_security.tls_cert, "upstream": config.upstream_security.tls_cert}
@@ -30,11 +30,14 @@ class Certificates:
         self._until_s: dict[str, float] = {}
 
     def until_s(self) -> Mapping[str, float]:
-        """By what each is for, in seconds since 1970 UTC; without those that cannot be read."""
+        """Return expiry times in seconds since 1970 UTC by side, without unreadable certificates.
+
+        The sides are ``listen`` (for clients) and ``upstream`` (for brokers).
+        """
         return self._until_s
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Read the certificates again for ever."""
         while self._paths:
             self._until_s = await trio.to_thread.run_sync(self._look)
             await trio.sleep(_EVERY_S)
@@ -48,14 +51,16 @@ class Certificates:
 
 
 def good_until_s(pem: str) -> float:
-    """Of the first certificate in *pem*, in seconds since 1970 UTC. Source: RFC 5280, section 4.1.
+    """Return the expiry time of the first certificate in *pem*, in seconds since 1970 UTC.
 
-    Raises: ValueError: there is none.
+    Source: RFC 5280, section 4.1.
+
+    Raises: ValueError: *pem* has no valid certificate.
     """
     _, begin, rest = pem.partition(_BEGIN)
     body, end, _ = rest.partition(_END)
     if not begin or not end:
-        raise ValueError("no certificate in PEM")
+        raise ValueError("the text has no certificate in PEM")
     try:
         certificate = _element(ssl.PEM_cert_to_DER_cert(begin + body + end), 0)
         fields = _element(certificate.body, 0).body
@@ -67,13 +72,13 @@ def good_until_s(pem: str) -> float:
         validity = _element(fields, offset).body
         not_after = _element(validity, _element(validity, 0).end)
     except IndexError as wrong:
-        raise ValueError("a certificate that ends too soon") from wrong
+        raise ValueError("the certificate is truncated") from wrong
     form = "%y%m%d%H%M%SZ" if not_after.tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
     return datetime.strptime(not_after.body.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
 
 
 class _Element(NamedTuple):
-    """Of DER: tag, length, body."""
+    """A DER element: tag, body, and the offset of its end."""
 
     tag: int
     body: bytes
@@ -81,7 +86,7 @@ class _Element(NamedTuple):
 
 
 def _element(data: bytes, offset: int) -> _Element:
-    """Raises: IndexError: *data* is too short."""
+    """Return the DER element at *offset*. Raises: IndexError: *data* is too short."""
     length, at = data[offset + 1], offset + 2
     if length & 0x80:
         size = length & 0x7F

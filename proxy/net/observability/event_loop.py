@@ -1,6 +1,6 @@
-"""Tells when the event loop does not turn, and where it stands.
+"""Detection of a blocked event loop, with the stack at which it is blocked.
 
-A loop that stands answers no probe, so that whoever runs this restarts it; by then it is too late to ask why.
+A blocked loop answers no probe, so that Kubernetes restarts the process; afterwards the cause cannot be found.
 """
 
 import sys
@@ -17,12 +17,12 @@ __all__ = ["Heartbeat"]
 
 _BEAT_S: Final = 1.0
 _MISSED: Final = 5
-"""Beats. A pause of the whole process is none: nobody counts meanwhile."""
+"""The number of missed beats. A pause of the whole process does not count: the counting thread pauses, too."""
 
 
 @attrs.define(eq=False)
 class Heartbeat:
-    """A task that beats every *beat_s*, and a thread that tells when *missed* beats in a row did not come."""
+    """A task that beats every *beat_s*, and a thread that logs an error after *missed* missing beats in a row."""
 
     log: Log
     beat_s: float = _BEAT_S
@@ -31,7 +31,7 @@ class Heartbeat:
     _has_ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     async def run(self) -> None:
-        """Beat for ever."""
+        """Beat for ever, and start the thread."""
         loop = threading.get_ident()
         threading.Thread(target=self._listen, args=(loop,), name="heartbeat", daemon=True).start()
         try:

@@ -1,6 +1,6 @@
-"""All instruments in the text that Prometheus reads.
+"""All instruments in Prometheus' text format.
 
-Imports what takes megabytes; to be imported where somebody asks for it.
+The imports take megabytes of memory; import this module only at the first scrape.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ __all__ = ["exposition"]
 
 
 def exposition(facts: MetricsSnapshot, accept: str) -> tuple[bytes, str]:
-    """The text, and its type: the one of those that *accept* names, an ``Accept`` header."""
+    """Return the text and its content type, chosen by *accept*, the value of an ``Accept`` header."""
     encoder, content_type = choose_encoder(accept)
     return encoder(_Registry(facts)), content_type
 
 
 @attrs.frozen
 class _Registry:
-    """What an encoder asks of a registry. With what the process itself takes."""
+    """A registry for Prometheus' encoders: all instruments, and the metrics of the process itself."""
 
     facts: MetricsSnapshot
 

@@ -1,9 +1,9 @@
-"""The ledger: what Sidefetch tells of its work, row by row, to a folder, a topic, or both.
+"""The ledger: a row for each record of Sidefetch's work, written to a folder, a topic, or both.
 
     record --> sampled? --> row --> run of empty ones? --> seq --> backlog of each sink --> file, topic
 
-Everything before the sinks runs where the record is made, and takes microseconds. ``telemetry/LEDGER.md`` describes
-the rows.
+All steps before the sinks run in the task that makes the record, and take microseconds. ``telemetry/LEDGER.md``
+describes the rows.
 """
 
 import json
@@ -37,23 +37,23 @@ from proxy.telemetry.sampling import Sampler
 __all__ = ["LedgerWriter", "encode_row", "process_id"]
 
 _FOLDS_S: Final = 1.0
-"""Between looks for runs that have gone on for long enough."""
+"""The interval in seconds between checks for runs that have lasted long enough."""
 _FAREWELL_S: Final = 3.0
-"""For what is left to be written at the end."""
+"""The longest time in seconds for writing the rest at the end."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @attrs.define
 class _ConnectionRows:
-    """What was told of a connection."""
+    """State of one connection for its rows."""
 
     numbers: Counter[str] = attrs.field(factory=Counter)
-    """Exchanges and fetches, by kind."""
+    """The number of exchanges and of fetches, by kind."""
     software: str | None = None
 
 
 class LedgerWriter:
-    """Writes rows while ``kept``; told a record, it neither waits nor raises."""
+    """An observer that makes rows and, within ``kept``, writes them; it neither waits nor raises."""
 
     wants_exchanges: Final = True
 
@@ -65,9 +65,9 @@ class LedgerWriter:
         counts: Counter[str],
         cluster: LedgerCluster | None = None,
     ) -> None:
-        """*counts*: where bugs are counted; *cluster*: where the topic is, if there is one.
+        """Create a writer; *counts* counts bugs, and *cluster* is needed for a topic.
 
-        Raises: ConfigError: the folder cannot be made, or written to.
+        Raises: ConfigError: the folder cannot be created or written to.
         """
         self._log = log
         self._counts = counts
@@ -109,17 +109,17 @@ class LedgerWriter:
 
     @property
     def rows(self) -> int:
-        """Since the start."""
+        """The number of rows made since the start."""
         return self._next
 
     @property
     def lost_rows(self) -> int:
-        """Since the start, of all sinks."""
+        """The number of rows lost since the start, over all sinks."""
         return sum(backlog.lost_rows for backlog in self._backlogs)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Write for as long as the context lasts, and then what is left."""
+        """Write rows as long as the context lasts, and then the rest."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_runs)
             if self._files is not None:
@@ -170,12 +170,12 @@ class LedgerWriter:
 
 
 def process_id() -> str:
-    """What tells this process apart from all others that write rows."""
+    """Return an id of this process that is unique among all processes that write rows."""
     return f"{socket.gethostname()}-{os.urandom(4).hex()}"
 
 
 def encode_row(row: Row) -> bytes:
-    """As a line of JSON."""
+    """Return *row* as a line of JSON."""
     return _encode(row).encode() + b"\n"
 
 
@@ -194,7 +194,7 @@ def _folder(path: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
-        raise ConfigError(f"ledger: {path} cannot be made ({wrong.strerror}); accepted: a folder") from None
+        raise ConfigError(f"ledger: {path} cannot be created ({wrong.strerror}); accepted: a folder") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"ledger: {path} cannot be written to; accepted: a folder that can")
+        raise ConfigError(f"ledger: {path} cannot be written to; accepted: a writable folder")
     return folder

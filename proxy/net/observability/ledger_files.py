@@ -1,4 +1,4 @@
-"""Writes the ledger to its folder, in a thread of its own: nobody else waits for the disk."""
+"""The writer of the ledger's files, in a thread of its own: no task waits for the disk."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ _COMPLAIN_EVERY_S: Final = 30.0
 
 
 class LedgerFiles:
-    """Looks every half second for rows of the backlog, and writes them; while it cannot, they stay there."""
+    """A thread that writes the rows of the backlog every half second; after an error they stay in the backlog."""
 
     def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, sink: RowSink, log: Log) -> None:
         self._path = folder
@@ -35,7 +35,7 @@ class LedgerFiles:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Write what is left and finish the file; a disk that does not answer is left after *timeout_s*."""
+        """Write the rest and finish the file; give up after *timeout_s* if the disk does not respond."""
         self._ending.set()
         self._thread.join(timeout_s)
 
@@ -91,5 +91,5 @@ class LedgerFiles:
             reason=wrong.strerror or wrong,
             waiting_bytes=self._backlog.size_bytes,
             lost_rows=self._backlog.lost_rows,
-            remedy="make room, or bring the folder back: rows wait as long as ledger-memory has room",
+            remedy="free disk space, or restore the folder: rows wait in memory up to the limit of ledger-memory",
         )

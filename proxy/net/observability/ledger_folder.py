@@ -1,9 +1,10 @@
-"""The ledger's files: one is written at a time, and nobody but its writer reads it before it is finished.
+"""The ledger's files: the writer writes one at a time, and readers see only finished files.
 
-``.PROXY_ID-FIRST.open`` is written; once it is large or old enough it becomes ``PROXY_ID-FIRST-NEXT.jsonl``, where
-FIRST is the ``seq`` of its first row, and NEXT that of the next file's. Spark and ``*.jsonl`` pass over names that
-begin with a dot. A file that is written is locked (``flock``), so that others see whether its writer lives.
-All here may wait for the disk.
+The open file is ``.PROXY_ID-FIRST.open``; once it is large or old enough it becomes ``PROXY_ID-FIRST-NEXT.jsonl``,
+where FIRST is the ``seq`` of its first row, and NEXT that of the next file's. Spark and ``*.jsonl`` ignore names
+that begin with a dot. The open file is locked (``flock``), so that other processes see whether its writer lives.
+
+All functions here may wait for the disk.
 """
 
 import fcntl
@@ -25,13 +26,13 @@ __all__ = ["FileLimits", "LedgerFolder"]
 _OPEN: Final = re.compile(r"\.(.+)-([0-9]{12})\.open")
 _FINISHED: Final = re.compile(r"(.+)-([0-9]{12})-([0-9]{12})\.jsonl")
 _TAIL_BYTES: Final = 1024 * 1024
-"""How far back the last whole row is looked for in a file that was left open."""
+"""The size of the first part, from the end, that is searched for the last whole row of a file left open."""
 _MODE: Final = 0o640
 
 
 @attrs.frozen
 class FileLimits:
-    """When a file is finished, and how much all of them may take."""
+    """Limits of the files: size and age at which one is finished, and the total size of all."""
 
     file_bytes: int
     file_age_s: float
@@ -48,17 +49,17 @@ class _Current:
 
 
 class _Tail(NamedTuple):
-    """Of a file that was left open."""
+    """The end of a file that was left open."""
 
     size_bytes: int
-    """Of the whole rows."""
+    """The size of the whole rows."""
     following: int
-    """The ``seq`` of the row that would come next."""
+    """The ``seq`` of the next row."""
     cluster_id: str | None
 
 
 class LedgerFolder:
-    """The files of a folder, as written by one process; others may write theirs next to it."""
+    """The ledger files that one process writes to a folder; other processes may write theirs to the same folder."""
 
     def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, clock_s: Callable[[], float]) -> None:
         self._folder = folder
@@ -67,18 +68,18 @@ class LedgerFolder:
         self._clock_s = clock_s
         self._current: _Current | None = None
         self._next = 0
-        """The ``seq`` of the next row that was neither written nor lost before."""
+        """The ``seq`` after the last row that was written or reported as lost."""
 
     @property
     def room(self) -> int:
-        """How many bytes the file that is open may still take."""
+        """The number of bytes that still fit into the open file."""
         taken = 0 if self._current is None else self._current.size_bytes
         return max(self._limits.file_bytes - taken, 0)
 
     def write(
         self, losses: Sequence[Loss], lines: Sequence[LedgerLine], lost_line: Callable[[Loss], bytes]
     ) -> None:
-        """Write all of it, or nothing.
+        """Write all losses and rows, or nothing.
 
         Raises: OSError: nothing was written.
         """
@@ -102,7 +103,7 @@ class LedgerFolder:
             self.finish()
 
     def finish(self) -> None:
-        """Let readers see the open file, if there is one. Raises: OSError: it is still open."""
+        """Finish the open file, if there is one, and make it visible. Raises: OSError: it is still open."""
         current = self._current
         if current is None:
             return
@@ -114,7 +115,7 @@ class LedgerFolder:
         self._close()
 
     def vanished(self) -> Loss | None:
-        """What was lost with the open file, if somebody has taken that away; the next row gets a new one."""
+        """Return the loss if another process removed the open file; the next row begins a new file."""
         current = self._current
         if current is None or _is_at(current.descriptor, current.path):
             return None
@@ -122,7 +123,7 @@ class LedgerFolder:
         return Loss(self._proxy_id, "file-gone", current.first, self._next - 1) if current.size_bytes else None
 
     def make_room(self) -> list[Loss]:
-        """Delete the oldest files while all of them, and the open one when it is full, take too much."""
+        """Delete the oldest files until all files, with the open one at its full size, fit; return the losses."""
         found = sorted(self._all_finished(), key=lambda each: (each[0].st_mtime_ns, each[1].name))
         total_bytes = sum(stat.st_size for stat, _, _ in found) + self._limits.file_bytes
         losses = []
@@ -136,9 +137,10 @@ class LedgerFolder:
         return losses
 
     def recover(self, lost_line: LostLine) -> list[str]:
-        """Finish what processes have left open that are no more; the names of those files.
+        """Finish the files that ended processes have left open; return the names of those files.
 
-        A row that was cut off is told in a row of its own. One that cannot be finished is left to the next start.
+        A row of its own reports a row that was cut off. A file that cannot be finished is left to the next start.
+
         Raises: OSError: the folder cannot be read.
         """
         recovered = []
@@ -168,7 +170,7 @@ class LedgerFolder:
             os.close(current.descriptor)
 
     def _undo(self, current: _Current) -> None:
-        """Have the file end with the last row that was written whole, or leave it as a crash would."""
+        """Truncate the file after the last whole row; if that fails, close it, as a crash would."""
         try:
             os.ftruncate(current.descriptor, current.size_bytes)
         except OSError:
@@ -183,7 +185,7 @@ class LedgerFolder:
             match = _FINISHED.fullmatch(path.name)
             if match is None:
                 continue
-            with suppress(FileNotFoundError):  # another process makes room, too
+            with suppress(FileNotFoundError):  # another process also deletes files
                 found.append((path.stat(), path, Loss(match[1], "max-size", int(match[2]), int(match[3]) - 1)))
         return found
 
@@ -196,9 +198,9 @@ class LedgerFolder:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return False  # whoever writes it lives
+                return False  # its writer lives
             if not _is_at(descriptor, path):
-                return False  # and has finished it just now
+                return False  # its writer has finished it just now
             stat = os.fstat(descriptor)
             if not stat.st_size:
                 path.unlink()
@@ -220,7 +222,7 @@ class LedgerFolder:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether *path* still leads to what is open."""
+    """Return whether *path* still leads to the open file of *descriptor*."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -228,7 +230,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _tail(descriptor: int, size_bytes: int, proxy_id: str, first: int) -> _Tail:
-    """The end of the last row that can be read, looked for from the end of the file."""
+    """Return the end of the last readable row, searched for from the end of the file."""
     window = _TAIL_BYTES
     while True:
         start = max(size_bytes - window, 0)
@@ -241,7 +243,7 @@ def _tail(descriptor: int, size_bytes: int, proxy_id: str, first: int) -> _Tail:
 
 
 def _last_row(data: bytes, proxy_id: str) -> tuple[int, dict[str, Any] | None]:
-    """Where the last row ends that can be read, and the last one of *proxy_id*, if there is one."""
+    """Return the end of the last readable row, and the last row of *proxy_id*; None if there is no such row."""
     end = 0
     stop = len(data)
     while (newline := data.rfind(b"\n", 0, stop)) >= 0:

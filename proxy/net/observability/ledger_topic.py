@@ -1,4 +1,4 @@
-"""Produces the ledger to a topic of the cluster that is read from, on a connection of its own."""
+"""The producer of the ledger's topic, in the same cluster, on a connection of its own."""
 
 import time
 from datetime import timedelta
@@ -29,7 +29,7 @@ __all__ = ["LedgerCluster", "LedgerProducer"]
 _CLIENT_ID: Final = "sidefetch-ledger"
 _EVERY_S: Final = 1.0
 _BATCH_BYTES: Final = 512 * 1024
-"""Half of what brokers take by default (message.max.bytes), though they look at it compressed."""
+"""Half of the brokers' default limit (message.max.bytes), although brokers compare the compressed size."""
 _ALL_IN_SYNC: Final = i16(-1)
 _ACKED_WITHIN: Final = timedelta(seconds=10)
 _ANSWER_S: Final = 15.0
@@ -41,7 +41,7 @@ _TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_larg
 
 @attrs.frozen
 class LedgerCluster:
-    """Where the topic is, and how it is reached."""
+    """The cluster of the ledger's topic, and the means of connecting to it."""
 
     topology: TopologyService
     access: Access
@@ -49,9 +49,9 @@ class LedgerCluster:
 
 
 class LedgerProducer:
-    """Produces the backlog to *topic*: to the partition that is its key's, in order, one batch at a time.
+    """A producer of the backlog to *topic*: to the partition of its key, in order, one batch at a time.
 
-    Of a batch that is not acknowledged it is not known whether it was written: it is produced again.
+    A batch without acknowledgement may have been written; it is produced again.
     """
 
     def __init__(self, topic: str, proxy_id: str, cluster: LedgerCluster, sink: RowSink, log: Log) -> None:
@@ -70,7 +70,7 @@ class LedgerProducer:
         self._scope = trio.CancelScope(shield=True)
 
     async def run(self) -> None:
-        """Until ``finish``, whatever is cancelled: rows are told until the last client has gone."""
+        """Produce until ``finish``, ignoring cancellation: rows arrive until the last client has left."""
         try:
             with self._scope:
                 await self._run()
@@ -79,11 +79,11 @@ class LedgerProducer:
             self._ended.set()
 
     async def finish(self) -> None:
-        """Produce what is left, until that is done or this is cancelled."""
+        """Produce the rest; return when that is done or this call is cancelled."""
         self._ending.set()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._cluster.topology.run)  # nobody else keeps it up to date any more
+                nursery.start_soon(self._cluster.topology.run)  # no other task updates it any more
                 await self._ended.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -103,7 +103,7 @@ class LedgerProducer:
                 self._failed(wrong)
 
     async def _pause(self, failures: int) -> None:
-        """Let rows gather, or what has failed come right."""
+        """Wait until rows have gathered or, after *failures*, back off exponentially; ``finish`` shortens it."""
         longer_s = min(_FIRST_WAIT_S * 2 ** min(failures, 10), _LONGEST_WAIT_S)
         with trio.move_on_after(longer_s if failures else _EVERY_S):
             await self._ending.wait()
@@ -124,7 +124,7 @@ class LedgerProducer:
             raise BrokerUnavailable(f"{self._topic}: {error.name}")
 
     def _make_smaller(self, batch: RowBatch) -> None:
-        """The topic does not take as much at once; a row that is too large alone is lost."""
+        """Halve the batch size after the topic rejected a batch; a single row that is too large is lost."""
         if len(batch.lines) > 1:
             self._most_bytes = max(self._most_bytes // 2, 1)
         else:
@@ -134,14 +134,17 @@ class LedgerProducer:
         self._backlog.give_back(batch)
 
     async def _produce(self, batch: RowBatch) -> ErrorCode:
-        """Raises: BrokerUnavailable, BrokerProtocolError: nobody knows whether it was taken."""
+        """Produce *batch* and return the error code of the response.
+
+        Raises: BrokerUnavailable, BrokerProtocolError: the batch may or may not be written.
+        """
         connection, partition = await self._leader()
         request = await trio.to_thread.run_sync(self._request, batch, partition)
         with trio.move_on_after(_ANSWER_S):
             answer = await connection.ask(request)
             error: ErrorCode = answer.responses[0].partition_responses[0].error_code
             return error
-        raise BrokerUnavailable(f"{connection.frames.peer}: no answer within {_ANSWER_S:g} s")
+        raise BrokerUnavailable(f"{connection.frames.peer}: no response within {_ANSWER_S:g} s")
 
     def _request(self, batch: RowBatch, partition: int) -> ProduceRequest:
         now_us = time.time_ns() // 1000
@@ -157,7 +160,10 @@ class LedgerProducer:
         )
 
     async def _leader(self) -> tuple[BrokerConnection, int]:
-        """A connection to who leads the key's partition, and that; as known until something fails."""
+        """Return a connection to the leader of the key's partition, and the partition.
+
+        Both are kept until a failure.
+        """
         if self._connection is not None:
             return self._connection, self._partition
         topology = await self._learned()
@@ -205,5 +211,5 @@ class LedgerProducer:
             reason=wrong,
             waiting_bytes=self._backlog.size_bytes,
             lost_rows=self._backlog.lost_rows,
-            remedy="see that the topic is there and may be written to: rows wait as long as ledger-memory has room",
+            remedy="create the topic and permit writes to it: rows wait in memory up to the limit of ledger-memory",
         )

@@ -1,4 +1,4 @@
-"""Metrics by OpenTelemetry's SDK: all instruments, read by its own thread whenever it exports."""
+"""Metrics by OpenTelemetry's SDK: its own thread reads all instruments at each export."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -22,15 +22,15 @@ from proxy.telemetry.snapshot import MetricsSnapshot
 __all__ = ["Metrics", "exporter_of"]
 
 _LAST_S: Final = 5.0
-"""For the last export, when Sidefetch stops."""
+"""The longest time in seconds for the last export, when Sidefetch stops."""
 _ONE_EXPORT_S: Final = 0.5
-"""Within which the SDK asks for all instruments, one by one: the facts are taken once for all of them."""
+"""The lifetime of a snapshot in seconds: the SDK reads the instruments one by one, all from one snapshot."""
 
 
 def exporter_of(kind: Exporter) -> MetricExporter:
-    """One that takes the rest of its settings from the environment.
+    """Return an exporter that takes its other settings from the environment.
 
-    Raises: ConfigError: what it needs is not installed.
+    Raises: ConfigError: a required package is not installed.
     """
     if kind == "console":
         return ConsoleMetricExporter()
@@ -39,12 +39,12 @@ def exporter_of(kind: Exporter) -> MetricExporter:
 
 
 class Metrics:
-    """What the SDK exports, at its own interval."""
+    """An observer that exports metrics by the SDK, at the SDK's own interval."""
 
     wants_exchanges = True
 
     def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], MetricsSnapshot], log: Log) -> None:
-        """*facts* is called in trio's thread."""
+        """Create the exporter of *facts*, which is called in trio's thread."""
         self._exporters = exporters
         self._facts = facts
         self._taken: MetricsSnapshot | None = None
@@ -53,15 +53,15 @@ class Metrics:
         self._delays: Histogram | None = None
 
     def observe(self, _: ConnectionInfo, record: Record, /) -> None:
-        """A histogram cannot be read by the SDK when it wants: it is told of each duration."""
+        """Add the delay of an exchange to the histogram, which the SDK cannot sample at its own time."""
         if self._delays is not None and isinstance(record, ExchangeRecord):
             self._delays.record(delay_s(record))
 
     def left(self, _: ConnectionInfo, /) -> None:
-        """Nothing is kept of anybody."""
+        """Do nothing: there is no state of a connection."""
 
     async def run(self) -> None:
-        """Export for ever, and once more in the end."""
+        """Export for ever, and once more at the end."""
         sdk_log = SdkLog(self._log)
         sdk_log.begin()
         token = trio.lowlevel.current_trio_token()
@@ -77,7 +77,7 @@ class Metrics:
             await trio.sleep_forever()
         finally:
             with trio.move_on_after(_LAST_S, shield=True):
-                # The SDK's thread asks trio's for the facts, so this one must not wait for it.
+                # The SDK's thread calls trio's thread for the facts, so trio's thread must not block here.
                 await trio.to_thread.run_sync(partial(provider.shutdown, _LAST_S * 1000), abandon_on_cancel=True)
             sdk_log.end()
 

@@ -1,4 +1,4 @@
-"""Who is told what Sidefetch does: the ledger, the metrics, the traces, the status page."""
+"""Observers of Sidefetch's work: the ledger, the metrics, the traces, the status page."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -19,47 +19,47 @@ _NUMBERS: Iterator[int] = count(1)
 
 @attrs.define(eq=False)
 class ConnectionInfo:
-    """The client's connection that a record is about. Some of it becomes known only while it goes on."""
+    """The client connection of a record. Some values become known only during the connection."""
 
     node: int
-    """The broker that it is to."""
+    """The node id of the broker that the client connected to."""
     peer: str
     topology: Topology
-    """As its principal may see it, at this time."""
+    """The topology that the client's principal may see, at present."""
     number: int = attrs.field(factory=lambda: next(_NUMBERS))
-    """Tells the connections of a process apart."""
+    """A number that is unique among the connections of a process."""
     client_id: str | None = None
-    """Of its last request."""
+    """The client id of the last request."""
     trace_id: str | None = None
-    """Of the exchange that is being told, where it is traced: 32 hexadecimal digits."""
+    """The trace id of the exchange that is being recorded, 32 hexadecimal digits; None if it is not traced."""
 
 
 class Observer(Protocol):
-    """Is told on the way of every fetch: it must neither wait nor raise."""
+    """A receiver of records in the path of every fetch: it must neither wait nor raise."""
 
     @property
     def wants_exchanges(self) -> bool:
-        """Whether it is of use to tell it exchanges, which cost more to tell than the rest."""
+        """Whether the observer uses exchange records, which cost more than other records."""
 
     def observe(self, who: ConnectionInfo, record: Record, /) -> None: ...
 
     def left(self, who: ConnectionInfo, /) -> None:
-        """The connection has ended; nothing more is told of it."""
+        """Handle the end of a connection; no more records of it follow."""
 
 
 @runtime_checkable
 class RecordsObserver(Protocol):
-    """Is shown answers, too, before they leave: to look at within the call, for they are sent on, not copied."""
+    """An observer that also sees responses before they are sent, only during the call: they are not copied."""
 
     def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
-        """*pieces* of an exchange's answer: views are records as brokers keep them, chunks may be conversions.
+        """Inspect *pieces* of an exchange's response: views are stored records, chunks may be conversions.
 
         The records of exchanges follow in the same order.
         """
 
 
 class Observers:
-    """Tells each of them, in turn."""
+    """A list of observers that is itself an observer; it calls them in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -80,5 +80,5 @@ class Observers:
 
 
 def epoch_us(at_s: float) -> int:
-    """A time of trio's clock, in microseconds since 1970 UTC."""
+    """Convert a time of trio's clock to microseconds since 1970 UTC."""
     return round((time.time() - trio.current_time() + at_s) * 1_000_000)

@@ -1,4 +1,4 @@
-"""Who watches a proxy, as settings ask: the ledger, traces, metrics, the status page; loaded only for who asks."""
+"""The observers of a proxy according to its settings; modules of disabled outputs are not imported."""
 
 import os
 from collections import Counter
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["TelemetryOutputs"]
 
 _EXPORT_S: Final = 3.0
-"""For the last spans to leave when all clients have gone: with the default grace well within a pod's 30 s."""
+"""The time in seconds for exporting the last spans at the end: with the default grace well within a pod's 30 s."""
 
 
 class TelemetryOutputs:
-    """Use: ``observers`` are told records; ``kept`` around all that is served; ``begin`` within."""
+    """All outputs: ``observers`` receive records, ``kept`` surrounds all serving, ``begin`` starts the tasks."""
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class TelemetryOutputs:
         sources: SampledValues,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """*observers*: beside those that settings ask for."""
+        """Create the outputs of the settings; *observers* are additional ones."""
         self._config = config
         self._log = log
         self._certificates = Certificates(config)
         self.ledger = _ledger(config, rack, log, counts, topology, access)
-        """None where none is to be kept."""
+        """The ledger; None if it is disabled."""
         self._traces = _traces(config.telemetry, log, counts, rack)
         exporters = metric_exporters(os.environ)
         is_looked_at = config.admin.listen is not None or bool(exporters)
         self.telemetry: Telemetry | None = None
-        """What is known of the proxy; None where nobody may ask."""
+        """The present values of the proxy; None if neither the admin port nor a metrics exporter is configured."""
         if is_looked_at:
             self.telemetry = Telemetry(
                 rack,
@@ -63,13 +63,13 @@ class TelemetryOutputs:
                 certificates=self._certificates.until_s,
             )
         self._metrics = None if self.telemetry is None else _metrics(exporters, self.telemetry, log)
-        # First the traces: what they call an exchange is in its row.
+        # The traces come first: the ledger row of an exchange contains its trace id.
         kept: list[Observer | None] = [self._traces, self.telemetry, self._metrics, self.ledger]
         self.observers = Observers(*[each for each in kept if each is not None], *observers)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Write what is told, and in the end what has not been written yet."""
+        """Write the records of the context, and at the end the rest."""
         async with nullcontext() if self.ledger is None else self.ledger.kept():
             try:
                 yield
@@ -78,7 +78,7 @@ class TelemetryOutputs:
                     await self._traces.close(_EXPORT_S)
 
     async def begin(self, nursery: trio.Nursery, state: Callable[[], ProbeState]) -> None:
-        """Answer those who ask. Raises: ConfigError: the port cannot be listened on."""
+        """Start the admin server and the metrics export. Raises: ConfigError: the port cannot be listened on."""
         if self.telemetry is not None:
             nursery.start_soon(self._certificates.run)
             if self._config.admin.listen is not None:

@@ -1,6 +1,7 @@
-"""The status page: one file, and what a browser may do with it.
+"""The status page: one file, with a security policy for browsers.
 
-Its script and its style are allowed by their digests, and nothing else: no other script, no other host, no frame.
+The policy permits its script and its style by their digests, and nothing else: no other script, no other host, no
+frame.
 """
 
 import base64
@@ -21,7 +22,7 @@ _INLINE: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 @attrs.frozen
 class StatusPage:
-    """As it is answered."""
+    """The page as an HTTP response."""
 
     html: bytes
     headers: Mapping[str, str]
@@ -29,7 +30,7 @@ class StatusPage:
 
 @cache
 def read_page() -> StatusPage:
-    """From the package; may wait for the disk."""
+    """Return the page of the package; may wait for the disk."""
     html = _FILE.read_bytes()
     digests: dict[str, list[str]] = {"script": [], "style": []}
     for kind, text in _INLINE.findall(html):

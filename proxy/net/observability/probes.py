@@ -1,16 +1,16 @@
-"""Answers probes as Kubernetes makes them.
+"""Responses to Kubernetes' probes.
 
 ========= ========================================================= ====================================
-path      200 where                                                 503 where
+path      status 200                                                status 503
 ========= ========================================================= ====================================
-/startupz clients can connect                                       not yet
-/readyz   clients can connect, and it has not been told to stop;    else
-          with ``--ready-requires-broker``: and a broker answers
-/livez    always: the event loop has turned, or nobody had answered never; a loop that stands says nothing
+/startupz clients can connect                                       before
+/readyz   clients can connect, and Sidefetch is not stopping; with  otherwise
+          ``--ready-requires-broker``: and a broker responds
+/livez    always: the response proves that the event loop runs      never; a blocked loop sends nothing
 ========= ========================================================= ====================================
 
-None of them asks Kafka, but for the gateway's: an outage of Kafka would take applications out of their services, or
-restart them, which helps nobody.
+No probe depends on Kafka, except for a gateway's: an outage of Kafka would otherwise remove applications from their
+services, or restart them, which does not help.
 """
 
 from collections.abc import Callable
@@ -25,24 +25,24 @@ PROBES: Final = ("/startupz", "/readyz", "/livez")
 
 @attrs.frozen
 class ProbeState:
-    """What probes ask for."""
+    """State of the proxy for probes."""
 
     is_listening: bool
     is_stopping: bool
     reaches_broker: Callable[[], bool]
-    """Asked only where it matters: it may have a broker asked."""
+    """Called only for a probe that needs it: the call may cause a request to a broker."""
 
 
 def failure_reason(probe: str, state: ProbeState, *, requires_broker: bool) -> str:
-    """Why one of ``PROBES`` is answered with 503; empty for 200."""
+    """Return the reason why one of ``PROBES`` fails (status 503); empty for status 200."""
     if probe == "/livez":
         return ""
     if not state.is_listening:
-        return "no: does not listen yet"
+        return "no: Sidefetch does not listen yet"
     if probe == "/startupz":
         return ""
     if state.is_stopping:
-        return "no: is stopping"
+        return "no: Sidefetch is stopping"
     if requires_broker and not state.reaches_broker():
-        return "no: no broker answers"
+        return "no: no broker responds"
     return ""

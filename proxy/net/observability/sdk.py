@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK, as it is used here: who we are, how it exports by OTLP, and what it has to say."""
+"""Common parts of OpenTelemetry's SDK: the resource, the OTLP exporters, and the SDK's log messages."""
 
 import logging
 from importlib import import_module
@@ -16,14 +16,17 @@ _EVERY_S: Final = 60.0
 
 
 def resource() -> Resource:
-    """Of this process; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` say more, and win."""
+    """Return the resource of this process; OpenTelemetry's environment variables take precedence.
+
+    These are ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``.
+    """
     return Resource.create({"service.name": "sidefetch"}).merge(OTELResourceDetector().detect())
 
 
 def otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metric"]) -> ModuleType:
-    """Has the exporters of *signal*, which take the rest of their settings from the environment.
+    """Return the module with the OTLP exporters of *signal*, which take their settings from the environment.
 
-    Raises: ConfigError: what it needs is not installed.
+    Raises: ConfigError: a required package is not installed.
     """
     try:
         return import_module(f"opentelemetry.exporter.otlp.proto.{over.removeprefix('otlp-')}.{signal}_exporter")
@@ -37,7 +40,7 @@ def otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metr
 
 
 class SdkLog(logging.Handler):
-    """Has what the SDK logs told by our log, seldom: a Collector that is away is told of once a minute."""
+    """A handler that writes the SDK's warnings to Sidefetch's log, each at most once a minute."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Watches what a proxy does, for its metrics and its status page."""
+"""The observer for the metrics and the status page."""
 
 import time
 from collections import Counter
@@ -24,22 +24,22 @@ __all__ = ["ConnectedClient", "SampledValues", "Telemetry"]
 
 
 class ConnectedClient(Protocol):
-    """A client's connection."""
+    """A client's connection, as a source of values."""
 
     @property
     def who(self) -> ConnectionInfo: ...
 
     def inventory(self) -> ClientRecord | None:
-        """What it uses; None before it has asked anything."""
+        """Return the client's software and API usage; None before its first request."""
 
 
 @attrs.frozen
 class SampledValues:
-    """What is asked when somebody wants to know, beside what records tell."""
+    """Values that are sampled at a scrape or a page view, in addition to records."""
 
     topology: TopologyService
     asks_brokers: bool
-    """Whether Sidefetch itself asks brokers for the topology: not where only clients may."""
+    """Whether Sidefetch itself requests the topology from brokers; False if only clients may authenticate."""
     client_sessions: ClientSessions
     client_session_limit: int
     budgets: Sequence[Budget]
@@ -52,7 +52,7 @@ class SampledValues:
 
 
 class Telemetry:
-    """An observer, and what has come of it so far."""
+    """An observer that accumulates the state of the proxy for metrics and the status page."""
 
     wants_exchanges = True
 
@@ -65,11 +65,11 @@ class Telemetry:
         ledger_lost: Callable[[], int],
         certificates: Callable[[], Mapping[str, float]],
     ) -> None:
-        """Watches *log*, too.
+        """Create the observer, which also receives the events of *log*.
 
         Args:
-            ledger_lost:  rows that could not be kept.
-            certificates: by what each is for, when it is out of date, in seconds since 1970 UTC.
+            ledger_lost:  returns the number of lost ledger rows.
+            certificates: returns expiry times in seconds since 1970 UTC, by side (``listen``, ``upstream``).
         """
         self._sources = sources
         self._ledger_lost = ledger_lost
@@ -85,7 +85,7 @@ class Telemetry:
         self._state.left(who)
 
     def facts(self) -> MetricsSnapshot:
-        """Now. From trio's thread: it may have a broker asked."""
+        """Return the present values. Call it in trio's thread: it may cause a request to a broker."""
         sources, now_us = self._sources, _now_us()
         self._learn(now_us)
         sessions = sources.client_sessions
@@ -116,7 +116,7 @@ class Telemetry:
         )
 
     def _learn(self, now_us: int) -> None:
-        """What new clients are: they are told of in minutes only, and somebody is looking now."""
+        """Observe the software of new clients now; their own records follow only after minutes."""
         for client in self._sources.clients():
             if self._state.is_stranger(client.who) and (record := client.inventory()) is not None:
                 self._state.observe(client.who, record, now_us)

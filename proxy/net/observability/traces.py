@@ -1,7 +1,7 @@
-"""Traces: spans of exchanges, made after the fact and exported by OpenTelemetry's SDK, in its own thread.
+"""Traces: spans of exchanges, built afterwards and exported by OpenTelemetry's SDK, in its own thread.
 
-The SDK's sampler decides once an exchange, before a span of it is built; below a span that it takes, all are taken.
-Of an exchange that it does not take, nothing is looked at.
+The SDK's sampler decides once per exchange, before any span is built; if it samples the exchange, all spans of it
+are exported. Records of other exchanges are dropped without inspection.
 """
 
 import time
@@ -47,16 +47,16 @@ _ROOT: Final = Context()
 
 
 def traces_of(kinds: Sequence[Exporter], log: Log, counts: Counter[str], rack: str | None) -> "Traces":
-    """Raises: ConfigError: as ``exporter_of`` and ``Traces`` do."""
+    """Return traces with exporters of *kinds*. Raises: ConfigError: as ``exporter_of`` and ``Traces`` do."""
     traces = Traces([exporter_of(kind) for kind in kinds], log, counts, rack=rack)
     log.info("tracing-started", exporters=",".join(kinds))
     return traces
 
 
 def exporter_of(kind: Exporter) -> SpanExporter:
-    """One that takes the rest of its settings from the environment.
+    """Return an exporter that takes its other settings from the environment.
 
-    Raises: ConfigError: what it needs is not installed.
+    Raises: ConfigError: a required package is not installed.
     """
     if kind == "console":
         return ConsoleSpanExporter()
@@ -66,13 +66,13 @@ def exporter_of(kind: Exporter) -> SpanExporter:
 
 @attrs.frozen
 class _Trace:
-    """One that may be exported."""
+    """The trace of one exchange, which may be sampled or not."""
 
     trace_id: int
     sampling: SamplingResult
-    """What the sampler said of it."""
+    """The decision of the sampler."""
     producers: Producers = attrs.field(factory=Producers)
-    """Of the records that are delivered."""
+    """The producers of the delivered records."""
 
     @property
     def is_wanted(self) -> bool:
@@ -81,24 +81,24 @@ class _Trace:
 
 @attrs.frozen(eq=False)
 class _TracedConnection:
-    """A client's connection."""
+    """State of one client connection."""
 
     gathered: PendingSpans = attrs.field(factory=PendingSpans)
     leaving: deque[_Trace] = attrs.field(factory=deque)
-    """Of exchanges whose answers are being sent."""
+    """The traces of exchanges whose responses are being sent."""
 
 
 class Traces:
-    """An observer of all that clients' connections tell."""
+    """An observer that exports spans of all exchanges that the sampler selects."""
 
     wants_exchanges: Final = True
 
     def __init__(
         self, exporters: Sequence[SpanExporter], log: Log, counts: Counter[str], *, rack: str | None = None
     ) -> None:
-        """*counts*: ``spans`` made, ``spans_exported`` and ``spans_not_exported`` of them.
+        """Create the traces; *counts* has ``spans``, and of them ``spans_exported`` and ``spans_not_exported``.
 
-        Raises: ConfigError: an environment variable of the SDK's is not what it should be.
+        Raises: ConfigError: an environment variable of the SDK has a wrong value.
         """
         self._rack = rack or ""
         self._counts = counts
@@ -118,10 +118,10 @@ class Traces:
 
     @property
     def connections(self) -> int:
-        """Of how many something is kept."""
+        """The number of connections with state."""
         return len(self._clients)
 
-    # --------------------------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------------------------------------ records
 
     def observe(self, who: ConnectionInfo, record: Record, /) -> None:
         client = self._client(who)
@@ -152,7 +152,7 @@ class Traces:
             self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
 
     async def close(self, within_s: float) -> None:
-        """Export what there is; after *within_s* seconds what is left is lost."""
+        """Export all remaining spans; those left after *within_s* seconds are lost."""
         with trio.move_on_after(within_s, shield=True) as scope:
             await trio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
         self._sdk_log.end()
@@ -160,7 +160,7 @@ class Traces:
             left = self._counts["spans"] - self._counts["spans_exported"] - self._counts["spans_not_exported"]
             self._log.warning("spans-dropped-at-shutdown", spans=left, waited_s=within_s)
 
-    # ----------------------------------------------------------------------------------------- what comes of it
+    # ------------------------------------------------------------------------------------------------ spans
 
     def _client(self, who: ConnectionInfo) -> _TracedConnection:
         client = self._clients.get(who.number)
@@ -211,7 +211,7 @@ def _link(producer: Producer) -> Link:
 
 
 class _TraceIds(RandomIdGenerator):
-    """Gives a trace the id that it was decided by."""
+    """An id generator that returns the trace id of the sampling decision."""
 
     next_trace_id = 0
 
@@ -220,19 +220,19 @@ class _TraceIds(RandomIdGenerator):
 
 
 class _EnvironmentSampler(Sampler):
-    """Asks the sampler that the environment names, once a trace."""
+    """A sampler that calls the sampler of the environment once per trace."""
 
     def __init__(self) -> None:
-        # Which one that is, only a provider tells.
+        # Only a provider reads the environment's choice of a sampler.
         self._asked = TracerProvider(shutdown_on_exit=False).sampler
         self.decided = SamplingResult(Decision.DROP)
 
     def decide(self, trace_id: int) -> SamplingResult:
-        """What it says of a trace that begins."""
+        """Return the sampling decision for a new trace."""
         return self._asked.should_sample(_ROOT, trace_id, told.POLL.name, SpanKind.CLIENT)
 
     def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
-        """What was decided, of all spans of the trace alike."""
+        """Return the decision of the trace, the same for all its spans."""
         return self.decided
 
     def get_description(self) -> str:
@@ -240,7 +240,7 @@ class _EnvironmentSampler(Sampler):
 
 
 class _CountingExporter(SpanExporter):
-    """All exporters as one, with what they have done counted; called in the SDK's thread."""
+    """All exporters as one that counts exported spans; called in the SDK's thread."""
 
     def __init__(self, exporters: Sequence[SpanExporter], counts: Counter[str]) -> None:
         self._exporters = exporters

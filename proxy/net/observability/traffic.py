@@ -1,4 +1,4 @@
-"""Tells the log what reading costs, every few minutes in which something was read."""
+"""A periodic log event with the sums of traffic."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _EVERY_S: Final = 300.0
 
 
 async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> None:
-    """For ever: sums since the start, if they have grown since they were told last."""
+    """Log the sums since the start every *every_s* seconds, for ever, unless they have not changed."""
     told = 0
     while True:
         await trio.sleep(every_s)

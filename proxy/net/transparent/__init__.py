@@ -1,6 +1,6 @@
-"""Transparent mode: clients that connect to brokers, and arrive here since the packet filter has redirected them.
+"""Transparent mode: client connections to brokers that the packet filter redirects to Sidefetch.
 
-``original`` asks the kernel where they were going, ``destinations`` knows which broker that is, ``redirected`` has
-them served as that broker's clients, and ``splice`` passes on what is not Kafka in plaintext. The packet filter's
-rules are made in ``proxy.kube.redirect``, since they are a pod's.
+``original`` reads the original destination from the kernel, ``destinations`` finds the broker at that address,
+``redirected`` serves the client as a client of that broker, and ``splice`` forwards connections that are not
+plaintext Kafka. ``proxy.kube.redirect`` makes the packet filter's rules, since they belong to a pod.
 """

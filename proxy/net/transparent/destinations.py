@@ -1,4 +1,4 @@
-"""Which broker is where: the cluster's addresses, resolved, to be compared with where connections were going."""
+"""The resolved addresses of the cluster's brokers, for comparison with the destinations of connections."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -15,28 +15,31 @@ from proxy.net.upstream.topology import TopologyService
 __all__ = ["Destinations"]
 
 _FRESH_S: Final = 5.0
-"""Names are not resolved again within this time: an address may have become another broker's after that."""
+"""The age in seconds at which names are resolved again: an address may since belong to another broker."""
 _ANEW_S: Final = 30.0
-"""After so long they are, where a client is going to an address of no broker: its name may be told late."""
+"""The age in seconds at which names are resolved again while a client of an unknown address is connected, since the
+broker may be announced late."""
 _UNKNOWN_S: Final = 5.0
-"""For how long an address that was looked for in vain is not looked for again."""
+"""The time in seconds for which an address of no broker is not looked up again."""
 _UNKNOWN: Final = 1000
-"""How many such addresses are remembered."""
+"""The maximum number of such addresses."""
 _RESOLVE_S: Final = 5.0
 _COMPLAIN_EVERY_S: Final = 60.0
 
 
 class Destinations:
-    """The brokers of one cluster by their addresses, as numbers.
+    """The brokers of one cluster by their IP addresses.
 
-    A broker may have many. An address that two brokers have says nothing, as where a load balancer stands before
-    them: then there is no telling which of them a client means.
+    A broker may have many addresses. An address of two brokers, as with a load balancer before them, identifies
+    neither: the client may mean either of them.
     """
 
     def __init__(self, topology: TopologyService, *, look_s: float, log: Log, resolved: Callable[[], None]) -> None:
-        """*look_s*: how long to wait for a broker to be asked anew; 0 where only clients may ask.
+        """Create an empty map.
 
-        *resolved* is called whenever the addresses may have changed.
+        Args:
+            look_s:   the time to wait for a new topology from a broker; 0 if only clients may request it.
+            resolved: called whenever the addresses may have changed.
         """
         self._topology = topology
         self._look_s = look_s
@@ -46,16 +49,19 @@ class Destinations:
         self._of: Mapping[BrokerId, Address] = {}
         self._since_s = self._looked_s = -float("inf")
         self._hosts: dict[str, list[str]] = {}
-        """What each broker's name stands for, as far as that could ever be found out."""
+        """The last resolved addresses of each broker's host name."""
         self._nodes: dict[Address, BrokerId | None] = {}
         self._unknown: TTLCache[Address, None] = TTLCache(_UNKNOWN, _UNKNOWN_S, timer=trio.current_time)
 
     def known(self, address: Address) -> BrokerId | None:
-        """The broker at *address*, as far as is known."""
+        """Return the broker at *address* by the last resolution; None if unknown or ambiguous."""
         return self._nodes.get(address)
 
     async def node_at(self, address: Address) -> BrokerId | None:
-        """The broker at *address*; None if it is that of none, or of several. Asks a broker where it is new."""
+        """Return the broker at *address*; None if no broker or several brokers have it.
+
+        For an unknown address, requests a new topology from a broker and resolves again.
+        """
         came_s = trio.current_time()
         async with self._lock:
             if self._is_older(_FRESH_S):
@@ -69,23 +75,23 @@ class Destinations:
         return self.known(address)
 
     async def keep_up(self, *, any_unknown: bool) -> None:
-        """Resolve anew where the brokers are others than they were; now and then, where *any_unknown* is served."""
+        """Resolve again if the set of brokers changed or, with *any_unknown*, if the addresses are 30 s old."""
         if self._is_older(_ANEW_S if any_unknown else float("inf")):
             async with self._lock:
                 await self._resolve()
 
     async def _look(self) -> None:
-        """Have a broker asked which there are; those that came before this began need not ask again."""
+        """Request a new topology from a broker; calls that began before it need no further request."""
         self._looked_s = trio.current_time()
         with trio.move_on_after(self._look_s):
             await self._topology.ask_anew()
 
     def _is_older(self, age_s: float) -> bool:
-        """Whether what is known is older than *age_s*, or of other brokers than there are."""
+        """Return whether the addresses are older than *age_s*, or belong to an outdated set of brokers."""
         return trio.current_time() - self._since_s > age_s or self._brokers() != self._of
 
     def _brokers(self) -> Mapping[BrokerId, Address]:
-        """Those that live; where only clients may ask for those, all that they were told of."""
+        """Return the live brokers or, if only clients may request those, all brokers in responses to clients."""
         live = self._topology.topology.brokers.values()
         if live:
             return {each.node_id: Address(each.host, each.port) for each in live}
@@ -101,7 +107,7 @@ class Destinations:
                     nursery.start_soon(_look_up, host, found)
         nodes: dict[Address, BrokerId | None] = {}
         for node_id, address in brokers.items():
-            # A name that cannot be resolved just now stands for what it stood for.
+            # A name that cannot be resolved at present keeps its last addresses.
             hosts[address.host] = hosts[address.host] or former.get(address.host, [])
             for host in hosts[address.host]:
                 self._put(nodes, Address(host, address.port), node_id)
@@ -123,7 +129,7 @@ class Destinations:
 
 
 async def _look_up(host: str, found: list[str]) -> None:
-    """Put the addresses of *host* into *found*: none if it has none, or is no name."""
+    """Append the addresses of *host* to *found*: none if it has none or is not a valid name."""
     try:
         each = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -1,4 +1,4 @@
-"""Where a connection was going before the packet filter redirected it, as the kernel remembers it."""
+"""The destination of a connection before the packet filter redirected it, from the kernel's connection tracking."""
 
 import errno
 import socket
@@ -10,16 +10,16 @@ from proxy.config import Address
 __all__ = ["AcceptedSocket", "original_destination"]
 
 _SO_ORIGINAL_DST: Final = 80
-"""linux/netfilter_ipv4.h; of the same number in IPv6: IP6T_SO_ORIGINAL_DST, linux/netfilter_ipv6/ip6_tables.h."""
+"""From linux/netfilter_ipv4.h; IP6T_SO_ORIGINAL_DST of linux/netfilter_ipv6/ip6_tables.h has the same number."""
 _SOL_IPV6: Final = 41
 _SOCKADDR_IN: Final = struct.Struct("!2xH4s8x")
 _SOCKADDR_IN6: Final = struct.Struct("!2xH4x16s4x")
 _UNKNOWN: Final = (errno.ENOENT, errno.ENOPROTOOPT, errno.EOPNOTSUPP)
-"""The kernel tracks no such connection, or none at all: then nothing was redirected."""
+"""The errors for a connection that the kernel does not track: it was not redirected."""
 
 
 class AcceptedSocket(Protocol):
-    """What is needed of a socket."""
+    """The required methods of a socket."""
 
     @property
     def family(self) -> socket.AddressFamily: ...
@@ -30,9 +30,9 @@ class AcceptedSocket(Protocol):
 
 
 def original_destination(accepted: AcceptedSocket) -> Address | None:
-    """Where the client has connected to; None if that is this very socket: nobody has redirected it.
+    """Return the original destination of a connection; None if it is this socket: there was no redirection.
 
-    Raises: OSError: the connection broke, or the kernel does not tell for a reason of its own.
+    Raises: OSError: the connection broke, or the kernel does not report the destination for another reason.
     """
     is_v6 = accepted.family == socket.AF_INET6
     layout, level = (_SOCKADDR_IN6, _SOL_IPV6) if is_v6 else (_SOCKADDR_IN, socket.SOL_IP)

@@ -1,4 +1,4 @@
-"""Clients that connect to brokers and arrive here: the packet filter has redirected them (transparent mode)."""
+"""Connections of clients to brokers that the packet filter redirects to Sidefetch (transparent mode)."""
 
 import socket
 from collections import Counter
@@ -22,17 +22,17 @@ from proxy.wire.protocol_detection import NEEDED_BYTES, Beginning, detect_protoc
 __all__ = ["RedirectedConnections", "Serve"]
 
 Serve = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
-"""Serves a client as one that came to a broker's listener, or to the bootstrap listener: None."""
+"""Serves a client as if it had connected to a broker's listener; None stands for the bootstrap listener."""
 
 _EVERY_S: Final = 1.0
-"""How often it is seen to whether brokers have come or moved."""
+"""The interval in seconds between checks for new or moved brokers."""
 _LOG_EVERY_S: Final = 10.0
 _PASSED_EVERY_S: Final = 600.0
 
 
 @attrs.define(eq=False)
 class _RedirectedClient:
-    """A client that is served, as if its destination were *node_id*'s."""
+    """A redirected client, served as a client of *node_id*."""
 
     destination: Address
     node_id: BrokerId | None
@@ -40,7 +40,7 @@ class _RedirectedClient:
 
 
 class RedirectedConnections:
-    """Decides what becomes of each: served as by the broker that it meant, as by any, or passed on untouched."""
+    """The handler of redirected connections: serve as the broker or as bootstrap, or forward unchanged."""
 
     def __init__(self, config: Config, topology: TopologyService, counts: Counter[str], log: Log) -> None:
         self._timeout_s = config.upstream.connect_timeout_s
@@ -57,31 +57,31 @@ class RedirectedConnections:
 
     @property
     def passing(self) -> int:
-        """How many connections are being passed on."""
+        """The number of connections that are being forwarded."""
         return self._passing
 
     async def run(self) -> None:
-        """Keep up with the cluster, for ever."""
+        """Follow the changes of the cluster, for ever."""
         while True:
             await trio.sleep(_EVERY_S)
             if self._guests:
                 await self._destinations.keep_up(any_unknown=any(each.node_id is None for each in self._guests))
 
     async def take(self, stream: trio.SocketStream, serve: Serve) -> None:
-        """Have one connection served, passed on or closed; returns when that is over.
+        """Serve, forward or close one connection; return when it is over.
 
-        Raises: LimitReached: it has said nothing in time.
+        Raises: LimitReached: no byte arrived in time.
         """
         try:
             destination = original_destination(stream.socket)
         except OSError as wrong:
-            self._not_passed(None, f"the kernel does not tell where it was going: {wrong}")
+            self._not_passed(None, f"the kernel does not report the original destination: {wrong}")
             return
         try:
             beginning = await self._beginning(stream.socket)
             client = Address(*stream.socket.getpeername()[:2])
         except OSError:
-            return  # it has gone already
+            return  # the client has disconnected already
         if beginning is None:
             return
         if destination is not None and is_outbound(client, destination):
@@ -91,10 +91,10 @@ class RedirectedConnections:
         elif destination is not None:
             await self._pass_on(beginning, destination, stream)
         else:
-            self._not_passed(None, "it has connected to Sidefetch itself, and speaks no Kafka in plaintext")
+            self._not_passed(None, "the client connected to Sidefetch itself, but does not speak plaintext Kafka")
 
     async def _beginning(self, connected: trio.socket.SocketType) -> Beginning | None:
-        """What its first bytes are, which stay where they are; None if it has gone."""
+        """Return the protocol of the first bytes, without consuming them; None if the client disconnected."""
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, NEEDED_BYTES)
         with trio.move_on_after(self._wait_s):
             await trio.lowlevel.wait_readable(connected)
@@ -110,7 +110,7 @@ class RedirectedConnections:
             every_s=_LOG_EVERY_S,
             destination=destination,
             reason="Sidefetch's own connection to a broker was redirected to Sidefetch",
-            remedy="name the user id that it runs as in sidefetch redirect install --uid",
+            remedy="pass the user id of Sidefetch to sidefetch redirect install --uid",
         )
 
     # --------------------------------------------------------------------------------------------- served
@@ -130,9 +130,9 @@ class RedirectedConnections:
             self._guests.discard(guest)
 
     async def _meant(self, destination: Address | None) -> BrokerId | None:
-        """The broker that a client was going to; None if that was none of those that are known.
+        """Return the broker at the client's destination; None if it is no known broker.
 
-        Raises: BrokerUnavailable: none has answered yet.
+        Raises: BrokerUnavailable: no broker has responded yet.
         """
         if destination is None:
             return None
@@ -141,9 +141,9 @@ class RedirectedConnections:
         return await self._destinations.node_at(destination)
 
     def _see_off(self) -> None:
-        """End those that take us for a broker that we are not for them; they come again, and are served rightly.
+        """Close connections that are served as the wrong broker; the clients reconnect and are served correctly.
 
-        They were taken for somebody else's before that broker, or its address, was known.
+        They were accepted before the right broker, or its address, was known.
         """
         for guest in self._guests:
             node_id = self._destinations.known(guest.destination)
@@ -153,7 +153,7 @@ class RedirectedConnections:
                 )
                 guest.scope.cancel()
 
-    # ------------------------------------------------------------------------------------------ passed on
+    # ------------------------------------------------------------------------------------------ forwarded
 
     async def _pass_on(self, what: Beginning, destination: Address, stream: trio.SocketStream) -> None:
         try:

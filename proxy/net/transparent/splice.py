@@ -1,4 +1,4 @@
-"""Two connections made one: what comes from either is sent to the other, as it is."""
+"""Forwarding between two connections: each sends the bytes that the other receives, unchanged."""
 
 from typing import Final
 
@@ -7,13 +7,13 @@ import trio
 __all__ = ["splice"]
 
 _CHUNK_BYTES: Final = 64 * 1024
-"""Held of each direction at most; who does not read is not read for."""
+"""The maximum number of buffered bytes for each direction; a slow reader slows its sender down."""
 
 
 async def splice(one: trio.SocketStream, other: trio.SocketStream) -> None:
-    """Pass all that comes, both ways, until both have ended or either breaks; both are closed then.
+    """Forward all bytes in both directions until both have ended or either breaks; then close both.
 
-    A half-close is passed on like all else.
+    A half-close is forwarded, too.
     """
     async with one, other:
         try:
