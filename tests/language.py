@@ -32,6 +32,7 @@ FOLDERS: Final = (
     "proxy/relay",
     "proxy/sasl",
     "proxy/session",
+    "proxy/telemetry",
     "proxy/wire",
 )
 """The folders with revised texts."""

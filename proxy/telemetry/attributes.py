@@ -1,4 +1,4 @@
-"""Every span, and every attribute of one: name, type, unit, meaning. The one place where they are declared.
+"""The declarations of every span and every span attribute: name, type, unit, meaning.
 
 Names without ``sidefetch.`` are OpenTelemetry's: semantic conventions for messaging, for Kafka, and general ones.
 Units are UCUM's, as OpenTelemetry writes them.
@@ -21,19 +21,19 @@ class SpanType:
     """A kind of span."""
 
     name: str
-    """Of one; a destination may follow it."""
+    """The span's name; a destination may follow it."""
     kind: Kind
     meaning: str
 
 
 @attrs.frozen(eq=False)
 class Attribute:
-    """What a span may tell. It is left out where it is not known, or says nothing."""
+    """A span attribute. It is left out if its value is unknown or empty."""
 
     name: str
     type: Type
     unit: str
-    """Empty for what is not counted or measured."""
+    """Empty if the value is no count or measurement."""
     meaning: str
     spans: tuple[SpanType, ...]
 

@@ -1,4 +1,4 @@
-"""How long clients waited, counted in buckets as histograms of OpenTelemetry and Prometheus have them."""
+"""The delays of clients, counted in buckets like the histograms of OpenTelemetry and Prometheus."""
 
 import math
 from bisect import bisect_left
@@ -13,11 +13,11 @@ from proxy.events import ExchangeRecord
 __all__ = ["BOUNDS_S", "Durations", "delay_s"]
 
 BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The largest duration of each bucket but the last. What Sidefetch adds is less than a millisecond."""
+"""The upper bound of each bucket but the last, in seconds. Sidefetch itself adds less than a millisecond."""
 
 
 def delay_s(record: ExchangeRecord) -> float:
-    """How long the client waited for its answer, its wait for news left out."""
+    """Return the time that a client waited for its response, without its wait for new records."""
     return sum(us for cause, us in record.waited_us if cause != "poll") / 1e6
 
 
@@ -33,5 +33,5 @@ class Durations:
         self._counts[bisect_left(BOUNDS_S, duration_s)] += 1
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Each bucket's largest duration, infinity last, and how many were not longer."""
+        """Return (upper bound, number of durations up to it) of each bucket; the last bound is infinity."""
         return zip((*BOUNDS_S, math.inf), accumulate(self._counts), strict=True)

@@ -1,4 +1,4 @@
-"""Whether and how traces and metrics are exported, by OpenTelemetry's standard environment variables."""
+"""The export of traces and metrics by OpenTelemetry's standard environment variables."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -14,17 +14,17 @@ _BY_PROTOCOL: Final[Mapping[str, Exporter]] = {"http/protobuf": "otlp-http", "gr
 
 
 def trace_exporters(traces: Literal["auto", "on", "off"], environ: Mapping[str, str]) -> list[Exporter]:
-    """Where spans go; none: nobody wants them.
+    """Return the exporters of spans; none if tracing is off.
 
-    Raises: ConfigError: a variable asks for what there is not.
+    Raises: ConfigError: a variable has an unsupported value.
     """
     return [] if traces == "off" else _exporters("TRACES", environ, is_wanted=traces == "on")
 
 
 def metric_exporters(environ: Mapping[str, str]) -> list[Exporter]:
-    """Where metrics go, beside ``/metrics``, which is there for whoever asks (``prometheus``).
+    """Return the exporters of metrics, besides ``/metrics``, which is always available (``prometheus``).
 
-    Raises: ConfigError: a variable asks for what there is not.
+    Raises: ConfigError: a variable has an unsupported value.
     """
     return _exporters("METRICS", environ, elsewhere=("prometheus",))
 
@@ -59,10 +59,10 @@ def _otlp(signal: str, environ: Mapping[str, str]) -> Exporter:
 
 
 def _variables(what: str, signal: str) -> tuple[str, str]:
-    """For this signal, and for all."""
+    """Return the variable for this signal, and the one for all signals."""
     return f"OTEL_EXPORTER_OTLP_{signal}_{what}", f"OTEL_EXPORTER_OTLP_{what}"
 
 
 def _first(environ: Mapping[str, str], *names: str) -> str:
-    """The value of the first that is set; as OpenTelemetry says, an empty one is not."""
+    """Return the value of the first variable that is set; OpenTelemetry treats an empty one as not set."""
     return next((value for name in names if (value := environ.get(name, "").strip())), "")

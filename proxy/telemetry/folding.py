@@ -1,4 +1,4 @@
-"""Folds runs of rows that say "nothing new" into one: a client that polls has 120 of them a minute."""
+"""Folds runs of rows without records into one row: a client that polls would write 120 of them a minute."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from proxy.telemetry.rows import bounded_sources
 __all__ = ["LONGEST_US", "RowFolding"]
 
 LONGEST_US: Final = 60_000_000
-"""From the first row of a run to its last."""
+"""The longest time from the first row of a run to its last."""
 
 _FOLDED: Final = ("exchange", "fetch")
 
@@ -24,17 +24,17 @@ _LAST: Final = _names("last")
 _MERGED: Final = {record: tuple(c for c in RECORDS[record] if c.fold == "merge") for record in _FOLDED}
 
 _RunKey = tuple[int, str, str]
-"""The connection, the record, and the lane of fetches."""
+"""The connection, the record type, and the lane of fetches."""
 
 
 class RowFolding:
-    """The runs of all connections that go on; each row comes out once, alone or in a run, after those before it."""
+    """The open runs of all connections; each row comes out once, alone or in a run, after those before it."""
 
     def __init__(self) -> None:
         self._runs: dict[_RunKey, Row] = {}
 
     def add(self, row: Row) -> list[Row]:
-        """The rows that are finished by *row*, itself among them unless it may be the first, or one, of a run."""
+        """Return the rows that *row* completes: itself, too, unless it continues a run or may begin one."""
         if row["record"] not in _FOLDED:
             return [row]
         key = (row["connection_id"], row["record"], row.get("lane_id", ""))
@@ -49,15 +49,15 @@ class RowFolding:
         return finished
 
     def over(self, now_us: int) -> list[Row]:
-        """Those that have gone on for as long as a run may."""
+        """Return the runs that have reached the longest duration."""
         return self._end(key for key, run in self._runs.items() if now_us - run["first_at_us"] >= LONGEST_US)
 
     def left(self, connection_id: int) -> list[Row]:
-        """Those of a connection that has ended."""
+        """Return the runs of a connection that has ended."""
         return self._end(key for key in self._runs if key[0] == connection_id)
 
     def finish(self) -> list[Row]:
-        """All of them."""
+        """Return all runs."""
         return self._end(self._runs)
 
     def _end(self, keys: Iterable[_RunKey]) -> list[Row]:
@@ -80,7 +80,7 @@ def _goes_on(run: Row, row: Row) -> bool:
 
 
 def _fold(run: Row, row: Row) -> None:
-    """Add *row* to *run*."""
+    """Fold *row* into *run*."""
     record = row["record"]
     for name in _SUM[record]:
         run[name] = None if row[name] is None or run[name] is None else run[name] + row[name]
@@ -94,7 +94,7 @@ def _fold(run: Row, row: Row) -> None:
 
 
 def _merged(column: LedgerColumn, items: Iterable[Row]) -> list[Row]:
-    """Those that are the same but for sums become one, in the order in which they came."""
+    """Merge items that differ only in sums, in the order of their first occurrence."""
     same = [each.name for each in column.items if each.fold == "same"]
     sums = [each.name for each in column.items if each.fold == "sum"]
     merged: dict[tuple[object, ...], Row] = {}

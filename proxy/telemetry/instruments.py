@@ -1,10 +1,9 @@
-"""Every metric: what it is called, its unit, what it means, what it is told apart by, and how it is read.
+"""The declarations of every metric: name, unit, meaning, attributes, and its value.
 
-Names and units are as OpenTelemetry has them; Prometheus' names are made from these by the rule that OpenTelemetry
-has for it. Attributes have few values: no client ids, no topics, no partitions. Those that come from clients are
-bounded by ``state``.
+Names and units follow OpenTelemetry; Prometheus' names are derived from these by OpenTelemetry's rule. Attributes
+have few values: no client ids, no topics, no partitions. ``state`` bounds those that come from clients.
 
-Source: KIP-227 and KIP-392 for what brokers count of sessions and of replicas that are preferred. Units are UCUM's.
+Source: KIP-227 and KIP-392 for the brokers' metrics of sessions and of preferred replicas. Units are UCUM's.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,18 +42,18 @@ class Instrument:
     """One metric."""
 
     name: str
-    """OpenTelemetry's."""
+    """The name in OpenTelemetry."""
     kind: Kind
     """Counters only grow."""
     unit: str
-    """By for bytes, s for seconds, or in braces what is counted; {boolean} is 1 for yes, 0 for no."""
+    """By for bytes, s for seconds, or the counted thing in braces; {boolean} is 1 for yes, 0 for no."""
     meaning: str
     attributes: tuple[str, ...]
     read: Callable[[MetricsSnapshot], Iterable[Point]]
 
     @property
     def prometheus(self) -> str:
-        """The name of its samples there."""
+        """The name of its samples in Prometheus."""
         return _prometheus(self.name, self.unit) + ("_total" if self.kind == "counter" else "")
 
 
@@ -69,7 +68,7 @@ class Histogram:
 
     @property
     def prometheus(self) -> str:
-        """What the names of its samples there begin with."""
+        """The beginning of its samples' names in Prometheus."""
         return _prometheus(self.name, self.unit)
 
 
@@ -82,23 +81,23 @@ def _one(read: Callable[[MetricsSnapshot], float]) -> Callable[[MetricsSnapshot]
 
 
 def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[MetricsSnapshot], Iterable[Point]]:
-    """Some of ``MetricsSnapshot.counts``, each by the value of *attribute* that stands for it."""
+    """Return a reader of some of ``MetricsSnapshot.counts``, each with its value of *attribute*."""
     return lambda facts: [(facts.counts.get(name, 0), {attribute: value}) for name, value in counts.items()]
 
 
 def api_name(key: int) -> str:
-    """``ListOffsets``."""
+    """Return the name of an API, such as ``ListOffsets``."""
     known = api_key_map.get(key)
     return OTHER if known is None else known.title().replace("_", "")
 
 
 def is_lifted(key: int, version: int, to: int) -> bool:
-    """Whether the broker was asked in *to* for want of *version*. A fetch is asked as Sidefetch's own anyway."""
+    """Return whether a request was upgraded from *version* to *to*. Fetches of Sidefetch itself do not count."""
     return to != version and (key, version) in TARGETS
 
 
 def error_name(code: int) -> str:
-    """``not_leader_or_follower``."""
+    """Return the name of an error code, such as ``not_leader_or_follower``."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,7 +1,7 @@
-"""The ledger's one definition: which rows there are, their columns, types, units and meanings.
+"""The definition of the ledger: its rows, their columns, types, units and meanings.
 
-Rows are built (``rows``), folded (``folding``) and documented by it, and read by it: a pipeline declares its schema
-from ``RECORDS``. A new column or record leaves ``SCHEMA`` as it is; one that goes, or changes, raises it.
+The modules that build (``rows``), fold (``folding``), document and read rows use it: a pipeline declares its schema
+from ``RECORDS``. A new column or record type leaves ``SCHEMA`` as it is; removing or changing one increments it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,15 +14,15 @@ from proxy.events import FetchKind, LaneName, SessionEvent, SessionSide
 __all__ = ["COMMON", "RECORDS", "SCHEMA", "LedgerColumn", "Row", "markdown_tables", "problems"]
 
 SCHEMA: Final = 1
-"""The version of all that follows."""
+"""The version of this definition."""
 
 Row = dict[str, Any]
-"""A row, by column, in the order of the columns."""
+"""A row: values by column name, in the order of the columns."""
 
 Kind = Literal["string", "long", "double", "array"]
 Fold = Literal["same", "sum", "first", "last", "merge"]
-"""What becomes of a column when rows are folded into one: it tells runs apart, it is added up, it is that of the
-first or the last row; of an array: items that are the same in all but sums become one."""
+"""The rule by which a column is folded: equal within a run, summed, the first or the last row's value, or merged;
+merging an array joins items that differ only in sums."""
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class LedgerColumn:
     is_optional: bool = False
     """Whether it may be null."""
     items: "tuple[LedgerColumn, ...]" = ()
-    """Of an array: what each of its items has."""
+    """The columns of each item of an array."""
 
 
 def _text(name: str, meaning: str, *, optional: bool = False, fold: Fold = "same") -> LedgerColumn:
@@ -248,7 +248,7 @@ RECORDS: Final[Mapping[str, tuple[LedgerColumn, ...]]] = {
         "lost": _LOST,
     }.items()
 }
-"""The columns of each record."""
+"""The columns of each record type."""
 
 _MEANINGS: Final = {
     "exchange": "A client fetch and its response.",
@@ -262,7 +262,7 @@ _TYPES: Final[Mapping[Kind, type]] = {"string": str, "long": int, "double": floa
 
 
 def problems(row: Mapping[str, object]) -> Iterator[str]:
-    """What is wrong with a row by this definition; nothing for a good one."""
+    """Yield a row's differences from this definition; nothing for a valid one."""
     columns = RECORDS.get(str(row.get("record")))
     if columns is None:
         yield f"record: {row.get('record')!r} is not one of {', '.join(RECORDS)}"

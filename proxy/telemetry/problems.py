@@ -1,6 +1,6 @@
-"""What went wrong within the last hour, and what to do about it: made from what is told to the log.
+"""The problems of the last hour with their remedies, derived from log events.
 
-The log has a line for each time; this has one entry for each thing, with how often and since when.
+The log has a line for each occurrence; this has one entry for each problem, with its count and times.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,82 +14,81 @@ Level = Literal["info", "warning", "error"]
 
 _KEPT_US: Final = 3_600_000_000
 _MOST: Final = 40
-"""Of a kind or another; the one that was not told for longest goes for one more."""
+"""The most problems to keep; beyond, the one that has not occurred for longest is dropped."""
 _MOST_CHARS: Final = 300
-"""Of what is told of a problem's last time."""
+"""The longest detail text of a problem, in characters."""
 _APART: Final = ("limit", "what", "node", "rack")
-"""Fields of an event that make problems of one kind differ, where it has them."""
+"""Fields of an event that distinguish problems, if it has them."""
 _NOT_SHOWN: Final = ("remedy", "trace", "where")
 
 
 @attrs.frozen
 class Remedy:
-    """On an event of the log."""
+    """The title and the remedy for an event of the log."""
 
     title: str
     remedy: str
-    """What to do, where the event does not tell itself."""
+    """The remedy, unless the event has one of its own."""
 
 
 ADVICE: Final[Mapping[str, Remedy]] = {
     "unhandled-exception": Remedy("Sidefetch has a bug", "See the traceback in its log, and report it."),
     "event-loop-stalled": Remedy(
-        "The event loop stood still", "Give the process more CPU; the log tells where it stood, to be reported."
+        "The event loop was blocked", "Give the process more CPU; report the code line that the log has."
     ),
-    "event-loop-recovered": Remedy("The event loop stood still, and turns again", "Give the process more CPU."),
-    "no-broker-reachable": Remedy(
-        "No broker answers", "See that bootstrap-servers are right, and that the way to the brokers is open."
-    ),
+    "event-loop-recovered": Remedy("The event loop was blocked and has recovered", "Give the process more CPU."),
+    "no-broker-reachable": Remedy("No broker answers", "Check bootstrap-servers and the network to the brokers."),
     "broker-unavailable": Remedy(
         "A broker could not be reached",
-        "See whether it is up, and whether its address is reached from here.",
+        "Check that it runs, and that its address can be reached from here.",
     ),
     "broker-protocol-error": Remedy(
-        "A broker's answer was not understood",
-        "See that it is a Kafka broker; report what was said.",
+        "A broker's response could not be decoded",
+        "Check that it is a Kafka broker; report the log line.",
     ),
     "response-stalled": Remedy(
         "A broker stopped in the middle of a response", "See that broker's load, and the network to it."
     ),
     "fetch-connection-closed": Remedy(
-        "A broker's answer was not what was asked for", "Report it, with its version."
+        "A broker's response did not match the request", "Report it, with its version."
     ),
     "client-protocol-error": Remedy(
-        "A client does not speak Kafka's protocol", "See what connects there: TLS to a port without, or no client."
+        "A client does not speak Kafka's protocol",
+        "Find the client: it may use TLS on a plaintext port, or not be a Kafka client.",
     ),
     "client-tls-failed": Remedy("TLS with a client failed", "See the reason, and the client's security.protocol."),
     "client-limited-to-one-connection": Remedy(
-        "A client cannot be read for",
+        "Sidefetch cannot read for a client",
         "Give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER.",
     ),
     "ledger-write-failed": Remedy(
         "Rows of the ledger cannot be written",
-        "Make room, or bring the folder back; rows wait while there is memory.",
+        "Free disk space, or restore the folder; rows wait while there is memory.",
     ),
     "ledger-produce-failed": Remedy(
-        "Rows of the ledger cannot be produced", "See that the topic is there, and that it may be written to."
+        "Rows of the ledger cannot be produced", "Check that the topic exists, and that Sidefetch may write to it."
     ),
     "authentication-failed": Remedy(
-        "A client's login was refused", "See its user and password, or what tries to guess."
+        "A client's login was refused", "Check its user and password, or find who is guessing."
     ),
-    "reauthentication-failed": Remedy(
-        "A login at a broker was not renewed", "See the credentials that it is made with."
-    ),
+    "reauthentication-failed": Remedy("A login at a broker was not renewed", "Check the credentials."),
     "credentials-reload-failed": Remedy(
-        "New credentials cannot be used; the former ones are", "Put right the files that are named."
+        "New credentials cannot be used; the former ones stay in use", "Correct the files that the log names."
     ),
-    "token-refresh-failed": Remedy("No new token; the former one is used", "See that the token's server answers."),
+    "token-refresh-failed": Remedy(
+        "The token could not be renewed; the former one stays in use", "Check that the token's server responds."
+    ),
     "no-broker-in-rack": Remedy(
-        "No broker is in our rack, so that all reads cross", "Set rack to a name that brokers have in broker.rack."
+        "No broker is in this rack: all reads cross racks", "Set rack to a name that brokers have in broker.rack."
     ),
-    "rack-unknown": Remedy("It is not known which rack this is", "Set rack, or put right the places of rack-from."),
+    "rack-unknown": Remedy("The rack of Sidefetch is unknown", "Set rack, or correct the sources of rack-from."),
     "open-files-limit-low": Remedy("Too few open files are allowed", "Raise ulimit -n, or lower max-connections."),
-    "limit-reached": Remedy("A client reached a limit", "Raise it, or see what the client does."),
+    "limit-reached": Remedy("A client reached a limit", "Raise the limit, or check the client."),
     "memory-exhausted": Remedy(
-        "Reading waited for memory", "Raise the limit, or have clients ask for less at once."
+        "Fetches waited for memory", "Raise the limit, or configure clients to fetch fewer bytes at once."
     ),
     "broker-port-missing": Remedy("A broker has no port here", "Widen broker-ports."),
-    "broker-port-taken": Remedy("A port of broker-ports is taken", "Free it, or move broker-ports."),
+    "broker-port-taken": Remedy("A port of broker-ports is taken", "Free the port, or move broker-ports."),
     "redirect-loop": Remedy(
         "Sidefetch's own connections are redirected to itself",
         "Name the user that it runs as in sidefetch redirect install --uid.",
@@ -99,11 +98,11 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "Give each broker an address and port of its own.",
     ),
     "connection-forwarded": Remedy(
-        "Connections pass by untouched",
-        "To have TLS read for, have clients speak plaintext here and set upstream-tls, or set listen-tls-cert.",
+        "Connections are forwarded unchanged",
+        "To read for TLS clients, set listen-tls-cert, or let them use plaintext here and set upstream-tls.",
     ),
     "connection-forward-failed": Remedy(
-        "A redirected connection could not be passed on", "See whether its destination can be reached from here."
+        "A redirected connection could not be forwarded", "See whether its destination can be reached from here."
     ),
     "records-damaged": Remedy(
         "Records are damaged at the broker", "See that broker's disk; clients get them as they are."
@@ -117,7 +116,7 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "See whether its broker answers others; if unserved is above 0, report it with this line.",
     ),
     "verify-mismatch": Remedy(
-        "An answer differs from what the broker says", "Set bypass for that topic, and report it."
+        "A response differs from the broker's own", "Set bypass for that topic, and report it."
     ),
     "telemetry-export-failed": Remedy(
         "Telemetry could not be exported",
@@ -126,47 +125,45 @@ ADVICE: Final[Mapping[str, Remedy]] = {
     "spans-dropped-at-shutdown": Remedy(
         "Spans were not exported before the end", "See that the Collector answers within a second or two."
     ),
-    "settings-rejected": Remedy(
-        "Settings were read again, and are wrong", "Put them right, and send SIGHUP again."
-    ),
-    "restart-required": Remedy("Settings have changed that need a restart", "Restart Sidefetch to have them."),
+    "settings-rejected": Remedy("The changed settings are not valid", "Correct them, and send SIGHUP again."),
+    "restart-required": Remedy("Changed settings need a restart", "Restart Sidefetch to apply them."),
     "shutdown-forced": Remedy("A second signal ended Sidefetch", "Give it more time to stop."),
 }
-"""By event; every warning and error of the log is in here."""
+"""By event name; it has every warning and error of the log."""
 
 _ALSO_AT_INFO: Final = ("memory-exhausted", "connection-forwarded")
 
 
 @attrs.frozen
 class Problem:
-    """One thing that is, or was, wrong."""
+    """A problem that exists, or existed."""
 
     level: Level
     event: str
-    """As in the log."""
+    """The name of the log event."""
     title: str
     remedy: str
     detail: str
-    """Of the last time."""
+    """The fields of the last occurrence."""
     times: int
     first_us: int
     last_us: int
 
     @classmethod
     def now(cls, event: str, level: Level, detail: str, now_us: int) -> Self:
-        """One that is seen at this moment."""
+        """Return a problem that is observed at this moment."""
         advice = ADVICE[event]
         return cls(level, event, advice.title, advice.remedy, detail, 1, now_us, now_us)
 
 
 class Problems:
-    """Those of the last hour."""
+    """The problems of the last hour."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], Problem] = {}
 
     def tell(self, level: Level, event: str, fields: Mapping[str, object], now_us: int) -> None:
-        """*event* was told to the log."""
+        """Take an event of the log."""
         advice = ADVICE.get(event)
         if advice is None or (level == "info" and event not in _ALSO_AT_INFO):
             return
@@ -187,7 +184,7 @@ class Problems:
             del self._kept[next(iter(self._kept))]
 
     def last(self, now_us: int) -> list[Problem]:
-        """Those of the last hour, the worst and newest first."""
+        """Return the problems of the last hour, the most severe and newest first."""
         return ordered(each for each in list(self._kept.values()) if each.last_us > now_us - _KEPT_US)
 
 

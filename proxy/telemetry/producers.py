@@ -1,10 +1,9 @@
-"""Whose records these are: the spans of their producers, which records name in a ``traceparent`` header.
+"""The producers' spans of records, which a ``traceparent`` header of the records names.
 
-Only batches that are not compressed are searched, where they lie: nothing is decompressed, and nothing copied but
-the header. A record is::
+Only uncompressed batches are searched, in place: nothing is decompressed, and only the header is copied. A record
+is::
 
     size varint | attributes i8 | time delta varint | offset delta varint | key | value | headers varint | header...
-
     key, value: size varint | bytes      header: name size varint | name | value size varint | value
 
 Source: Kafka's DefaultRecord; W3C Trace Context, "traceparent header".
@@ -21,52 +20,52 @@ from proxy.wire.records import BATCH_HEADER_BYTES, Entry, entries
 __all__ = ["Producer", "Producers"]
 
 _MOST_BATCHES: Final = 512
-"""Of an answer, whose headers are looked at: half a millisecond."""
+"""The most batches of a response whose headers are read: half a millisecond."""
 _MOST_RECORDS: Final = 128
-"""Of an answer, that are searched: half a millisecond."""
+"""The most records of a response that are searched: half a millisecond."""
 _MOST_LINKS: Final = 32
-"""As many as a person looks at."""
+"""The most links of a span; more would be of no use to people."""
 _MOST_HEADERS: Final = 64
-"""Of a record, that are searched: those who produce decide how many there are."""
+"""The most headers of a record that are searched: producers choose their number."""
 _NAME: Final = b"traceparent"
 _VALUE: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _LONGEST_VALUE: Final = 256
-"""Of a header's value: later versions may have more to say than today's 55 bytes."""
+"""The longest header value, in bytes: later versions may be longer than today's 55."""
 _LONGEST_VARINT: Final = 10
 
 
 @attrs.frozen
 class Producer:
-    """A span that records were produced in."""
+    """The span in which records were produced."""
 
     trace_id: int
     span_id: int
     flags: int
     offset: int = attrs.field(eq=False)
-    """Of the first of its records."""
+    """The offset of the first of its records."""
 
 
 @attrs.define
 class Producers:
-    """What is found in one answer."""
+    """The result of searching one response."""
 
     found: dict[tuple[int, int], Producer] = attrs.field(factory=dict)
     messages: int = 0
-    """In the batches that were looked at."""
+    """The number of records in the batches that were read."""
     compressed_batches: int = 0
-    """That were not searched."""
+    """The number of compressed batches, which were not searched."""
     is_cut: bool = False
-    """Whether there was more than is searched."""
+    """Whether a limit ended the search early."""
     counts_all: bool = True
-    """Whether all batches were looked at, and so ``messages`` is all."""
+    """Whether all batches were read, so that ``messages`` is complete."""
     _batches: int = 0
     _records: int = 0
     _last: bytes = b""
 
     def search(self, records: memoryview, offset: int = 0) -> None:
-        """Look at the batches of *records*, as far as they are of magic 2; not at what comes before *offset*.
+        """Search the batches of *records* of magic 2 from *offset* on.
 
-        Cost: a microsecond a batch, three a record; what is searched of one answer is bounded.
+        Cost: a microsecond for each batch, three for each record; the search of one response is bounded.
         """
         try:
             for entry in entries(records):
@@ -129,7 +128,7 @@ class Producers:
 
 
 def _varint(log: memoryview, at: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends. Raises BadRecords where it does not before *end*."""
+    """Return a number and the position behind it. Raises: BadRecords: it does not end before *end*."""
     if at < end and log[at] < 0x80:
         return (log[at] >> 1) ^ -(log[at] & 1), at + 1
     value = shift = 0

@@ -1,4 +1,4 @@
-"""Rows of the ledger, made from records; ``ledger`` says what they mean. They get their ``seq`` later."""
+"""Rows of the ledger, made from events; ``ledger`` defines them. Their ``seq`` is assigned later."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
@@ -12,14 +12,14 @@ from proxy.telemetry.ledger import SCHEMA, Row
 __all__ = ["UNNUMBERED", "Loss", "RowMaker", "RowSubject", "bounded_sources", "topology_rows"]
 
 UNNUMBERED: Final = -1
-"""The ``seq`` of a row that has none yet."""
+"""The ``seq`` of a row before it is assigned."""
 _MOST_SOURCES: Final = 64
 _OTHERS: Final = -1
-"""Stands for all nodes that are not told apart."""
+"""The node id that stands for all nodes beyond the limit."""
 
 
 class RowSubject(Protocol):
-    """Whose connection a record is about."""
+    """The connection of an event."""
 
     @property
     def number(self) -> int: ...
@@ -33,12 +33,12 @@ class RowSubject(Protocol):
 
 @attrs.frozen
 class Loss:
-    """Rows in a row that are not there."""
+    """A range of lost rows."""
 
     proxy_id: str
     reason: str
     first: int
-    """Their ``seq``, both included."""
+    """The first ``seq``; both are included."""
     last: int
 
     @property
@@ -48,19 +48,20 @@ class Loss:
 
 @attrs.frozen
 class RowMaker:
-    """Makes the rows of one process."""
+    """The factory of the rows of one process."""
 
     proxy_id: str
     reader_rack: str | None
     wall_us: Callable[[float], int]
-    """A time of the process's clock in microseconds since 1970."""
+    """Converts a time of the process's clock to microseconds since 1970."""
 
     def of(
         self, subject: RowSubject, record: Record, now_s: float, *, software: str | None = None, weight: float = 1.0
     ) -> Row | None:
-        """The row of *record*, told at *now_s*; None where the ledger has none for its kind.
+        """Return the row of *record*, which occurred at *now_s*; None if the ledger has none for its type.
 
-        *software*: the client's, where known; *weight*: of what is sampled, 1 / the rate.
+        Args: software: the client's software, if known.
+              weight: 1 / the sampling rate.
         """
         match record:
             case ExchangeRecord():
@@ -75,7 +76,7 @@ class RowMaker:
                 return None
 
     def lost(self, loss: Loss, at_us: int, cluster_id: str | None) -> Row:
-        """What is told of rows that are lost: it stands in the place of the last of them."""
+        """Return the row for lost rows; it takes the place of the last of them."""
         row = _common("lost", at_us, cluster_id, loss.proxy_id)
         row["seq"] = loss.last
         return row | {"reason": loss.reason, "count": loss.count, "seq_first": loss.first, "seq_last": loss.last}
@@ -190,7 +191,7 @@ class RowMaker:
 
 
 def topology_rows(metadata: Any, proxy_id: str, at_us: int) -> Iterator[Row]:
-    """A row for each partition of a Metadata answer (a kio entity of v4 or later), by name and number."""
+    """Yield a row for each partition of a Metadata response (a kio entity of v4 or later), by name and number."""
     racks = {broker.node_id: broker.rack or None for broker in metadata.brokers}
     for topic in sorted(metadata.topics, key=lambda topic: str(topic.name)):
         for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index)):
@@ -207,7 +208,7 @@ def topology_rows(metadata: Any, proxy_id: str, at_us: int) -> Iterator[Row]:
 
 
 def bounded_sources(sources: Iterable[Row]) -> list[Row]:
-    """Those that brought most, or were asked for most; all beyond 64 as one without topic and node."""
+    """Return the sources with the most bytes and partitions; those beyond 64 as one without topic and node."""
     each = list(sources)
     if len(each) <= _MOST_SOURCES:
         return each

@@ -1,4 +1,4 @@
-"""Which exchanges and fetches get a row where not all do: by chance, but the same ones each time."""
+"""The sampling of fetches for the ledger: pseudo-random and reproducible."""
 
 from typing import Final
 from zlib import crc32
@@ -9,21 +9,21 @@ _64_BITS: Final = 2**64 - 1
 
 
 class Sampler:
-    """Picks a share of the records of a process, each by its connection, its kind and its number there.
+    """A sampler of one process's events, by their connection, type and number.
 
-    Which ones is another choice for each *proxy_id*: with one for all, a fleet would have the first fetch of every
+    The choice differs for each *proxy_id*: if it were the same for all, a fleet would have the first fetch of every
     sidecar, or of none.
     """
 
     def __init__(self, share: float, proxy_id: str) -> None:
-        """*share*: 0 to 1."""
+        """Create a sampler that picks a *share* of 0 to 1."""
         self._below = round(share * 2**64)
         self._seed = crc32(proxy_id.encode()) << 32
         self.weight = 1 / share if share else 1.0
-        """For how many each one stands that is picked."""
+        """The number of events for which each sampled one stands."""
 
     def picks(self, connection_id: int, kind: str, sequence: int) -> bool:
-        """Whether the record number *sequence* of its *kind* and connection is one of them."""
+        """Return whether event number *sequence* of its *kind* and connection is in the sample."""
         if self._below > _64_BITS:
             return True
         connection = _mixed(self._seed + connection_id * 2 + (kind == "fetch"))
@@ -31,7 +31,7 @@ class Sampler:
 
 
 def _mixed(value: int) -> int:
-    """A number of 64 bits of which each depends on every bit of *value* (SplitMix64's last step)."""
+    """Return a 64-bit hash in which each bit depends on every bit of *value* (SplitMix64's last step)."""
     value = (value + 0x9E3779B97F4A7C15) & _64_BITS
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _64_BITS
     value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _64_BITS

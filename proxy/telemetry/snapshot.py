@@ -1,4 +1,4 @@
-"""All that metrics and the status page are made of, at one moment."""
+"""All values of metrics and the status page, at one moment."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,49 +16,49 @@ Status = Literal["starting", "ready", "stopping"]
 
 @attrs.frozen
 class BudgetSnapshot:
-    """A bound on memory."""
+    """A memory budget."""
 
     name: str
     """The option that sets it."""
     limit_bytes: int
     claimed_bytes: int
     waiting: int
-    """Frames that wait for some."""
+    """The number of frames that wait for memory."""
 
 
 @attrs.frozen
 class MetricsSnapshot:
-    """Of one process. To be used at once: ``state`` goes on."""
+    """The values of one process. Use it at once: ``state`` keeps changing."""
 
     state: ReadingState
     now_us: int
     version: str
     status: Status
     is_reached: bool | None
-    """Whether a broker has answered when one was asked last; None where Sidefetch itself asks none."""
+    """Whether a broker answered the last request of Sidefetch itself; None if it sends none."""
     topology: Topology
     connections: int
-    """That clients have."""
+    """The number of client connections."""
     counts: Mapping[str, int]
-    """As told to the log in the end, by the names that they have there."""
+    """The counters of the final log line, by their names there."""
     ledger_lost: int
-    """Rows that could not be kept."""
+    """The number of lost rows."""
     budgets: tuple[BudgetSnapshot, ...]
     client_sessions: int
     client_session_partitions: int
     client_session_evictions: int
     client_session_limit: int
     topics: tuple[tuple[str, int, int], ...]
-    """Each with the bytes of records that were read of it, and those of them that came from another rack."""
+    """(topic, bytes of records read, bytes of these from another rack)."""
     bypass: str
-    """Whose fetches pass as they came; empty for nobody's."""
+    """The rules of fetches that are forwarded unchanged; empty if there are none."""
     problems: tuple[Problem, ...]
     certificates: tuple[tuple[str, float], ...] = ()
-    """What each is for, and the seconds until it is out of date."""
+    """The purpose of each certificate, and the seconds until it expires."""
 
     @property
     def has_broker_in_rack(self) -> bool | None:
-        """None where that cannot be said."""
+        """Whether a broker is in Sidefetch's rack; None if the rack or the brokers are unknown."""
         if self.state.rack is None or not self.topology.brokers:
             return None
         return any(broker.rack == self.state.rack for broker in self.topology.brokers.values())

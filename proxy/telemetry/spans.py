@@ -1,8 +1,8 @@
-"""Spans, built from records once an exchange is over.
+"""Spans, built from events at the end of a client fetch.
 
-A fetch at a broker may be answered while the client is not asking (rules of reading): it belongs to the exchange
-that comes next, with its own times. What comes while an answer is being written cannot be in it, and belongs to the
-next one as well.
+A broker may answer an upstream fetch while no client fetch is open: its span belongs to the next client fetch, with
+its own times. So does a fetch that is answered while a response is being written, since that response cannot
+contain its records.
 """
 
 from collections import deque
@@ -21,13 +21,13 @@ from proxy.telemetry.producers import Producer, Producers
 __all__ = ["PendingSpans", "Span", "SpanSubject"]
 
 _MOST_BELOW: Final = 128
-"""Spans below another one: as many as its default limit of links in OpenTelemetry, and more than a person reads."""
+"""The most child spans: OpenTelemetry's default limit of links, and more than a person reads."""
 _MOST_SOURCES: Final = 64
-"""Brokers that are told apart."""
+"""The most brokers that are listed."""
 _ROUNDING_S: Final = 10e-6
-"""Times are told in seconds, waits in microseconds each."""
+"""The rounding error of times in seconds with waits in microseconds."""
 _ENDS: Final = ("refused", "reset", "evicted")
-"""What happens to sessions that nobody wanted to happen."""
+"""Session events that indicate a problem."""
 
 _WAITS: Final = {
     "poll": told.WAITED_POLL,
@@ -44,27 +44,27 @@ _Below = FetchRecord | SessionRecord | ConversionRecord
 
 @attrs.frozen
 class SpanSubject:
-    """Whose fetches these are."""
+    """The client connection of the spans."""
 
     connection: int
     peer: str
-    """Host and port."""
+    """Host and port of the client."""
     client_id: str | None
     topology: Topology
     rack: str
-    """Sidefetch's own; empty if that is not known."""
+    """Sidefetch's own rack; empty if it is unknown."""
 
 
 @attrs.frozen
 class Span:
-    """A span as it will be exported; times are seconds of the clock that records are told by."""
+    """A span to be exported; times are seconds of the clock of the events."""
 
     type: SpanType
     start_s: float
     end_s: float
     attributes: Attributes
     destination: str = ""
-    """The topic, if there is one."""
+    """The topic; empty if there are several or none."""
     error: str = ""
     below: tuple["Span", ...] = ()
     links: tuple[Producer, ...] = ()
@@ -76,7 +76,7 @@ class Span:
 
 @attrs.define
 class PendingSpans:
-    """What was told of a client's connection and is in no span yet: bounded, the oldest goes for one more."""
+    """The events of a client connection that are in no span yet; beyond the limit, the oldest is dropped."""
 
     _told: deque[tuple[float, _Below]] = attrs.field(factory=deque, init=False)
     _left_out: int = attrs.field(default=0, init=False)
@@ -85,7 +85,7 @@ class PendingSpans:
         return bool(self._told)
 
     def add(self, record: Record, now_s: float) -> None:
-        """Keep *record*, which was told *now_s*, if there is a span for it."""
+        """Keep *record*, which occurred at *now_s*, if there is a span for it."""
         if isinstance(record, FetchRecord):
             now_s = record.answered_s
         elif not isinstance(record, ConversionRecord | SessionRecord) or not _is_told(record):
@@ -96,16 +96,19 @@ class PendingSpans:
         self._told.append((now_s, record))
 
     def drop(self, exchange: ExchangeRecord) -> None:
-        """Forget what *exchange*, of which nobody wants to know, was about."""
+        """Drop the events of a client fetch that is not traced."""
         self._take(_handed_out_s(exchange))
 
     def exchange(self, record: ExchangeRecord, about: SpanSubject, producers: Producers | None = None) -> Span:
-        """The span of an exchange, with what belongs to it; *producers*: of what was delivered, where searched."""
+        """Return the span of a client fetch, with its child spans.
+
+        Args: producers: the spans of the delivered records' producers; None if they were not searched.
+        """
         below, left_out = self._take(_handed_out_s(record))
         return _exchange(record, below, left_out, about, producers)
 
     def unclaimed(self, about: SpanSubject, now_s: float) -> Span:
-        """The span of what no exchange came for."""
+        """Return the span of events that belong to no client fetch."""
         below, left_out = self._take(float("inf"))
         spans = tuple(_below(at_s, each, about) for at_s, each in below)
         start_s = min((each.start_s for each in spans), default=now_s)
@@ -116,7 +119,7 @@ class PendingSpans:
         return Span(told.UNCLAIMED, start_s, now_s, _known(attributes), below=spans)
 
     def _take(self, until_s: float) -> tuple[list[tuple[float, _Below]], int]:
-        """What was told until then; conversions are, whenever they end, of what was handed out last."""
+        """Remove and return the events until *until_s*, and all conversions, which belong to the last response."""
         taken: list[tuple[float, _Below]] = []
         kept: list[tuple[float, _Below]] = []
         for at_s, each in self._told:
@@ -132,7 +135,7 @@ def _is_told(record: ConversionRecord | SessionRecord) -> bool:
 
 
 def _handed_out_s(record: ExchangeRecord) -> float:
-    """When it was settled what the answer has: what is read later is not in it."""
+    """Return the time at which the response's content was decided: later reads are not in it."""
     waited_us = dict(record.waited_us)
     return record.ended_s - (waited_us.get("write", 0) + waited_us.get("convert", 0)) / 1e6 + _ROUNDING_S
 
@@ -173,7 +176,7 @@ def _exchange(
 
 
 def _destination(record: ExchangeRecord) -> str:
-    """The topic that there are records of, or that is wanted, if it is one."""
+    """Return the topic of the records, or of the requested partitions; empty if there are several."""
     with_records = {share.topic for share in record.sources if share.record_bytes}
     topics = with_records or {share.topic for share in record.sources}
     return topics.pop() if len(topics) == 1 else ""
@@ -197,7 +200,7 @@ def _shape(record: ExchangeRecord) -> Attributes:
 
 
 def _reads(below: Sequence[_Below]) -> Attributes:
-    """What is told of all that are below."""
+    """Return the attributes that summarize all child spans."""
     reads = [each for each in below if isinstance(each, FetchRecord)]
     known: Attributes = {
         told.READS: len(reads),
@@ -283,7 +286,7 @@ def _broker(node: int, about: SpanSubject, *, has_rack: bool = True) -> Attribut
 
 
 def _sources(record: ExchangeRecord, about: SpanSubject) -> Attributes:
-    """By broker, those that brought most first."""
+    """Return the attributes about brokers, those with the most bytes first."""
     sizes: dict[int, list[int]] = {}
     for share in record.sources:
         size = sizes.setdefault(share.node, [0, 0, 0])
@@ -330,12 +333,12 @@ def _searched(producers: Producers | None) -> Attributes:
 
 
 def _known(attributes: Attributes) -> Attributes:
-    """Without what is empty."""
+    """Return *attributes* without empty values."""
     return {name: value for name, value in attributes.items() if value not in ("", ())}
 
 
 def _error_name(code: int) -> str:
-    """As Kafka writes it; a code that is not known, as a number."""
+    """Return Kafka's name of an error code; the number of an unknown code."""
     try:
         return ErrorCode(code).name.upper()
     except ValueError:

@@ -1,7 +1,7 @@
-"""What people ask of a running Sidefetch: who reads, by which sessions, from where, and what came of it.
+"""The aggregated state of a running Sidefetch: clients, sessions, brokers and results.
 
-Fed by records, one State for the whole process. Its memory is bounded: by the connections that there may be, and
-for all else by numbers that stand here; what is beyond them is counted together.
+Events update it; there is one for the whole process. Its memory is bounded by the number of connections, and by the
+limits in this module; everything beyond a limit is counted together.
 """
 
 from collections import Counter
@@ -42,22 +42,22 @@ __all__ = [
 ]
 
 OTHER: Final = "(other)"
-"""Stands for all beyond those that are told apart."""
+"""The name for everything beyond a limit."""
 _MOST_CLIENTS: Final = 200
 _MOST_BROKERS: Final = 500
 _MOST_CHARS: Final = 120
-"""Of what clients call themselves and their software."""
+"""The longest client id or software name, in characters."""
 _MOST_REASONS: Final = 50
 _MOST_ERRORS: Final = 150
-"""More than Kafka has codes."""
+"""The most error codes; Kafka has fewer."""
 _MOST_APIS: Final = 500
-"""Of pairs of API and version; Kafka has some 400."""
+"""The most pairs of API and version; Kafka has some 400."""
 
 _K = TypeVar("_K", bound=Hashable)
 
 
 class ConnectionLabels(Protocol):
-    """What a record is about; as ``proxy.net.observability.observers.Who``."""
+    """The connection of an event; see ``proxy.net.observability.observers``."""
 
     number: int
     peer: str
@@ -67,16 +67,16 @@ class ConnectionLabels(Protocol):
 
 @attrs.frozen
 class ClientKey:
-    """Connections that have this in common are taken for one client: one goes to each broker."""
+    """The identity of a client: connections with equal values count as one client, which has one to each broker."""
 
     client_id: str
-    """As it calls itself; empty where it does not."""
+    """The client id; empty if the client sends none."""
     host: str
 
 
 @attrs.frozen
 class SessionSummary:
-    """With a broker, and alive."""
+    """An open session with a broker."""
 
     node: int
     session_id: int
@@ -90,50 +90,50 @@ class ReaderConnection:
     software: str = ""
     is_guess: bool = True
     version: int | None = None
-    """Of Fetch, as the client speaks it."""
+    """The client's Fetch version."""
     wanted: int = 0
-    """Partitions of its last fetch."""
+    """The number of partitions of its last fetch."""
     session_id: int = 0
-    """With us; 0 for none."""
+    """Its session with Sidefetch; 0 for none."""
     sessions: dict[str, SessionSummary] = attrs.field(factory=dict)
-    """With brokers, by lane."""
+    """Sessions with brokers, by lane."""
     apis: tuple[UsedApi, ...] = ()
 
 
 @attrs.define
 class ClientSummary:
-    """A client with one connection or more, which is there."""
+    """A client with at least one open connection."""
 
     readers: dict[int, ReaderConnection] = attrs.field(factory=dict)
-    """By the connection's number."""
+    """Its connections, by number."""
     fetches: int = 0
-    """Its own, answered."""
+    """Its own fetches that were answered."""
     delivered_bytes: int = 0
     broker_fetches: int = 0
-    """Made for it."""
+    """Upstream fetches on its behalf."""
     saved_bytes: int = 0
-    """As in ``Sums``."""
+    """See ``Sums``."""
     converted_records: int = 0
     byte_rate: Rate = attrs.field(factory=Rate)
-    """Of records, as they come from brokers."""
+    """The rate of record bytes from brokers."""
     fetch_rate: Rate = attrs.field(factory=Rate)
 
 
 @attrs.define
 class BrokerReads:
-    """What was read from a broker."""
+    """The reads from one broker."""
 
     rack: str | None = None
     fetches: int = 0
     record_bytes: int = 0
     byte_rate: Rate = attrs.field(factory=Rate)
     partitions: Counter[RouteKind] = attrs.field(factory=Counter)
-    """Asked for in its fetches, by why it was asked."""
+    """Partitions of its fetches, by the reason for this broker."""
 
 
 @attrs.frozen
 class FetchShape:
-    """What broker-side fetches are counted apart by."""
+    """The labels of the counter of upstream fetches."""
 
     kind: FetchKind
     lane: LaneName
@@ -142,7 +142,7 @@ class FetchShape:
 
 @attrs.define
 class ReadingState:
-    """Of one process. *rack* is ours, None where that is not known."""
+    """The state of one process. *rack* is Sidefetch's own, None if unknown."""
 
     rack: str | None
     started_us: int
@@ -150,31 +150,31 @@ class ReadingState:
     minutes: Minutes = attrs.field(factory=Minutes, init=False)
     clients: dict[ClientKey, ClientSummary] = attrs.field(factory=dict, init=False)
     brokers: dict[int, BrokerReads] = attrs.field(factory=dict, init=False)
-    """By node; -1 for those that are not told apart."""
+    """By node id; -1 for all beyond the limit."""
     fetches: Counter[FetchShape] = attrs.field(factory=Counter, init=False)
     session_events: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
     """By side, event and reason."""
     waited_us: Counter[Cause] = attrs.field(factory=Counter, init=False)
     delays: Durations = attrs.field(factory=Durations, init=False)
-    """Of fetches of clients."""
+    """The delays of client fetches."""
     throttled_ms: int = attrs.field(default=0, init=False)
-    """For how long brokers said that they would not listen."""
+    """The sum of the throttle times in brokers' responses."""
     errors: Counter[int] = attrs.field(factory=Counter, init=False)
-    """Told to clients, by code."""
+    """Errors in responses to clients, by code."""
     converted: Counter[int] = attrs.field(factory=Counter, init=False)
-    """Records by the format (magic) that they became."""
+    """Converted records, by their new format (magic)."""
     damaged: int = attrs.field(default=0, init=False)
     truncated: int = attrs.field(default=0, init=False)
     stalled: int = attrs.field(default=0, init=False)
     """Client fetches that the watchdog answered."""
     requests: Counter[tuple[int, int, int]] = attrs.field(factory=Counter, init=False)
-    """Of clients, by API key, version and the version that the broker was asked in."""
+    """Client requests by API key, version and the version sent to the broker."""
     byte_rate: Rate = attrs.field(factory=Rate, init=False)
     _keys: dict[int, ClientKey] = attrs.field(factory=dict, init=False)
-    """Under which each connection is kept."""
+    """The client of each connection."""
 
     def observe(self, of: ConnectionLabels, record: Record, now_us: int) -> None:
-        """*record* was told of the connection *of*."""
+        """Take an event of the connection *of*."""
         client, reader = self._reader(of, record)
         match record:
             case FetchRecord():
@@ -195,7 +195,7 @@ class ReadingState:
                 self.stalled += 1
 
     def left(self, of: ConnectionLabels) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         key = self._keys.pop(of.number, None)
         if key is None:
             return
@@ -205,12 +205,12 @@ class ReadingState:
             del self.clients[key]
 
     def is_stranger(self, of: ConnectionLabels) -> bool:
-        """Whether the connection fetches, and it is not known yet what is at its other end."""
+        """Return whether the connection fetches, and its client software is unknown."""
         key = self._keys.get(of.number)
         return key is not None and not self.clients[key].readers[of.number].software
 
     def sessions(self) -> list[SessionSummary]:
-        """With brokers, alive."""
+        """Return the open sessions with brokers."""
         return [
             session
             for client in self.clients.values()
@@ -219,7 +219,7 @@ class ReadingState:
         ]
 
     def software(self) -> Counter[tuple[str, bool]]:
-        """Connections by what is at their other end, and whether that is a guess."""
+        """Count the connections by client software, and whether that is a guess."""
         found: Counter[tuple[str, bool]] = Counter()
         for client in self.clients.values():
             for reader in client.readers.values():
@@ -339,7 +339,7 @@ class ReadingState:
 
 
 def by_rack(brokers: Mapping[int, BrokerReads]) -> dict[str | None, int]:
-    """Bytes of records by the rack that they came from, None for brokers without one."""
+    """Return the bytes of records by the rack that they came from, None for brokers without one."""
     found: Counter[str | None] = Counter()
     for broker in brokers.values():
         found[broker.rack] += broker.record_bytes
@@ -347,5 +347,5 @@ def by_rack(brokers: Mapping[int, BrokerReads]) -> dict[str | None, int]:
 
 
 def _count(counter: Counter[_K], key: _K, amount: int, most: int, other: _K) -> None:
-    """Add to *key*, or to *other* once there are *most*."""
+    """Add to *key*, or to *other* once there are *most* keys."""
     counter[key if key in counter or len(counter) < most else other] += amount

@@ -1,4 +1,4 @@
-"""Numbers over time: since the start, by the minute, and now."""
+"""Sums since the start, by the minute, and present rates."""
 
 import math
 from collections import deque
@@ -11,69 +11,69 @@ __all__ = ["MINUTES", "MINUTE_US", "Minute", "Minutes", "Rate", "Sums"]
 
 MINUTE_US: Final = 60_000_000
 MINUTES: Final = 60
-"""How many are kept."""
+"""The number of minutes that are kept."""
 _DECAY_S: Final = 10.0
-"""A rate tells of about the last so many seconds."""
+"""The time constant of rates, in seconds."""
 
 
 @attrs.define
 class Sums:
-    """What was done; of all time, or of a minute. Bytes are with the frames' size prefixes."""
+    """Sums of all time, or of a minute. Bytes include the frames' size prefixes."""
 
     client_fetches: int = 0
-    """Answered to clients."""
+    """Answered client fetches."""
     failed_fetches: int = 0
-    """Of these, those that were told nothing but errors: nothing is saved by them."""
+    """The part of these whose responses had only errors: they save nothing."""
     failed_talk_bytes: int = 0
-    """What those came to."""
+    """Bytes of those, without records."""
     client_request_bytes: int = 0
     client_response_bytes: int = 0
     delivered_bytes: int = 0
-    """Of the responses, records as clients got them."""
+    """Bytes of records in the responses, as delivered."""
     held_bytes: int = 0
-    """Of records, those that were here already when the client asked."""
+    """The part of these that was buffered before the client asked."""
     client_partitions: int = 0
-    """That clients' fetches asked for, named or remembered."""
+    """Partitions of client fetches, named or remembered by a session."""
     broker_fetches: int = 0
-    """Sidefetch's own, answered by brokers."""
+    """Answered upstream fetches."""
     broker_request_bytes: int = 0
     broker_response_bytes: int = 0
     record_bytes: int = 0
-    """Of the responses, records as brokers sent them."""
+    """Bytes of records in their responses, as brokers sent them."""
     broker_named: int = 0
-    """Partitions that Sidefetch's own fetches named."""
+    """Partitions that upstream fetches named."""
     broker_partitions: int = 0
-    """That they asked for, named or remembered."""
+    """Partitions of upstream fetches, named or remembered by a session."""
     own_rack_bytes: int = 0
-    """Of records."""
+    """Bytes of records from Sidefetch's own rack."""
     crossed_bytes: int = 0
-    """Of records, from another rack than ours."""
+    """Bytes of records from other racks."""
     converted_records: int = 0
     converted_in_bytes: int = 0
     converted_out_bytes: int = 0
     padding_bytes: int = 0
     conversion_cpu_us: int = 0
     resets: int = 0
-    """Of sessions with brokers, refusals and evictions among them."""
+    """Sessions with brokers that were reset, refused or evicted."""
 
     @property
     def saved_fetches(self) -> int:
-        """That clients made and brokers did not see; below 0 where Sidefetch made more."""
+        """Client fetches less upstream fetches; negative if there were more of the latter."""
         return self.client_fetches - self.failed_fetches - self.broker_fetches
 
     @property
     def client_talk_bytes(self) -> int:
-        """What clients' fetches came to without the records."""
+        """Bytes of client fetches and their responses, without records."""
         return self.client_request_bytes + self.client_response_bytes - self.delivered_bytes
 
     @property
     def broker_talk_bytes(self) -> int:
-        """What Sidefetch's own fetches came to without the records."""
+        """Bytes of upstream fetches and their responses, without records."""
         return self.broker_request_bytes + self.broker_response_bytes - self.record_bytes
 
     @property
     def saved_bytes(self) -> int:
-        """Of what is said to have records brought, not of records: those are the same, or converted."""
+        """Protocol bytes saved. Records do not count: they are the same, or converted."""
         return self.client_talk_bytes - self.failed_talk_bytes - self.broker_talk_bytes
 
 
@@ -82,25 +82,25 @@ class Minute:
     """A minute of the wall clock."""
 
     at_us: int
-    """When it began."""
+    """The time at which it began."""
     sums: Sums = attrs.field(factory=Sums)
 
 
 class Minutes:
-    """The last hour."""
+    """The sums of the last hour, by minute."""
 
     def __init__(self) -> None:
         self._kept: deque[Minute] = deque(maxlen=MINUTES)
 
     def sums(self, now_us: int) -> Sums:
-        """Those of this minute. A clock that was set back goes on with the newest there is."""
+        """Return the sums of this minute. If the clock was set back, they are those of the newest minute."""
         at_us = now_us - now_us % MINUTE_US
         if not self._kept or self._kept[-1].at_us < at_us:
             self._kept.append(Minute(at_us))
         return self._kept[-1].sums
 
     def last(self, now_us: int) -> Iterator[Minute]:
-        """All minutes of the last hour, oldest first, this one last; empty ones where nothing was done."""
+        """Yield all minutes of the last hour, oldest first, this one last; empty ones without activity."""
         newest_us = now_us - now_us % MINUTE_US
         if self._kept:
             newest_us = max(newest_us, self._kept[-1].at_us)
@@ -112,7 +112,7 @@ class Minutes:
 
 @attrs.define
 class Rate:
-    """How much a second, now: what came long ago counts ever less."""
+    """A rate in 1/s: older amounts decay exponentially."""
 
     _per_s: float = 0.0
     _at_us: int = 0
