@@ -29,6 +29,7 @@ FOLDERS: Final = (
     "proxy/net/io",
     "proxy/net/observability",
     "proxy/net/transparent",
+    "proxy/net/upstream",
     "proxy/relay",
     "proxy/sasl",
     "proxy/session",

@@ -1,4 +1,4 @@
-"""Does what ``relay`` decides: sockets, listeners, tasks. The only trio of the proxy.
+"""Carries out the decisions of ``relay``: sockets, listeners, tasks. The only part of the proxy that uses trio.
 
-One nursery a client connection owns all of its tasks and links; cancelling it is the only way to stop them.
+One nursery for each client connection owns all of its tasks and links; cancelling it is the only way to stop them.
 """

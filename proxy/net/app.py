@@ -75,7 +75,7 @@ async def serve(
 ) -> None:
     """Serve clients until SIGTERM or SIGINT; the first one drains, a second one ends at once.
 
-    On SIGHUP, what may change of the settings is taken from *reread*.
+    On SIGHUP, *reread* returns the new settings, of which some take effect.
 
     Raises: ConfigError: a port cannot be listened on; SystemExit: a second signal came.
     """
@@ -118,14 +118,14 @@ def _whose_logins(config: Config) -> Sasl:
 
 
 class Proxy:
-    """One proxy in front of one cluster."""
+    """The proxy in front of one cluster."""
 
     def __init__(
         self, config: Config, log: Log, observers: Sequence[Observer] = (), *, rack: str | None = None
     ) -> None:
-        """*observers*: beside those that settings ask for.
+        """Create the proxy; *observers* are added to those that the settings require.
 
-        Raises: ConfigError: a file that settings name is not what it should be.
+        Raises: ConfigError: a file of the settings cannot be read or has the wrong format.
         """
         self._config = config
         self._log = log
@@ -133,7 +133,8 @@ class Proxy:
         watch = RackWatch(rack, log)
         self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
         self.counts: Counter[str] = Counter()
-        """Connections, how those ended that did not end well, how often limits were reached, what was verified."""
+        """Counts of connections, of their failures by type, of limits that were reached, and of verified
+        responses."""
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self._topology.addresses
@@ -202,7 +203,7 @@ class Proxy:
         return lambda: self.counts.update({name: 1})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until ``stop``, then until the clients have gone or the grace has passed.
+        """Serve until ``stop``, then until all clients have left or the grace period is over.
 
         Raises: ConfigError: a port cannot be listened on.
         """
@@ -252,7 +253,10 @@ class Proxy:
                 client.tell_inventory()
 
     def stop(self) -> None:
-        """End when the clients have gone; they may connect until then, to commit and to leave their group."""
+        """Drain: end when all clients have left.
+
+        Until then clients may connect, to commit and to leave their group.
+        """
         self._stopping.set()
 
     def _state(self) -> ProbeState:
@@ -285,7 +289,7 @@ class Proxy:
         self._log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
 
     def _client_sessions_told(self) -> dict[str, int]:
-        """What KIP-227 has brokers tell of their sessions."""
+        """Return the metrics of client sessions that KIP-227 defines."""
         sessions = self.client_sessions
         return {
             "client_sessions": len(sessions),
@@ -311,14 +315,14 @@ class Proxy:
 
     @contextmanager
     def _let_in(self, stream: trio.SocketStream) -> Iterator[str | None]:
-        """The boundary: whatever goes wrong with one client ends that client only.
+        """Isolate errors: an error of one client's connection ends only that connection.
 
-        Its address is the value; None if it is not let in.
+        Yields: the client's address; None if the connection is refused.
         """
         try:
             peer = address_text(stream.socket.getpeername())
         except OSError:
-            yield None  # it has gone already
+            yield None  # the client has left already
             return
         if not self._admission.enters(peer):
             yield None

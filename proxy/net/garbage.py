@@ -1,10 +1,8 @@
-"""When memory is given back.
+"""The schedule of Python's cyclic garbage collection: seldom, since it stops all tasks.
 
-When Python looks for garbage: seldom, since it stops everybody while it does.
-
-What Sidefetch makes for an exchange is gone when that is, without being looked for. What a connection is made of
-refers to itself, and does have to be found. Left to itself, Python looks at all there is when a quarter of it is
-new: with some hundreds of clients that takes a tenth of a second, several times a minute.
+Objects of one client fetch are freed by reference counts. Objects of a connection refer to each other, so that only
+a collection frees them. By default, Python collects everything when a quarter of it is new: with some hundreds of
+clients that takes a tenth of a second, several times a minute.
 """
 
 import ctypes
@@ -17,44 +15,48 @@ import trio
 __all__ = ["GarbageCollector"]
 
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
-"""Of the three generations; the oldest is in effect never looked at by Python itself."""
+"""The thresholds of the three generations; Python itself practically never collects the oldest."""
 _M_MMAP_THRESHOLD: Final = -3
-"""Of glibc's mallopt."""
+"""A parameter of glibc's mallopt."""
 _LARGE_BYTES: Final = 1024**2
 _EVERY_S: Final = 60.0
 _MOST_ENDED: Final = 1000
-"""Connections of which something may be left: where they come and go by hundreds a second, that is too much."""
+"""The number of ended connections that starts a collection early: their objects would take too much memory."""
 
 
 class GarbageCollector:
-    """Use: ``settle`` once, when all is loaded; ``run`` from then on; ``ended`` for each connection that has."""
+    """The collector of one process.
+
+    Use: ``settle`` once, when all modules are loaded; ``run`` from then on; ``ended`` for each connection that
+        ended.
+    """
 
     def __init__(self) -> None:
         self._ended = 0
         self._are_many = trio.Event()
 
     def settle(self) -> None:
-        """What is there now stays for good, and need not be looked at again.
+        """Exempt all present objects from later collections, and have large buffers returned to the system.
 
-        Large buffers are the system's again as soon as they are free. glibc would stop that with the first of them,
-        so that what had been in use at once would stay with the process.
+        The system gets large buffers back as soon as they are free. By default, glibc would stop that after the
+        first of them, so that the process would keep the memory of its peak.
 
-        What is old was looked at while it was loaded; once more would take a twentieth of the start.
+        The oldest generation is not collected here: that would take a twentieth of the start.
         """
-        with suppress(OSError, AttributeError):  # other C libraries
+        with suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         gc.collect(1)
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)
 
     def ended(self) -> None:
-        """A connection is over: what it was made of will be looked for."""
+        """Count an ended connection, whose objects need a collection."""
         self._ended += 1
         if self._ended >= _MOST_ENDED:
             self._are_many.set()
 
     async def run(self) -> None:
-        """Look, once a minute or after many connections, if there is anything to be found."""
+        """Collect once a minute, or after many ended connections, if any connection has ended."""
         while True:
             with trio.move_on_after(_EVERY_S):
                 await self._are_many.wait()

@@ -1,7 +1,7 @@
-"""Asks the Kubernetes API, from within a pod, for the zone of the node that it runs on.
+"""Requests the zone of this pod's node from the Kubernetes API.
 
-With what every pod is given: the API's address in the environment, a token and a CA below ``SERVICE_ACCOUNT``. The
-name of its node a pod has to be told, by NODE_NAME. Blocking, for a thread.
+It uses what every pod has: the API's address in the environment, a token and a CA below ``SERVICE_ACCOUNT``. The
+manifest must set the node's name as NODE_NAME. Blocking, for a thread.
 """
 
 import http.client
@@ -21,7 +21,7 @@ __all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_address", "read_credentials", "z
 NODE_NAME: Final = "NODE_NAME"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MOST_BYTES: Final = 4 * 1024**2
-"""A node's images are in it too, where the API does not know how to leave them out."""
+"""The response may list a node's images, if the API cannot leave them out."""
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
 _NAME_NODE: Final = f"set {NODE_NAME} from spec.nodeName in the pod's manifest"
 _GRANT: Final = "let the pod's service account get nodes (RBAC: a ClusterRole with the verb get on nodes)"
@@ -31,10 +31,10 @@ _OR_GIVE: Final = "give --rack, or another place by --rack-from"
 def zone_of_this_node(
     environ: Mapping[str, str], timeout_s: float, account: Path = SERVICE_ACCOUNT, label: str = ZONE_LABEL
 ) -> tuple[str, str]:
-    """The zone of the node, and the node's name.
+    """Return the zone of the node, and the node's name.
 
     Args:   environ: of a pod; timeout_s: for each step of the conversation, not for all of it.
-    Raises: NotTold: and what to do about it.
+    Raises: NoRack: with the reason and the remedy.
     """
     api = api_address(environ)
     assert api is not None
@@ -45,7 +45,7 @@ def zone_of_this_node(
     request = Request(f"https://{api}/api/v1/nodes/{quote(node, safe='')}", headers={"Accept": _METADATA_ONLY})
     request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        # Not through a proxy: that of the environment is for what is outside of the cluster.
+        # Without an HTTP proxy: that of the environment is for destinations outside the cluster.
         body = get_body(request, tls, timeout_s, most_bytes=_MOST_BYTES, through_proxy=False)
         return zone_in_node(body, label), node
     except HTTPError as refused:
@@ -60,7 +60,7 @@ def zone_of_this_node(
 
 
 def api_address(environ: Mapping[str, str]) -> str | None:
-    """The API's host and port, as every pod is told them; None where this is no pod."""
+    """Return the API's host and port from the environment of a pod; None outside of pods."""
     host, port = environ.get(KUBERNETES_HOST), environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:
         return None
@@ -68,13 +68,13 @@ def api_address(environ: Mapping[str, str]) -> str | None:
 
 
 def read_credentials(account: Path) -> tuple[str, ssl.SSLContext]:
-    """Of the service account in that folder: its token, and what to trust the API by.
+    """Return the token of the service account in that folder, and a TLS context that trusts the API.
 
-    Raises: OSError, ValueError: there is none, or it cannot be read.
+    Raises: OSError, ValueError: a file is missing or cannot be read.
     """
     token = (account / "token").read_text(encoding="ascii").strip()
     tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
-    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many clusters' own CAs leave out what Python 3.13 asks for
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many clusters' own CAs lack a field that Python 3.13 requires
     return token, tls
 
 

@@ -1,4 +1,4 @@
-"""Finds out which rack this is, before anybody is served, and whether the brokers know that rack."""
+"""Finds the rack of this process before it serves clients, and checks whether the brokers have that rack."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +14,13 @@ from proxy.net.io.logs import Log
 __all__ = ["RackWatch", "find_rack", "log_rack"]
 
 _LIMIT_S: Final = 4.0
-"""For all places together: a start must not wait for long for what may be done without."""
+"""The time limit for all sources together: the rack is optional, so the start must not wait long for it."""
 _STEP_S: Final = 3.0
 _MOST_BYTES: Final = 64 * 1024
 _IN_TIME: Final = "give --rack, or take what does not answer out of --rack-from"
 
 Told = tuple[str, str]
-"""The rack, and the place as told to people."""
+"""The rack, and its source as shown to users."""
 
 
 async def find_rack(
@@ -30,9 +30,9 @@ async def find_rack(
     service_account: Path | None = None,
     limit_s: float = _LIMIT_S,
 ) -> RackFound:
-    """The rack, and how it was found. Never raises, and takes no longer than *limit_s*.
+    """Return the rack, and how it was found. Never raises, and takes no longer than *limit_s*.
 
-    Args:  service_account: the folder with a pod's token and CA, where it is not the usual one.
+    Args:  service_account: the folder with a pod's token and CA, if not the usual one.
     """
     if routing.rack is not None:
         return RackFound(routing.rack, "--rack")
@@ -61,7 +61,7 @@ async def find_rack(
 
 
 def _asked(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
-    """What one place tells, in a thread; raises NotTold."""
+    """Return the rack of one source; blocking, for a thread. Raises: NoRack."""
     if place.kind == "env":
         return _from_variable(place, environ)
     return _from_file(place) if place.kind == "file" else _from_kubernetes(place, environ, account)
@@ -98,7 +98,7 @@ def _from_file(place: RackSource) -> Told:
 def _from_kubernetes(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
     if not environ.get(KUBERNETES_HOST):
         raise NoRack("this is no pod of Kubernetes")
-    from proxy.net import kubernetes  # its libraries take memory and time, and few need them
+    from proxy.net import kubernetes  # its libraries take memory and time, and few users need them
 
     account = account or kubernetes.SERVICE_ACCOUNT
     zone, node = kubernetes.zone_of_this_node(environ, _STEP_S, account, place.name or ZONE_LABEL)
@@ -106,7 +106,7 @@ def _from_kubernetes(place: RackSource, environ: Mapping[str, str], account: Pat
 
 
 def log_rack(found: RackFound, log: Log) -> None:
-    """A line that says the rack and how it was found, or what was tried."""
+    """Log the rack and how it was found, or the sources that were tried."""
     faults = "; ".join(f"{miss} ({miss.remedy})" for miss in found.faults) or None
     if found.rack is not None:
         log.info("rack-found", rack=found.rack, how=found.how, passed_over=faults)
@@ -117,16 +117,16 @@ def log_rack(found: RackFound, log: Log) -> None:
 
 
 class RackWatch:
-    """Says loudly when no broker has our rack, once, and again when that has changed."""
+    """Logs a warning if no broker has the rack of this process, and again when the brokers' racks change."""
 
     def __init__(self, rack: str | None, log: Log) -> None:
         self._rack = rack
         self._log = log
         self._strange_to: frozenset[str] | None = None
-        """The racks there were when it was said that ours is none of them; None where it is one, or before."""
+        """The brokers' racks at the last warning; None if there was none, or a broker has had the rack since."""
 
     def saw(self, topology: Topology) -> None:
-        """After each refresh."""
+        """Take the topology after a refresh."""
         if self._rack is None or not topology.brokers:
             return
         racks = frozenset(broker.rack for broker in topology.brokers.values() if broker.rack)

@@ -1,4 +1,4 @@
-"""What may change while Sidefetch runs: taken from its settings when they are read again."""
+"""The settings that may change while Sidefetch runs, when they are read again."""
 
 from collections.abc import AsyncIterable, Callable
 from typing import Final
@@ -14,7 +14,7 @@ from proxy.net.io.logs import Log
 __all__ = ["ReloadableSettings", "Reread", "reload_on"]
 
 Reread = Callable[[], Config]
-"""Reads the settings as at the start; raises ConfigError. It may wait, and is called in a thread."""
+"""Reads the settings as at the start; raises ConfigError. It may block, and is called in a thread."""
 
 _LIVE: Final = ("bypass", "log-level")
 """The options that take effect at once."""
@@ -22,19 +22,19 @@ _LIVE: Final = ("bypass", "log-level")
 
 @attrs.define
 class ReloadableSettings:
-    """What all client connections see of it now."""
+    """The settings that all client connections share."""
 
     config: Config
-    """As Sidefetch runs."""
+    """The settings in effect."""
     log: Log
 
     @property
     def bypass(self) -> Bypass:
-        """Whose fetches pass as they came."""
+        """The rules by which fetches are forwarded unchanged."""
         return self.config.bypass
 
     def apply(self, fresh: Config) -> None:
-        """Take over what may change, and say what was taken over and what was not."""
+        """Apply the settings that may change; log which changed, and which need a restart."""
         differing = [option.name for option in OPTIONS if option.of(fresh) != option.of(self.config)]
         level = fresh.log.level
         self.config = attrs.evolve(self.config, bypass=fresh.bypass, log=attrs.evolve(self.config.log, level=level))
@@ -47,7 +47,7 @@ class ReloadableSettings:
 
 
 async def reload_on(signals: AsyncIterable[int], reread: Reread, live: ReloadableSettings) -> None:
-    """Read the settings again at each signal; wrong ones change nothing, and are told."""
+    """Read the settings again at each signal; log invalid ones, which change nothing."""
     async for _ in signals:
         try:
             fresh = await trio.to_thread.run_sync(reread, abandon_on_cancel=True)

@@ -1,4 +1,4 @@
-"""What all client connections of the process share."""
+"""The objects that all client connections of the process share."""
 
 from collections import Counter
 
@@ -20,13 +20,13 @@ from proxy.relay.traffic import Traffic
 __all__ = ["Services"]
 
 _WORKERS = 8
-"""Each may come to hold what a batch decompresses to, 64 MiB, and what becomes of that: messages, at most twice as
-much, and those compressed."""
+"""The number of conversion threads. Each may hold a decompressed batch, 64 MiB, the messages converted from it, at
+most twice as much, and their compressed form."""
 
 
 @attrs.frozen
 class Services:
-    """Each made once, when Sidefetch starts."""
+    """The shared objects, each created once at the start."""
 
     topology: TopologyService
     connect_timeout_s: float
@@ -41,7 +41,7 @@ class Services:
     access: Access = OPEN
     sasl: Sasl = Sasl.PASSES
     principals: Principals | None = None
-    """Where brokers know clients by what they say themselves."""
+    """Topologies by principal, if brokers authenticate clients by the clients' own credentials."""
     limits: RequestLimits = DEFAULT_LIMITS
     workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
-    """The threads that convert records."""
+    """The limiter of threads that convert records."""

@@ -1,4 +1,4 @@
-"""From signals to the end: the first has things finished, a second one does not wait for that."""
+"""The handling of stop signals: the first one drains, the second one ends the process at once."""
 
 import signal
 from collections.abc import AsyncIterator, Callable

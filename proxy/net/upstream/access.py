@@ -1,4 +1,4 @@
-"""How brokers are reached: in plaintext or by TLS, and as whom."""
+"""The access to brokers: plaintext or TLS, and the login."""
 
 import secrets
 import ssl
@@ -24,7 +24,7 @@ from proxy.wire.apis import ApiKey, ApiRanges
 __all__ = ["OPEN", "Access", "LoginSource", "access_of", "log_in"]
 
 LoginSource = Callable[[], Awaitable[Login]]
-"""Tells who we are now. Raises: BrokerUnavailable: nobody, for now."""
+"""Returns the present credentials. Raises: BrokerUnavailable: there are none at present."""
 
 _NEWEST_AUTHENTICATE: Final = 2
 _NONCE_BYTES: Final = 18
@@ -32,32 +32,32 @@ _NONCE_BYTES: Final = 18
 
 @attrs.frozen
 class Access:
-    """One way to be with brokers; all connections that are made by it are equal to them."""
+    """TLS and login for broker connections; connections with the same access are interchangeable."""
 
     tls: WatchedFiles[ssl.SSLContext] | None = None
     login: LoginSource | None = None
     remedy: str = "see upstream-sasl"
-    """What to do where a login is refused."""
+    """The remedy for a refused login."""
     watched: tuple[WatchedFiles[Any], ...] = ()
-    """What ``run`` has to look at."""
+    """The files that ``run`` watches."""
 
     def as_client(self, login: LoginSource) -> Self:
-        """The same brokers, as whoever a client is."""
+        """Return the access to the same brokers with a client's credentials."""
         return attrs.evolve(self, login=login, remedy="that is what the client said", watched=())
 
     async def run(self) -> None:
-        """Look for new files for ever."""
+        """Watch the files for changes, for ever."""
         async with trio.open_nursery() as nursery:
             for each in self.watched:
                 nursery.start_soon(each.run)
 
 
 OPEN: Final = Access()
-"""In plaintext, as nobody."""
+"""Plaintext without login."""
 
 
 def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
-    """As the settings say. Raises: ConfigError: a file is not what it should be."""
+    """Return the access of the settings. Raises: ConfigError: a file cannot be read or has the wrong format."""
     watched: list[WatchedFiles[Any]] = []
     tls = None
     if config.tls:
@@ -71,7 +71,7 @@ def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
 def _login_of(
     config: UpstreamSecurity, watched: list[WatchedFiles[Any]], log: Log | None
 ) -> tuple[LoginSource | None, str]:
-    """Who we are, and what to do where we are refused; adds to *watched*."""
+    """Return the source of credentials and the remedy for a refused login; add to *watched*."""
     if config.token_file is not None:
         return TokenFile(config.token_file), "see upstream-sasl-token-file"
     if config.client_id_file is not None and config.client_secret_file is not None:
@@ -118,9 +118,10 @@ def _source(watched: WatchedFiles[Login]) -> LoginSource:
 
 
 async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayload], Awaitable[Any]]) -> float:
-    """Say who we are, by *ask*; returns for how long the broker believes it, in seconds (KIP-368); 0 for good.
+    """Authenticate by requests through *ask*.
 
-    Raises: LoginRefused: it does not; BrokerUnavailable, BrokerProtocolError: as *ask*.
+    Returns: the lifetime of the login in seconds (KIP-368); 0 for no limit.
+    Raises: LoginRefused: the broker refuses the login; BrokerUnavailable, BrokerProtocolError: as *ask*.
     """
     assert access.login is not None
     login = await access.login()
@@ -141,15 +142,15 @@ async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayloa
             why = answer.error_message or answer.error_code.name
             raise LoginRefused(f"{login.mechanism} is refused ({why}): {access.remedy}")
         try:
-            # A proof of SCRAM takes milliseconds.
+            # Computing a SCRAM proof takes milliseconds.
             said = await trio.to_thread.run_sync(_next, conversation, answer.auth_bytes)
         except _Done:
-            lifetime = getattr(answer, "session_lifetime", None)  # not told before v1
+            lifetime = getattr(answer, "session_lifetime", None)  # absent before v1
             return lifetime.total_seconds() if lifetime is not None else 0.0
 
 
 class _Done(Exception):
-    """The broker has nothing to add."""
+    """The SASL exchange is complete."""
 
 
 def _next(conversation: Any, said: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Connections to brokers, and the handshake that tells what a broker serves."""
+"""Connections to brokers, and the handshake that yields a broker's API versions."""
 
 import math
 import random
@@ -27,43 +27,44 @@ from proxy.wire.apis import ApiRanges
 __all__ = ["BrokerConnection", "connect", "dial", "open_broker", "reach", "renewal_time"]
 
 _MAX_ANSWER_BYTES: Final = 2**31 - 1
-"""Brokers bound their own answers, but for one batch that may be larger than any limit asked for (KIP-74)."""
+"""Brokers limit their own responses, but for one batch that may be larger than any requested limit (KIP-74)."""
 _MAX_HANDSHAKE_BYTES: Final = 1024**2
-"""A server that speaks TLS or HTTP says what would be a size of hundreds of MB, and that memory would be taken."""
+"""The first bytes of TLS or HTTP, read as a frame size, would claim hundreds of MB of memory."""
 _SOFTWARE_NAME: Final = "sidefetch"
 
 
 _GREETINGS: Final = 2
-"""Answers to ApiVersions, which brokers give to anybody."""
+"""The responses to ApiVersions, which brokers give without a login."""
 _RENEW_AT: Final = (0.85, 0.95)
-"""Of the time for which a broker believes who we are: as Kafka's own clients, not all at once."""
+"""The share of a login's lifetime after which it is renewed, drawn at random as in Kafka's own clients."""
 
 
 class BrokerConnection:
-    """A connection to a broker, one request at a time; its login is renewed in time, where it has one."""
+    """A connection to a broker with one request at a time; it renews its login before the login expires."""
 
     def __init__(self, frames: FrameSocket, client_id: str | None, access: Access = OPEN) -> None:
         self.frames = frames
         self.versions: ApiRanges = {}
-        """What the broker serves; empty where it was not asked."""
+        """The broker's API versions; empty if they were not requested."""
         self.access = access
         self.renew_at_s = math.inf
-        """When it is time to log in again, on trio's clock."""
+        """The time of the next login, on trio's clock."""
         self._client_id = client_id
         self._correlation_id = 0
         self._answers = 0
 
     async def ask(self, request: RequestPayload) -> Any:
-        """Send *request* and return the broker's answer, a kio entity of the same version.
+        """Send *request* and return the broker's response, a kio entity of the same version.
 
-        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: it answered nonsense.
+        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: the response cannot be
+            decoded.
         """
         frame = await self._exchange(request)
         response = messages.response_type(request.__api_key__, request.__version__)
         return self._checked(lambda: messages.read_response(response, frame))
 
     async def learn_versions(self) -> None:
-        """Ask the broker what it serves (KIP-511: v3 tells our name; brokers before 2.4 know v0 only)."""
+        """Request the broker's API versions (KIP-511: v3 has our name; brokers before 2.4 know v0 only)."""
         request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
         frame = await self._exchange(request)
         body = self._checked(lambda: api_versions.read(3, frame))
@@ -74,7 +75,7 @@ class BrokerConnection:
         self.versions = api_versions.ranges_of(body)
 
     async def log_in(self) -> None:
-        """Say who we are, if brokers are to be told. Raises: LoginRefused, and as ``ask``."""
+        """Authenticate if the access has a login. Raises: LoginRefused, and as ``ask``."""
         if self.access.login is None:
             return
         self.renew_at_s = math.inf
@@ -89,9 +90,9 @@ class BrokerConnection:
         return await self.exchange([messages.request_frame(self._correlation_id, self._client_id, request)])
 
     async def exchange(self, pieces: Sequence[bytes | memoryview]) -> memoryview:
-        """Send one frame and return the answer to it, without its size.
+        """Send one frame and return the response to it, without its size.
 
-        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: that was no frame.
+        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: the response is no frame.
         """
         if trio.current_time() >= self.renew_at_s:
             await self.log_in()
@@ -110,7 +111,7 @@ class BrokerConnection:
 
     @property
     def _guess(self) -> str:
-        """What may be the matter with a broker that is not understood, or hangs up, right from the beginning."""
+        """A hint for a broker whose first responses cannot be decoded, or that closes the connection at once."""
         if not self._answers:
             return "; does it speak TLS there? Then upstream-tls on" if self.access.tls is None else ""
         is_nobody = self.access.login is None and self._answers <= _GREETINGS
@@ -129,7 +130,7 @@ class BrokerConnection:
 async def connect(
     address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
 ) -> FrameSocket:
-    """As ``reach``, without what is known of the broker."""
+    """Open a connection like ``reach``; return only its frame socket."""
     timeout_s = connect_timeout_s
     return (await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)).frames
 
@@ -137,10 +138,11 @@ async def connect(
 async def reach(
     address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
 ) -> BrokerConnection:
-    """A connection on which *access* was gained and nothing else was said, to be closed by the caller.
+    """Return a connection that is authenticated by *access*, with no other requests, to be closed by the caller.
 
     Its large frames claim their memory from *budget*.
-    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: the peer is no broker.
     """
     try:
         with trio.fail_after(connect_timeout_s):
@@ -164,18 +166,18 @@ async def _connected(
         try:
             frames = FrameSocket(connected, _MAX_ANSWER_BYTES, budget)
         except OSError:
-            stream.socket.close()  # it was reset before anybody looked
+            stream.socket.close()  # the peer has reset it already
             raise
     except ssl.SSLError as wrong:
         raise BrokerUnavailable(f"{address}: {broker_reason(wrong)}") from wrong
     except (OSError, trio.TooSlowError, ValueError) as wrong:
-        # ValueError: brokers may tell a host that no name can be, such as one of a single dot.
+        # ValueError: brokers may advertise an invalid host name, such as a single dot.
         raise BrokerUnavailable(f"{address}: {connect_failure(wrong)}") from wrong
     return BrokerConnection(frames, client_id, access)
 
 
 async def _known(connection: BrokerConnection) -> None:
-    """Learn what the broker serves, and have it know us; closes the connection where that fails."""
+    """Request the broker's API versions, and authenticate; close the connection if that fails."""
     connection.frames.limit(_MAX_HANDSHAKE_BYTES)
     try:
         await connection.learn_versions()
@@ -190,9 +192,9 @@ async def _known(connection: BrokerConnection) -> None:
 async def dial(
     address: Address, *, client_id: str | None, connect_timeout_s: float = math.inf, access: Access = OPEN
 ) -> AsyncIterator[BrokerConnection]:
-    """A connection on which the handshake is made; closed when the ``with`` ends.
+    """Open a connection with a completed handshake; close it when the ``with`` ends.
 
-    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: the peer is no broker.
     """
     timeout_s = connect_timeout_s
     try:
@@ -212,9 +214,9 @@ async def open_broker(
     budget: Budget | None = None,
     access: Access = OPEN,
 ) -> BrokerConnection:
-    """A connection on which the handshake is made, to be closed by the caller. It has no time limit.
+    """Return a connection with a completed handshake, to be closed by the caller. It has no time limit.
 
-    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: that is no broker.
+    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: the peer is no broker.
     """
     connection = await _connected(address, connect_timeout_s, client_id, budget, access)
     await _known(connection)
@@ -222,5 +224,5 @@ async def open_broker(
 
 
 def renewal_time(lifetime_s: float) -> float:
-    """When to log in again, on trio's clock, where a broker believes us for *lifetime_s* from now on."""
+    """Return the time of the next login, on trio's clock, for a login with a lifetime of *lifetime_s* from now."""
     return trio.current_time() + lifetime_s * random.uniform(*_RENEW_AT) if lifetime_s > 0 else math.inf

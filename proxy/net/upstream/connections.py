@@ -1,4 +1,4 @@
-"""A client connection's own connections to brokers: what passes on one, and its reader's lanes."""
+"""The upstream connections of one client connection: the pass link, and the lanes of its reader."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -23,22 +23,22 @@ from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, Li
 __all__ = ["FAREWELL_S", "ConnectOptions", "UpstreamConnections"]
 
 FAREWELL_S: Final = 1.0
-"""How long closing a session may take, with a broker that may be gone."""
+"""The time limit for closing a session at a broker, which may be unreachable."""
 
 
 @attrs.frozen
 class ConnectOptions:
-    """How brokers are reached."""
+    """Options of upstream connections."""
 
     address_of: Callable[[BrokerId], Address]
-    """Raises: BrokerUnavailable: nobody has told."""
+    """Raises: BrokerUnavailable: the address is unknown."""
     connect_timeout_s: float
     stall_s: float
     """The longest time without a byte in the middle of a broker's response."""
     budget: Budget
     log: Log
     opened: Callable[[], None]
-    """Called for each connection that was made."""
+    """Called for each opened connection."""
 
 
 @attrs.define(eq=False)
@@ -51,7 +51,10 @@ class _OpenConnection:
 
 
 class UpstreamConnections:
-    """Use: ``nursery`` must be set while anything is opened; ``close`` when that is over."""
+    """The upstream connections of one client connection.
+
+    Use: ``nursery`` must be set while anything is opened; call ``close`` at the end.
+    """
 
     def __init__(
         self,
@@ -65,17 +68,17 @@ class UpstreamConnections:
         waited_for_memory: Callable[[float], None],
         observe: Callable[[FetchRecord], None],
     ) -> None:
-        """Of a client that came to the listener of broker *node_id*.
+        """Create the state for a client of the listener of broker *node_id*.
 
         Args:
-            ready:   a bare connection to that broker that is open already, if there is one; it is taken over.
-            handle:  is told what happens on the links.
-            drained: returns when the client has been sent what there is: what passes waits for that.
-            waited_for_memory: is told for how many seconds an answer was not read, since there was no room for it.
-            observe: is told of the fetches that close sessions.
+            ready:   an open connection to that broker without a handshake, if there is one; it is taken over.
+            handle:  gets the events of the links.
+            drained: returns when all pending data was sent to the client: forwarded responses wait for that.
+            waited_for_memory: gets the number of seconds for which a response was not read for lack of memory.
+            observe: gets the events of the fetches that close sessions.
         """
         self.access = access
-        """How brokers are logged in to, from the next connection on."""
+        """The access for the next connections."""
         self.nursery: trio.Nursery | None = None
         self._node_id = node_id
         self._ways = ways
@@ -87,12 +90,12 @@ class UpstreamConnections:
         self._links: dict[Link, _OpenConnection] = {}
 
     def node_of(self, link: Link) -> BrokerId:
-        """The broker that it is to."""
+        """Return the broker of a link."""
         return self._node_id if link is PASS else link.source.node_id
 
     @property
     def lanes(self) -> list[LaneId]:
-        """Those that are open."""
+        """The open lanes."""
         return [link for link in self._links if link is not PASS]
 
     def open(self, link: Link, client_id: str | None) -> None:
@@ -101,13 +104,13 @@ class UpstreamConnections:
         self.nursery.start_soon(self._run, link, client_id)
 
     def hang_up(self, link: Link) -> None:
-        """``LinkLost`` does not follow."""
+        """Close the link; ``LinkLost`` does not follow."""
         opened = self._links.pop(link, None)
         if opened is not None:
             opened.scope.cancel()
 
     def leave_lanes(self, farewell: Sequence[Farewell]) -> None:
-        """Hang up on all but what passes, and send *farewell* on other connections."""
+        """Close all links but the pass link, and send *farewell* on other connections."""
         for lane in self.lanes:
             self.hang_up(lane)
         if farewell:
@@ -115,10 +118,10 @@ class UpstreamConnections:
             self.nursery.start_soon(self._close_left_sessions, farewell)
 
     def send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
-        """Send *pieces*, whole frames; after a renewal of the login, if it is time for one."""
+        """Send *pieces*, whole frames; first renew the login if it is due."""
         opened = self._links.get(link)
         if opened is None:
-            return  # it was lost, and its loss is about to be told
+            return  # the link was lost, and ``LinkLost`` follows
         standing = opened.standing
         if opened.nursery is not None and standing.is_due(trio.current_time()):
             standing.begin()
@@ -132,19 +135,19 @@ class UpstreamConnections:
             opened.scope.cancel()
 
     async def passed(self) -> None:
-        """Wait until the broker that requests pass to has taken those that there are."""
+        """Wait until all forwarded requests have been sent to the broker."""
         passing = self._links.get(PASS)
         if passing is not None:
             await passing.standing.renewed()
             await passing.outbox.drained()
 
     def drop(self) -> None:
-        """Let go of what is not sent: it never will be."""
+        """Drop data that is not sent yet, since it never will be."""
         for opened in self._links.values():
             opened.outbox.drop()
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         if self._ready is not None:
             self._ready.frames.close()
         for opened in self._links.values():
@@ -162,7 +165,7 @@ class UpstreamConnections:
             self._handle(LinkLost(link))
             return
         self._ways.opened()
-        # When all of the client's is cancelled, the link stays open for the farewell, and ``close`` closes it.
+        # When the client's tasks are cancelled, the link stays open to close its session; ``close`` closes it.
         with trio.CancelScope() as scope:
             frames = connection.frames
             outbox = Outbox(frames)
@@ -180,7 +183,7 @@ class UpstreamConnections:
                     nursery.cancel_scope.cancel()
             finally:
                 if self._links.get(link) is not opened:
-                    frames.close()  # ``close`` does not know it any more
+                    frames.close()  # ``close`` does not have it any more
         frames.close()
         if self._links.get(link) is opened:
             del self._links[link]
@@ -205,12 +208,13 @@ class UpstreamConnections:
             while frames := await opened.frames.receive():
                 for frame in frames:
                     if self._links.get(link) is not opened:
-                        # Closed for what it said, or while this was on its way to us: a cancelled task that was
-                        # woken before goes on to its next checkpoint. It is not for the link that follows.
+                        # Closed because of an earlier frame, or while this one was on its way: a cancelled task
+                        # that was already scheduled runs on to its next checkpoint. The frame is not for the link
+                        # that follows.
                         return
                     if not opened.standing.takes(frame):
                         self._handle(LinkFrame(link, frame))
-                # What they are views of counts until nobody holds them.
+                # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
                 if link is PASS:
@@ -219,7 +223,7 @@ class UpstreamConnections:
             node_id = self.node_of(link)
             self._ways.log.warning("response-stalled", every_s=5, per=node_id, node=node_id, reason=stalled)
         except (OSError, MalformedFrame):
-            pass  # it is lost, and that is told
+            pass  # the connection is lost, and the caller reports it
 
     def _answering(self, link: Link, opened: _OpenConnection) -> None:
         if self._links.get(link) is opened:
@@ -236,9 +240,9 @@ class UpstreamConnections:
     # ------------------------------------------------------------------------------------------ the farewell
 
     async def say_farewell(self, farewell: Iterable[Farewell], busy: Collection[Link]) -> None:
-        """Close sessions at brokers: left alone, each would hold one of their slots for minutes.
+        """Close sessions at brokers: otherwise each would hold one of their slots for minutes.
 
-        Args: busy: links where the broker would not look at another frame yet.
+        Args: busy: links on which the broker would not read another frame yet.
         """
         async with trio.open_nursery() as nursery:
             for command in farewell:

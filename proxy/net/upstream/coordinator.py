@@ -1,4 +1,4 @@
-"""Requests that only the coordinator of a group can answer, taken there."""
+"""Requests to group coordinators."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,17 +17,17 @@ from proxy.net.upstream.brokers import BrokerConnection, open_broker
 __all__ = ["CoordinatorClient"]
 
 _CLIENT_ID: Final = "sidefetch"
-"""Of whoever looks for a coordinator; a client's request goes under its own."""
+"""The client id of FindCoordinator requests; a client's request keeps the client's own id."""
 _TIMEOUT_S: Final = 5.0
-"""For one errand. Well within the clients' request timeouts: there may be several for one request."""
+"""The time limit of one request. It is well below clients' timeouts: a client request may need several."""
 _FIRST_WAIT_S: Final = 0.25
 _LONGEST_WAIT_S: Final = 2.0
-"""Before a coordinator is looked for again: its election takes a moment, and making the topic of offsets some."""
+"""The longest pause before another lookup: an election, or creating the offsets topic, takes a moment."""
 _LOG_EVERY_S: Final = 5.0
 
 
 class CoordinatorClient:
-    """Runs errands of one client connection, one at a time; keeps the connection to the coordinator found last."""
+    """Requests of one client connection to group coordinators, one at a time; it keeps the last connection."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class CoordinatorClient:
         log: Log,
         access: Access = OPEN,
     ) -> None:
-        """*node_id*: the broker that is asked for coordinators first."""
+        """Create the state; broker *node_id* gets the first FindCoordinator request."""
         self._node_id = node_id
         self._address_of = address_of
         self._connect_timeout_s = connect_timeout_s
@@ -46,11 +46,14 @@ class CoordinatorClient:
         self._connection: BrokerConnection | None = None
         self._address: Address | None = None
         self._group: str | None = None
-        """The one whose coordinator that is."""
+        """The group whose coordinator the connection is to."""
         self._wait_s = _FIRST_WAIT_S
 
     async def run(self, group: str, pieces: Sequence[bytes | memoryview], *, afresh: bool) -> memoryview | None:
-        """The answer of *group*'s coordinator to a frame, without size; None if there is none to be had."""
+        """Send a frame to the coordinator of *group*.
+
+        Returns: the response without its size; None if no coordinator is found.
+        """
         if afresh:
             self._group = None
             await trio.sleep(self._wait_s)
@@ -67,7 +70,7 @@ class CoordinatorClient:
             return None
 
     def close(self) -> None:
-        """Hang up on the coordinator, if there is one."""
+        """Close the connection to the coordinator, if there is one."""
         connection, self._connection = self._connection, None
         self._address = self._group = None
         if connection is not None:
@@ -88,7 +91,7 @@ class CoordinatorClient:
         return connection
 
     async def _connected(self, address: Address) -> BrokerConnection:
-        """The connection that is kept, from here on."""
+        """Open a connection to *address*, and keep it in place of the present one."""
         self.close()
         self._connection = await open_broker(
             address, client_id=_CLIENT_ID, connect_timeout_s=self._connect_timeout_s, access=self.access

@@ -1,4 +1,4 @@
-"""Connections that we make: which they are, should the packet filter bring one back, and why there is none."""
+"""The connections that this process opened, to recognise them if the packet filter redirects one back to it."""
 
 import time
 from contextlib import suppress
@@ -13,15 +13,15 @@ __all__ = ["connect_failure", "is_outbound", "register_outbound"]
 
 _MOST: Final = 4096
 _KEPT_S: Final = 120.0
-"""Longer than a connection may have been accepted before it says something (``handshake-timeout``)."""
+"""The time for which a connection is remembered; longer than ``handshake-timeout``."""
 
 _recent: Final[TTLCache[tuple[Address, Address], None]] = TTLCache(_MOST, _KEPT_S, timer=time.monotonic)
-"""By both of its ends, of which there is one connection at a time."""
+"""By both ends, which identify one connection."""
 
 
 def register_outbound(stream: trio.SocketStream) -> None:
-    """We have made this connection."""
-    with suppress(OSError):  # it broke already
+    """Remember a connection that this process opened."""
+    with suppress(OSError):  # it is closed already
         _recent[_address(stream.socket.getsockname()), _address(stream.socket.getpeername())] = None
 
 
@@ -31,7 +31,7 @@ def is_outbound(client: Address, destination: Address) -> bool:
 
 
 def connect_failure(error: BaseException) -> str:
-    """Why a connection could not be made, without trio's list of every address tried."""
+    """Return the reason of a failed connection, without trio's list of all addresses tried."""
     if isinstance(error, trio.TooSlowError):
         return "no answer in time"
     cause = error.__cause__

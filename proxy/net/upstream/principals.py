@@ -1,6 +1,7 @@
-"""Where brokers know clients by what those say themselves: a view of the cluster for each, while it is here.
+"""Topologies by principal, for brokers that authenticate clients by the clients' own credentials.
 
-What a principal may see of a cluster is its own. Addresses of brokers are the same for all.
+Each principal may see different topics, so each has a topology of its own while it has connections. Addresses of
+brokers are the same for all.
 """
 
 from collections.abc import Callable
@@ -31,26 +32,26 @@ class _Known:
 
 
 class Principals:
-    """Topologies by principal, each asked for as whoever told a login last."""
+    """Topologies by principal, each requested with the principal's last credentials."""
 
     def __init__(self, access: Access, made: Callable[[Access], TopologyService]) -> None:
-        """*made* makes a topology that is asked for by the access given."""
+        """Create an empty map; *made* creates a topology service for an access."""
         self._access = access
         self._made = made
         self._known: dict[str, _Known] = {}
         self._nursery: trio.Nursery | None = None
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of principals."""
         return len(self._known)
 
     async def run(self) -> None:
-        """Keep them up to date for ever."""
+        """Refresh the topologies for ever."""
         async with trio.open_nursery() as self._nursery:
             await trio.sleep_forever()
 
     def enter(self, principal: str, login: Login) -> TopologyService:
-        """One more connection is *principal*'s; ``leave`` must follow."""
+        """Count a connection of *principal*, and return its topology; ``leave`` must follow."""
         known = self._known.get(principal)
         if known is None:
             assert self._nursery is not None
@@ -63,11 +64,11 @@ class Principals:
         return known.topology
 
     def renew(self, principal: str, login: Login) -> None:
-        """It has logged in again."""
+        """Take the credentials of a re-authentication."""
         self._known[principal].login = login
 
     def leave(self, principal: str) -> None:
-        """One of its connections has gone; with the last, what is known for it."""
+        """Drop a connection of *principal*; with the last one, drop its topology."""
         known = self._known[principal]
         known.connections -= 1
         if not known.connections:

@@ -1,4 +1,4 @@
-"""Whom a broker takes us for on a connection that others' requests run on, and for how long (KIP-368)."""
+"""SASL re-authentication (KIP-368) of a broker connection that is shared with a client's requests."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,15 +17,15 @@ from proxy.wire.headers import read_correlation_id
 __all__ = ["Reauthenticator"]
 
 _OURS: Final = 2**31 - 4
-"""The correlation id of our own requests among a client's, out of those that Kafka's clients keep for this."""
+"""The correlation id of Sidefetch's own requests, from the range that Kafka's clients reserve for this."""
 _ANSWER_S: Final = 60.0
-"""The broker answers first what it was sent before: a fetch may wait for long there."""
+"""The broker answers earlier requests first, and a fetch may wait long there."""
 
 
 class Reauthenticator:
-    """Renews the login of one connection between two of its requests, before the one that would come too late.
+    """The re-authentication of one connection, before its login expires.
 
-    A broker takes requests one after another: what was sent is answered first, and what comes meanwhile is held.
+    A broker handles requests in order: it answers earlier requests first, and later ones are held back meanwhile.
     """
 
     def __init__(self, connection: BrokerConnection, send: Callable[[Iterable[Piece]], None]) -> None:
@@ -40,20 +40,20 @@ class Reauthenticator:
         self.is_renewing = False
 
     def is_due(self, now_s: float) -> bool:
-        """Whether ``renew`` should run."""
+        """Return whether ``renew`` should run."""
         return not self.is_renewing and now_s >= self._renew_at_s
 
     def begin(self) -> None:
-        """From here on requests are held; ``renew`` must follow."""
+        """Hold back requests from here on; ``renew`` must follow."""
         self.is_renewing = True
         self._done = trio.Event()
 
     def hold(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Keep a request until ``renew`` sends it."""
+        """Hold a request back until ``renew`` sends it."""
         self._held.append(pieces)
 
     def takes(self, frame: memoryview) -> bool:
-        """Whether the broker's frame is an answer to us."""
+        """Return whether the broker's frame is a response to a request of the re-authentication."""
         if not self._is_asking or len(frame) < 4 or read_correlation_id(frame) != _OURS:
             return False
         self._answer = frame
@@ -61,7 +61,10 @@ class Reauthenticator:
         return True
 
     async def renew(self) -> None:
-        """Log in again, then send what was held. Raises: BrokerUnavailable, BrokerProtocolError, OSError."""
+        """Authenticate again, then send the held requests.
+
+        Raises: BrokerUnavailable, BrokerProtocolError, OSError.
+        """
         try:
             with trio.fail_after(_ANSWER_S):
                 lifetime_s = await log_in(self._connection.access, self._connection.versions, self._ask)
@@ -75,7 +78,7 @@ class Reauthenticator:
             self._done.set()
 
     async def renewed(self) -> None:
-        """Wait until nothing is held."""
+        """Wait until no request is held back."""
         if self._held:
             await self._done.wait()
 

@@ -1,4 +1,4 @@
-"""Asks a server for a token by client credentials (RFC 6749, 4.4). Blocking, for a thread."""
+"""Requests an OAuth token by client credentials (RFC 6749, 4.4). Blocking, for a thread."""
 
 import base64
 import http.client
@@ -15,18 +15,18 @@ from proxy.net.io.https_client import get_body
 __all__ = ["request_token"]
 
 _TIMEOUT_S: Final = 5.0
-"""For each step of the conversation; within the time that a connection may take."""
+"""The time limit of each step, in seconds; below that of opening a connection."""
 _MOST_BYTES: Final = 1024**2
 _UNTOLD_S: Final = 300.0
-"""The life of a token whose server does not tell it."""
+"""The assumed lifetime of a token, in seconds, if the server does not state one."""
 
 
 def request_token(
     where: str, url: str, name: str, password: str, scope: str | None, tls: ssl.SSLContext
 ) -> tuple[object, float]:
-    """A token, as the server tells it, and how long it lives, in seconds.
+    """Return a token from the server, and its lifetime in seconds.
 
-    Args:   where: the option that has *url*, which itself is not told: it may hold a secret.
+    Args:   where: the option that has *url*; messages name it, since the URL may contain a secret.
     Raises: BrokerUnavailable
     """
     form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
@@ -52,7 +52,7 @@ def request_token(
 
 
 def _error(body: bytes) -> str:
-    """The code that RFC 6749 has for what is wrong."""
+    """Return the error code (RFC 6749) of a response body, for a message."""
     try:
         return f" ({str(json.loads(body)['error'])[:60]})"
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""Tokens for OAUTHBEARER: from a file that somebody keeps fresh, or asked for by client credentials (RFC 6749)."""
+"""Tokens for OAUTHBEARER: from a file that another program renews, or by client credentials (RFC 6749)."""
 
 import ssl
 from typing import Final
@@ -15,19 +15,19 @@ from proxy.sasl.logins import BearerLogin, Login
 __all__ = ["TokenFile", "TokenGrants"]
 
 _FRESH: Final = 0.8
-"""The share of its life for which a token is used: as sasl.login.refresh.window.factor, and before it is time to
-renew a login, so that each renewal gets a new one."""
+"""The share of a token's lifetime after which it is renewed: as sasl.login.refresh.window.factor, and before logins
+are renewed, so that each renewal gets a new token."""
 _URL: Final = "upstream-sasl-token-url"
 
 
 @attrs.frozen
 class TokenFile:
-    """The token in a file, read anew each time."""
+    """The token in a file, read at each login."""
 
     path: str
 
     async def __call__(self) -> Login:
-        """Raises: BrokerUnavailable: there is none."""
+        """Return the credentials. Raises: BrokerUnavailable: the file has no token."""
         try:
             token = await trio.to_thread.run_sync(read_secret, "upstream-sasl-token-file", self.path)
         except ConfigError as wrong:
@@ -37,14 +37,14 @@ class TokenFile:
 
 @attrs.frozen
 class OauthClient:
-    """Who asks for tokens."""
+    """The credentials for the token server."""
 
     name: str
     password: str = attrs.field(repr=False)
 
 
 class TokenGrants:
-    """The token that a server has granted last, and a new one in good time; one question at a time."""
+    """The last token of a server, renewed before it expires; one request at a time."""
 
     def __init__(
         self,
@@ -64,14 +64,17 @@ class TokenGrants:
         self._refresh_at_s = self._expires_at_s = float("-inf")
 
     async def __call__(self) -> Login:
-        """Raises: BrokerUnavailable: there is none to be had, and the last one has expired."""
+        """Return the credentials.
+
+        Raises: BrokerUnavailable: the server grants no token, and the last one has expired.
+        """
         async with self._asking:
             if trio.current_time() >= self._refresh_at_s:
                 await self._refresh()
             return BearerLogin(self._token)
 
     async def _refresh(self) -> None:
-        from proxy.net.upstream.token_endpoint import request_token  # megabytes, which few need
+        from proxy.net.upstream.token_endpoint import request_token  # megabytes of libraries, which few users need
 
         asked_at_s = trio.current_time()
         client, tls = self._client.value, self._tls.value

@@ -1,4 +1,4 @@
-"""Keeps one view of the cluster for all connections, and refreshes it: on a schedule, and at once when asked."""
+"""The topology of the cluster, shared by all connections, and its refreshes: on a schedule, and on request."""
 
 import dataclasses
 import random
@@ -29,19 +29,19 @@ ToldFunction = Callable[[Topology], None]
 
 _CLIENT_ID: Final = "sidefetch"
 _LOOK_S: Final = 5.0
-"""How often, at most, a broker is asked only to see whether there is one that answers."""
+"""The least interval between requests that only check whether a broker answers, in seconds."""
 _FRESH_S: Final = 0.5
-"""What was refreshed so recently is not asked for again, however many connections see it as stale."""
+"""Topics refreshed within this time are not requested again, however many connections report them as stale."""
 _TOPICS: Final = 100_000
 _ANSWER_S: Final = 10.0
 _RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
 _COMPLAIN_EVERY_S: Final = 30.0
 _FAILED_TOPICS: Final = 10_000
-"""Names and ids without a topic that are remembered; clients may ask for as many as they like."""
+"""The most unknown names and ids to remember; clients may request any number."""
 _MAX_METADATA_VERSION: Final = 13
 _OLDEST_METADATA_VERSION: Final = 4
-"""The first that does not create what it asks for."""
+"""The first version that does not create the requested topics."""
 _IDS_FIELD_VERSION: Final = 10
 _IDS_VERSION: Final = 12
 
@@ -55,7 +55,7 @@ class _Waiting:
 class TopologyService:
     """The topology of one cluster. At most one request for it is in flight, whatever the connections ask.
 
-    Topics are learned when a client first asks for them, so that a large cluster costs what is read of it.
+    Topics are requested when a client first needs them, so that the cost follows the topics that are read.
     """
 
     def __init__(
@@ -66,7 +66,11 @@ class TopologyService:
         access: Access = OPEN,
         addresses: dict[BrokerId, Address] | None = None,
     ) -> None:
-        """*refreshed* is told the topology after each refresh; *addresses* of brokers may be shared with others."""
+        """Create the service.
+
+        Args: refreshed: called with the topology after each refresh.
+              addresses: of brokers; may be shared with other services.
+        """
         self._config = config
         self._log = log
         self._refreshed = refreshed
@@ -84,14 +88,17 @@ class TopologyService:
         """Set once the cluster has answered."""
 
     def learn(self, topics: frozenset[Topic], told: ToldFunction) -> None:
-        """See that *topics* are fresh, then call *told* with the topology; never from within this call."""
+        """Refresh *topics* unless they are recent, then call *told* with the topology.
+
+        *told* is never called from within this call.
+        """
         self._waiting.append(_Waiting(topics, told))
         self._wake.set()
 
     async def first_answer(self, timeout_s: float) -> None:
         """Wait until the cluster has answered once. Raises: BrokerUnavailable: it has not within *timeout_s*.
 
-        Nobody reads the client that waits meanwhile, to notice that it has given up and come again.
+        Meanwhile the client's connection is not read, so that its closing is not noticed.
         """
         with trio.move_on_after(timeout_s):
             await self.known.wait()
@@ -99,25 +106,25 @@ class TopologyService:
             raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
 
     async def ask_anew(self) -> None:
-        """Have a broker asked which brokers there are; returns once it has answered, so never where none does."""
+        """Request the list of brokers; return once a broker has answered, however long that takes."""
         answered = trio.Event()
         self._must_look = True
         self.learn(frozenset(), lambda _: answered.set())
         await answered.wait()
 
     def saw(self, node_id: int, host: str, port: int) -> None:
-        """A broker's answer told this address."""
+        """Take the address of a broker from a response."""
         self.addresses[BrokerId(node_id)] = Address(host, port)
 
     def address_of(self, node_id: BrokerId) -> Address:
-        """Where a broker is, or was last. Raises: BrokerUnavailable: nobody has told."""
+        """Return the last known address of a broker. Raises: BrokerUnavailable: it is unknown."""
         try:
             return self.addresses[node_id]
         except KeyError:
             raise BrokerUnavailable(f"broker {node_id} has no known address") from None
 
     def is_reachable(self) -> bool:
-        """Whether a broker has answered when one was asked last; if that is seconds ago, one is asked again."""
+        """Return whether the last request was answered; if it is seconds old, have another one sent."""
         if trio.current_time() - self._answered_s > _LOOK_S:
             self._must_look = True
             self._wake.set()
@@ -152,11 +159,11 @@ class TopologyService:
                 await self._wake.wait()
 
     async def _refresh(self, topics: Collection[Topic]) -> None:
-        """Ask until some broker answers."""
+        """Request metadata until a broker answers."""
         names = [topic for topic in topics if isinstance(topic, str)]
-        # The id that stands for none would fail the whole request, for whomever else it is made.
+        # The id that stands for no topic would fail the whole request, also for other clients.
         ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
-        # Apart: of a request with any id in it, brokers answer nothing but the ids.
+        # Separately: if a request has any id, brokers ignore the names.
         for some in [each for each in (names, ids) if each] or [[]]:
             self.topology = self.topology.refreshed(await self._answered(some))
             for topic in some:
@@ -189,7 +196,7 @@ class TopologyService:
             try:
                 return await self._metadata(connection, topics)
             except ProxyError:
-                self._hang_up()  # it was idle for long, or its broker has gone; others are tried
+                self._hang_up()  # it was idle for long, or its broker has stopped; others are tried
         wrong: ProxyError | None = None
         for address in self._candidates():
             try:
@@ -222,7 +229,7 @@ class TopologyService:
         raise BrokerProtocolError(f"{connection.frames.peer}: no answer to Metadata within {_ANSWER_S:g} s")
 
     def _candidates(self) -> list[Address]:
-        """Brokers that are known to live first, then those that were given."""
+        """Return the addresses of known brokers, then the bootstrap servers."""
         live = [Address(each.host, each.port) for each in self.topology.brokers.values()]
         random.shuffle(live)
         return list(dict.fromkeys([*live, *self._config.bootstrap_servers]))
@@ -234,7 +241,7 @@ class TopologyService:
 
 
 def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
-    """*topology* without what is no topic, once that is too much; but what was *asked* just now stays."""
+    """Return *topology* without failed topics, if there are too many; topics *asked* just now stay."""
     failed = [topic for topic, info in topology.topics.items() if info.error]
     if len(failed) <= _FAILED_TOPICS:
         return topology
@@ -243,7 +250,7 @@ def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
 
 
 def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
-    """Brokers and *topics*, none of them created by being asked for."""
+    """Return a request for the brokers and *topics* that creates no topic."""
     request: Any = load_request_schema(ApiKey.METADATA, version)
     topic: Any = sys.modules[request.__module__].MetadataRequestTopic
 
@@ -253,7 +260,7 @@ def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
         name = TopicName(each)
         return topic(name=name) if version < _IDS_FIELD_VERSION else topic(topic_id=None, name=name)
 
-    # Brokers before v12 cannot be asked by id, and tell no client an id to ask by.
+    # Brokers before v12 cannot be asked by id, and give clients no ids.
     askable = [each for each in topics if isinstance(each, str) or version >= _IDS_VERSION]
     optional = {
         "include_cluster_authorized_operations": False,
