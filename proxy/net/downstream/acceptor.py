@@ -1,4 +1,7 @@
-"""Between a client's connecting and its first request: TLS, a broker for it, its login where that is with us."""
+"""The set-up of a client connection before its first request.
+
+It makes the TLS handshake, finds a broker, and has the client log in if Sidefetch authenticates clients.
+"""
 
 import random
 from collections import Counter
@@ -31,7 +34,7 @@ __all__ = ["AcceptedClient", "ConnectionAcceptor"]
 
 _LOG_EVERY_S: Final = 1.0
 _UNNAMED: Final = -1000
-"""From here down: no broker has such a node id, and no field of the protocol."""
+"""The first of the node ids for bootstrap servers, downwards: no broker has one, nor any field of the protocol."""
 
 
 @attrs.frozen
@@ -39,15 +42,15 @@ class AcceptedClient:
     """A client that may be served."""
 
     node_id: BrokerId
-    """Its broker."""
+    """The broker for its requests."""
     ready: BrokerConnection | None
-    """A bare connection to that one, if one was made already."""
+    """An open connection to that broker without requests, if there is one."""
     admitted: AuthenticatedClient | None
-    """Who it is, where it had to tell us."""
+    """The client's principal, if it had to log in with Sidefetch."""
 
 
 class ConnectionAcceptor:
-    """Of all clients."""
+    """The set-up of all client connections."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ConnectionAcceptor:
         log: Log,
         counts: Counter[str],
     ) -> None:
-        """Raises: ConfigError: a file that settings name is not what it should be."""
+        """Create it. Raises: ConfigError: a file of the settings cannot be read or has the wrong format."""
         self._config = config
         self._access = access
         self._topology = topology
@@ -76,11 +79,14 @@ class ConnectionAcceptor:
 
     @property
     def watched(self) -> list[WatchedFiles[Any]]:
-        """Files to be looked at from time to time."""
+        """The files to watch for changes."""
         return [each for each in (self._tls, self._users) if each is not None]
 
     async def accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
-        """The client's connection, secured if that is wanted; None if it has gone, or is not as it should be."""
+        """Return the client's connection, with TLS if that is configured.
+
+        Returns: None if the client has left, or the handshake failed.
+        """
         limit = self._config.downstream.max_frame_bytes
         if self._handshakes is None:
             try:
@@ -96,9 +102,10 @@ class ConnectionAcceptor:
             return None
 
     async def received(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
-        """*node_id*: the broker whose listener it has come to; None for any.
+        """Find the client's broker, and have the client log in if that is configured.
 
-        Raises: Refused, ClientProtocolError, BrokerProtocolError, BrokerUnavailable
+        Args: node_id: the broker whose listener the client uses; None for any.
+        Raises: AuthenticationFailed, ClientProtocolError, BrokerProtocolError, BrokerUnavailable
         """
         ready: BrokerConnection | None = None
         if node_id is None:
@@ -115,7 +122,10 @@ class ConnectionAcceptor:
         return AcceptedClient(node_id, asked.connection, admitted)
 
     async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
-        """A broker for a client of the bootstrap listener, and a connection to it: the first that can be had."""
+        """Return a broker for a client of the bootstrap listener, and a connection to it.
+
+        It is the first broker, in random order, that accepts a connection.
+        """
         timeout_s = self._config.upstream.connect_timeout_s
         if self._config.upstream_security.sasl == "client":
             return await self._first_reached(self._unnamed_brokers())
@@ -123,7 +133,7 @@ class ConnectionAcceptor:
         return await self._first_reached(self._topology.topology.brokers)
 
     def _unnamed_brokers(self) -> list[BrokerId]:
-        """Ids for the bootstrap servers, where nobody but a client may ask for the real ones."""
+        """Return ids for the bootstrap servers, if only clients can log in to learn the real ones."""
         node_ids = []
         for index, address in enumerate(self._config.upstream.bootstrap_servers):
             node_ids.append(BrokerId(_UNNAMED - index))
@@ -131,7 +141,7 @@ class ConnectionAcceptor:
         return node_ids
 
     async def _reached(self, node_id: BrokerId) -> BrokerConnection:
-        """A bare connection to this broker."""
+        """Return a connection to this broker without requests."""
         address = self._topology.address_of(node_id)
         timeout_s = self._config.upstream.connect_timeout_s
         return await reach(address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access)
@@ -152,13 +162,13 @@ class ConnectionAcceptor:
 
 @attrs.define
 class _VersionsBroker:
-    """A broker that is asked for its versions while its client is not known yet."""
+    """A broker that answers ApiVersions of a client that has not logged in."""
 
     reach: Callable[[], Awaitable[BrokerConnection]]
     connection: BrokerConnection | None
 
     async def versions(self, frame: memoryview) -> bytes:
-        """Its answer to a client's ApiVersions, with size, as that may have it."""
+        """Return the broker's response to a client's ApiVersions, with size, limited to the supported versions."""
         if self.connection is None:
             self.connection = await self.reach()
         answer = await self.connection.exchange([len(frame).to_bytes(4), frame])

@@ -1,4 +1,4 @@
-"""Where a client is told that brokers are."""
+"""The broker addresses that clients get."""
 
 from proxy.cluster.topology import BrokerId
 from proxy.net.downstream.listeners import Listeners
@@ -12,7 +12,7 @@ __all__ = ["broker_address", "local_address"]
 def local_address(
     advertise: str | None, topology: TopologyService, listeners: Listeners, client: FrameSocket
 ) -> Place:
-    """With us: *advertise*, or the host that this client has reached us by, and the broker's port."""
+    """Map brokers to Sidefetch: *advertise*, or the host by which this client connected, and the broker's port."""
     host_here = advertise or client.local_host
 
     def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
@@ -24,7 +24,7 @@ def local_address(
 
 
 def broker_address(topology: TopologyService, _: FrameSocket) -> Place:
-    """Where they really are: the client will be redirected on its way there, as it was."""
+    """Map brokers to their real addresses: the packet filter redirects the client's connections to them."""
 
     def place(node_id: int, host: str, port: int) -> tuple[str, int]:
         topology.saw(node_id, host, port)

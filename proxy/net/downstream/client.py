@@ -1,4 +1,4 @@
-"""Serves one client connection: carries out what its relay decides."""
+"""The I/O of one client connection: it carries out the commands of its relay."""
 
 import random
 from collections import deque
@@ -58,8 +58,8 @@ __all__ = ["ClientConnection"]
 class ClientConnection:
     """One client, its relay, and its links to broker *node_id*.
 
-    *ready* is a bare connection to that broker that is open already, if there is one; it is taken over.
-    *admitted*: who the client is, where it had to tell us.
+    *ready* is an open connection to that broker without requests, if there is one; it is taken over. *admitted*:
+    the client's principal, if it logged in with Sidefetch.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class ClientConnection:
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Serve until the client goes, or must go.
+        """Serve until the client closes the connection, or an error ends it.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: why it must.
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the error that ended it.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -152,7 +152,10 @@ class ClientConnection:
             raise self._over
 
     def _let_go(self) -> None:
-        """Of the memory that is claimed here; what is left of us may not be looked for in a while (``Garbage``)."""
+        """Release the memory that is claimed here.
+
+        The object itself may stay for a while (``GarbageCollector``).
+        """
         self._outbox.drop()
         self._links.drop()
         self._mail.clear()
@@ -160,11 +163,11 @@ class ClientConnection:
             self._relay.handle(MemoryNeeded(), trio.current_time())
 
     def drain(self) -> None:
-        """Answer at once what waits."""
+        """Answer waiting fetches at once."""
         self._deliver(Draining())
 
     def look(self) -> ConnectionActivity:
-        """What it is at."""
+        """Return the activity of the connection, for timeouts."""
         client = self._client
         return ConnectionActivity(
             client.received_frames,
@@ -176,18 +179,18 @@ class ClientConnection:
         )
 
     def tell_inventory(self) -> None:
-        """Have whoever wants to know told what the client uses."""
+        """Pass the client's API usage to the observers."""
         record = self.inventory()
         if record is not None:
             self._telling.observe(record)
 
     @property
     def who(self) -> ConnectionInfo:
-        """Whom all that is told is about."""
+        """The connection's labels in events."""
         return self._who
 
     def inventory(self) -> ClientRecord | None:
-        """What the client uses; None before it has asked anything."""
+        """Return the APIs that the client uses; None before its first request."""
         return self._relay.inventory()
 
     def end(self, why: LimitReached) -> None:
@@ -205,20 +208,21 @@ class ClientConnection:
                     services = self._services
                     self._handle(ClientFrame(frame, self._login.topology.topology, services.live.bypass))
                     await self._taken()
-                # What they are views of counts until nobody holds them.
+                # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
         except OSError:
-            pass  # it went without a word
+            pass  # the client reset the connection
         except FrameTooLarge as wrong:
             raise LimitReached("max-frame", str(wrong)) from wrong
         except MalformedFrame as wrong:
             raise ClientProtocolError(str(wrong)) from wrong
 
     async def _taken(self) -> None:
-        """Read the client no faster than the broker reads us; and see its end only when all before it is sent.
+        """Read the client no faster than the broker reads.
 
-        Nor faster than it reads what it is told, as brokers do.
+        So its end is noticed only after all before it is sent. As in brokers, a client that does not read its
+        responses is not read either.
         """
         if self._relay.is_full:
             self._tell("max-in-flight", self._client.peer, "it sends on without waiting for answers")
@@ -258,7 +262,7 @@ class ClientConnection:
         self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
 
     def _tell_budget(self) -> None:
-        """What waits for the client here may be had back."""
+        """Report to the memory budget whether records that are held for the client can be dropped."""
         held_s = self._relay.held_since_s
         if held_s == self._held_since_s:
             return
@@ -315,7 +319,7 @@ class ClientConnection:
         self._deliver(MetadataUpdated(topology))
 
     def _deliver(self, event: Event) -> None:
-        """Take an event that comes from another task: what goes wrong with it must end us, not that task."""
+        """Queue an event from another task: an error in handling it must end this connection, and not that task."""
         self._mail.append(event)
         self._has_mail.set()
 
@@ -344,7 +348,7 @@ class ClientConnection:
 
 
 def _name_of(link: Link) -> str:
-    """For people."""
+    """Return the link's name for messages."""
     if link is PASS:
         return "pass"
     return f"{link.kind.value}, rackless" if link.source.is_rackless else str(link.kind.value)

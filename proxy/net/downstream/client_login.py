@@ -1,4 +1,4 @@
-"""As whom brokers are asked for one client, where it logs in to them itself."""
+"""The credentials of a client that logs in to brokers itself, for its further connections."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,22 +13,22 @@ _SINGLE_EVERY_S: Final = 60.0
 
 
 class ClientLogin:
-    """What a client has said to its broker, said again to others."""
+    """The login of one client, repeated on further connections to brokers."""
 
     def __init__(self, peer: str, services: Services, use: Callable[[Access], None]) -> None:
-        """*use* takes how brokers are logged in to for the client, once that is known."""
+        """Create the state; *use* gets the access for the client's connections, once it is known."""
         self._peer = peer
         self._services = services
         self._use = use
         self._login: Login | None = None
-        """What the client has said, if it may be said again."""
+        """The client's credentials, if they can be repeated."""
         self._entered: str | None = None
-        """The principal that the client is, if the topology is that one's."""
+        """The client's principal, if ``topology`` is that of the principal."""
         self.topology = services.topology
-        """The cluster, as the client's principal may see it."""
+        """The topology as the client's principal may see it."""
 
     def identified(self, principal: str, mechanism: str, login: Login | None) -> None:
-        """The broker has let the client in, as *principal*; *login* is None if it cannot be repeated."""
+        """Take a login that the broker has accepted; *login* is None if it cannot be repeated."""
         services = self._services
         if login is None:
             services.counts["clients_on_one_connection"] += 1
@@ -55,7 +55,7 @@ class ClientLogin:
             services.principals.renew(self._entered, login)
 
     def left(self) -> None:
-        """The client has gone."""
+        """Release the principal's topology: the client has left."""
         if self._entered is not None and self._services.principals is not None:
             self._services.principals.leave(self._entered)
 

@@ -1,4 +1,4 @@
-"""Completes what is told of a connection's exchanges by what only shows while their answers are sent."""
+"""Completes the records of client fetches with values that are known only after the response was sent."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ __all__ = ["ExchangeRecords"]
 
 
 class ExchangeRecords:
-    """Those of one connection. Answers are sent one after another, and so is what is converted for them."""
+    """The records of one connection. Responses, and the conversions within them, are sent one after another."""
 
     def __init__(self, tell: Callable[[ExchangeRecord], None]) -> None:
         self._tell = tell
@@ -19,15 +19,15 @@ class ExchangeRecords:
         self._converted: ConversionRecord | None = None
 
     def waited_for_memory(self, for_s: float) -> None:
-        """A broker's answer was not read before there was room for it."""
+        """Add time for which a broker's response was not read for lack of memory."""
         self._memory_s += for_s
 
     def converted(self, record: ConversionRecord) -> None:
-        """All of one partition's records, within the answer that is being sent."""
+        """Add the conversion of one partition's records, within the response that is being sent."""
         self._converted = record if self._converted is None else _sum(self._converted, record)
 
     def sent(self, record: ExchangeRecord, converting_s: float) -> None:
-        """The answer is sent, *converting_s* of which nothing was sent since more had to be converted first."""
+        """Complete and emit *record*: its response is sent; sending paused for conversion for *converting_s*."""
         now_s = trio.current_time()
         waited_s: dict[Cause, float] = {cause: for_us / 1e6 for cause, for_us in record.waited_us}
         writing_s = now_s - record.ended_s

@@ -1,4 +1,4 @@
-"""TLS handshakes with clients: so many at once, and who dawdles gives way."""
+"""TLS handshakes with clients: limited in number; slow ones are aborted if others wait."""
 
 import math
 import ssl
@@ -15,15 +15,15 @@ from proxy.net.io.tls import TlsSocket, start_tls
 __all__ = ["TlsHandshakes"]
 
 _LONGEST_S: Final = 10.0
-"""From a connection to the end of its handshake: as long as Kafka's own clients wait for a connection."""
+"""The time limit from the connection to the end of its handshake: as that of Kafka's own clients."""
 _DAWDLING_S: Final = 2.0
-"""What a handshake may still take where others wait: two round trips to the far side of the world, and to spare."""
+"""The time limit of a handshake while others wait: two round trips around the world, and a margin."""
 
 
 class TlsHandshakes:
-    """All that clients make, as many of them at once as there are places; the others wait for theirs, in order.
+    """The handshakes of all clients: a limited number runs at once, the others wait in order.
 
-    A client that says nothing takes no place, and no memory for TLS.
+    A client that sends nothing does not count, and takes no memory for TLS.
     """
 
     def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], tell: LimitLog) -> None:
@@ -35,7 +35,8 @@ class TlsHandshakes:
     async def shake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
         """Take over *stream*'s socket and make it a TLS one.
 
-        Raises: OSError: it could not be; trio.TooSlowError: not in time. It is closed, or still *stream*'s.
+        Raises: OSError: the handshake failed; trio.TooSlowError: it took too long. The socket is closed, or still
+            *stream*'s.
         """
         with trio.fail_after(_LONGEST_S):
             await trio.lowlevel.wait_readable(stream.socket)

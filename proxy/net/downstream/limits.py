@@ -1,4 +1,4 @@
-"""What clients may take: who is let in, and whose connection has been at something for too long."""
+"""Limits of client connections: their number, and the timeouts after which they are closed."""
 
 import resource
 from collections import Counter
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 _FILES_A_CONNECTION: Final = 5
-"""A client's own, and four to brokers."""
+"""The client's connection, and four to brokers."""
 _FILES_BESIDE: Final = 200
 _EVERY_S: Final = 1.0
-"""How often connections are looked at: so late may they be ended. More often where a timeout is short."""
+"""The interval of timeout checks, in seconds, unless a timeout is short; so late a connection may be closed."""
 _LOG_EVERY_S: Final = 10.0
 _IDLE: Final = "idle-timeout"
 _REMEDIES: Final = {
@@ -45,7 +45,7 @@ _REMEDIES: Final = {
 
 
 def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
-    """As many as this process may have; shells grant a tenth of them or less unless asked."""
+    """Raise the limit of open files to what the system permits; shells set a tenth of it or less by default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):
@@ -59,14 +59,14 @@ def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
 
 
 class LimitLog:
-    """Counts how often each limit was reached, and tells the log, a line in a while for each limit and host."""
+    """Counts and logs reached limits; the log has at most one line in a while for each limit and host."""
 
     def __init__(self, counts: Counter[str], log: Log) -> None:
         self._counts = counts
         self._log = log
 
     def __call__(self, limit: str, peer: str, why: str) -> None:
-        """*peer*: its address, with the port if there is one."""
+        """Count and log that *peer*, an address with its port if there is one, has reached a limit."""
         self._counts[f"limit_{limit.replace('-', '_')}"] += 1
         tell = self._log.info if limit == _IDLE else self._log.warning
         tell(
@@ -81,7 +81,7 @@ class LimitLog:
 
 
 class ConnectionLimits:
-    """How many connections there are, in all and from each host."""
+    """The number of connections, in total and by host."""
 
     def __init__(self, config: LimitsConfig, tell: LimitLog) -> None:
         self._config = config
@@ -90,7 +90,7 @@ class ConnectionLimits:
         self.count = 0
 
     def enters(self, peer: str) -> bool:
-        """Whether one more is let in, from *peer* with its port; then ``leaves`` must follow."""
+        """Return whether a connection of *peer*, with its port, is accepted; if so, ``leaves`` must follow."""
         host, config = _host(peer), self._config
         if self.count >= config.max_connections:
             self._tell("max-connections", peer, f"there are {self.count} connections")
@@ -116,23 +116,23 @@ def _host(peer: str) -> str:
 
 @attrs.frozen
 class ConnectionActivity:
-    """What can be seen of a connection from outside."""
+    """The activity of a connection, as timeouts need it."""
 
     frames: int
-    """Requests that have come, all of them."""
+    """The number of requests so far."""
     is_between: bool
-    """Whether nothing of a next one has come."""
+    """Whether no byte of a next request has arrived."""
     is_listened_to: bool
-    """Whether it is the client's doing that nothing comes: not where nobody receives, or memory is waited for."""
+    """Whether Sidefetch is reading: false while nobody receives, or memory is waited for."""
     sent_bytes: int
     is_unsent: bool
-    """Whether there is more to send."""
+    """Whether bytes are waiting to be sent."""
     owes: bool
-    """Whether an answer is owed."""
+    """Whether a response is due."""
 
 
 class Deadlines:
-    """Since when one connection has been at what it is at, as far as that was looked at."""
+    """The timeouts of one connection, from its activity at each check."""
 
     def __init__(self, config: LimitsConfig, now_s: float) -> None:
         self._config = config
@@ -140,7 +140,7 @@ class Deadlines:
         self._frames = self._sent_bytes = 0
 
     def overdue(self, look: ConnectionActivity, now_s: float) -> LimitReached | None:
-        """Why the connection must end, if it must."""
+        """Return the error with which the connection must be closed, if a timeout is over."""
         config = self._config
         if look.frames != self._frames or look.is_between or not look.is_listened_to:
             self._request_s = now_s
@@ -161,7 +161,7 @@ class Deadlines:
 
 
 class TimedConnection(Protocol):
-    """A connection."""
+    """A connection with timeouts."""
 
     def look(self) -> ConnectionActivity: ...
 
@@ -170,7 +170,7 @@ class TimedConnection(Protocol):
 
 
 async def enforce_timeouts(connections: Callable[[], Collection[TimedConnection]], config: LimitsConfig) -> None:
-    """Look at all connections, for ever, and end those that are overdue. Costs microseconds for each."""
+    """Check all connections for ever, and close those with a timeout that is over. Costs microseconds for each."""
     shortest_s = min(
         config.handshake_timeout_s, config.request_timeout_s, config.idle_timeout_s, config.send_timeout_s
     )

@@ -18,19 +18,18 @@ from proxy.relay.ports import NoPortLeft, PortAssignments
 __all__ = ["Handler", "Listeners"]
 
 Handler = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
-"""Serves a client that came to a broker's listener, or to the bootstrap listener: None."""
+"""Serves a client of a broker's listener, or of the bootstrap listener: None."""
 
 _BACKLOG: Final = 4096
-"""Clients that have connected and were not accepted yet. A gateway has thousands that come back at once; beyond
-this, the kernel drops what they say, and they try again after a second, and then three. The system bounds it, too
-(``net.core.somaxconn``).
-"""
+"""The most connections that wait to be accepted. Thousands of clients may reconnect to a gateway at once; beyond
+this, the kernel drops their packets, and they try again after one second, then three. The system limits it, too
+(``net.core.somaxconn``)."""
 _NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""What is said to ``::1`` where the host has IPv4 only."""
+"""Errors of ``::1`` on a host with IPv4 only."""
 
 
 class Listeners:
-    """Opens listeners and accepts clients on them, for as long as *nursery* lives."""
+    """The listeners, and the tasks that accept clients, for the life of *nursery*."""
 
     def __init__(self, config: DownstreamConfig, handler: Handler, nursery: trio.Nursery, log: Log) -> None:
         self._config = config
@@ -41,9 +40,9 @@ class Listeners:
         self._hosts: list[str] = []
 
     async def open_bootstrap(self) -> None:
-        """Listen where the configuration says.
+        """Open the listeners of the option ``listen``.
 
-        Raises: ConfigError: a host is not ours, or a port is taken.
+        Raises: ConfigError: a host is not local, or a port is taken.
         """
         for address in self._config.listen:
             hosts = await self._resolve(address)
@@ -52,11 +51,11 @@ class Listeners:
             self._log.info("listening", address=address)
 
     async def open_transparent(self, handler: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
-        """Listen where the packet filter redirects connections to, and have *handler* deal with them.
+        """Open the listeners for redirected connections; *handler* serves them.
 
-        An address of IPv6 is left out where the host has none: its pods' manifests are made before they know.
+        An IPv6 address is skipped on a host without IPv6: manifests are written before that is known.
 
-        Raises: ConfigError: a port is taken, or there is none to listen on.
+        Raises: ConfigError: a port is taken, or no listener could be opened.
         """
         opened: list[trio.SocketListener] = []
         for address in self._config.transparent:
@@ -75,7 +74,7 @@ class Listeners:
         self._nursery.start_soon(partial(trio.serve_listeners, handler, opened, handler_nursery=self._nursery))
 
     def open_for(self, node_id: BrokerId) -> int | None:
-        """The port of a broker; its listener is opened if there is none. None if no port is left for it."""
+        """Return the port of a broker, opening its listener if needed; None if no port is available."""
         if node_id in self._book.assigned:
             return self._book.assigned[node_id]
         taken: list[int] = []
@@ -95,9 +94,9 @@ class Listeners:
                 return port
 
     def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
-        """The listeners of the brokers that are there at the start.
+        """Open the listeners of the brokers that are known at the start.
 
-        Raises: ConfigError: a port is taken, or there is none for a broker. Later on, that would not end us.
+        Raises: ConfigError: a port is taken, or there is none for a broker. Later on, that is only logged.
         """
         for node_id in sorted(node_ids):
             if node_id in self._book.assigned:

@@ -1,4 +1,4 @@
-"""What is told of one client connection: to the observers, the log and the counts."""
+"""Records the events of one client connection: for the observers, the log and the counters."""
 
 from collections.abc import Callable
 from typing import Final
@@ -28,10 +28,13 @@ _LOG_EVERY_S: Final = 5.0
 
 
 class ConnectionRecorder:
-    """Passes records on as they come, but for those of exchanges, which wait until the answer has been sent."""
+    """The recorder of one connection's events.
+
+    It emits them at once, but for those of client fetches: these wait until the response was sent.
+    """
 
     def __init__(self, who: ConnectionInfo, services: Services, topology: Callable[[], Topology]) -> None:
-        """*topology*: as the client's principal may see it, at this time."""
+        """Create it; *topology* returns the present topology of the client's principal."""
         self._who = who
         self._services = services
         self._topology = topology
@@ -61,7 +64,7 @@ class ConnectionRecorder:
             self._services.log.warning("fetch-stalled", **attrs.asdict(record))
 
     def converted(self, chunks: Chunks, cpu_s: float) -> None:
-        """Records have been sent that were converted on their way out, which has taken so long."""
+        """Record the conversion of records that were sent; it took *cpu_s* of CPU time while sending."""
         assert isinstance(chunks, DownConversion)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(

@@ -1,4 +1,4 @@
-"""Asks clients who they are, before anything else of them is looked at."""
+"""The SASL server: authentication of clients by Sidefetch, before any other request."""
 
 import random
 import secrets
@@ -25,11 +25,11 @@ __all__ = ["AuthenticatedClient", "AuthenticationFailed", "authenticate", "watch
 
 _SIZE: Final = struct.Struct(">i")
 _LOGIN_S: Final = 30.0
-"""From the first word to the last: as long as Kafka's clients wait for an answer."""
+"""The time limit of the whole login: as long as Kafka's clients wait for a response."""
 _MOST_BYTES: Final = 64 * 1024
-"""Of a frame of somebody who is not known; as sasl.server.max.receive.size is for, half a MB there."""
+"""The size limit of frames before the login; Kafka's sasl.server.max.receive.size is half a MB."""
 _REFUSED_S: Final = (1.0, 1.5)
-"""What is wrong is answered late, so that guessing takes time; of each connection but one may be tried."""
+"""The delay of a refusal in seconds, so that guessing takes time; each connection can try once."""
 _NONCE_BYTES: Final = 18
 
 Versions = Callable[[memoryview], Awaitable[bytes]]
@@ -37,20 +37,20 @@ Versions = Callable[[memoryview], Awaitable[bytes]]
 
 
 class AuthenticationFailed(ClientProtocolError):
-    """The client is not who it says."""
+    """The client's credentials are wrong."""
 
 
 @attrs.frozen
 class AuthenticatedClient:
-    """A client that is known."""
+    """A client that has logged in."""
 
     principal: str
     early: list[memoryview]
-    """What it has sent already behind its login."""
+    """Frames that arrived behind its login."""
 
 
 def watch_users(path: str | None, log: Log) -> WatchedFiles[Users] | None:
-    """Those in the file at *path*, as long as it stays readable. Raises: ConfigError."""
+    """Watch the users in the file at *path*. Raises: ConfigError."""
     if path is None:
         return None
     secret = secrets.token_bytes(32)
@@ -69,10 +69,10 @@ def watch_users(path: str | None, log: Log) -> WatchedFiles[Users] | None:
 async def authenticate(
     client: FrameSocket, users: Users, versions: Versions, limit_bytes: int
 ) -> AuthenticatedClient:
-    """Have the client log in. *limit_bytes*: of its frames from then on.
+    """Have the client log in; afterwards its frames are limited to *limit_bytes*.
 
-    Raises: Refused: it has given a wrong name or password; ClientProtocolError: it goes about it in another way;
-            BrokerUnavailable, BrokerProtocolError: as *versions*.
+    Raises: AuthenticationFailed: wrong name or password; ClientProtocolError: the exchange is not valid;
+        BrokerUnavailable, BrokerProtocolError: as *versions*.
     """
     client.limit(_MOST_BYTES)
     try:
@@ -95,7 +95,7 @@ class _SaslServer:
         self._versions = versions
         self._mechanism = ""
         self._takes_tokens = False
-        """Whether messages come as they are: behind a SaslHandshake v0."""
+        """Whether messages are frames without headers: behind a SaslHandshake v0."""
         self._scram: ScramServer | None = None
         self._user = ""
 
@@ -149,7 +149,7 @@ class _SaslServer:
         return is_last
 
     async def _judged(self, message: bytes) -> tuple[bytes, bool]:
-        """What to answer, and whether the client is known now. Raises: Refused, after a while."""
+        """Return the response, and whether the login is complete. Raises: AuthenticationFailed, after a delay."""
         if self._mechanism not in HASHES:
             self._user, login = plain_user(message)
             is_right = await trio.to_thread.run_sync(self._users.knows, self._user, login.password)

@@ -1,4 +1,4 @@
-"""Compares a sample of the answers with what the broker says when it is asked directly, and counts what differs."""
+"""Compares a sample of the responses with the broker's own response to a direct fetch, and counts differences."""
 
 import random
 from collections import Counter
@@ -20,7 +20,7 @@ __all__ = ["Verifier"]
 
 _CLIENT_ID: Final = "sidefetch-verify"
 _TIMEOUT_S: Final = 5.0
-"""For all of a verification: well within the time that records are kept after they were read."""
+"""The time limit of a verification: well below the retention of records that were just read."""
 _AGAIN_S: Final = 0.5
 _CORRELATION_ID: Final = 0
 _OLDEST_VERSION: Final = 4
@@ -28,10 +28,10 @@ _LOG_EVERY_S: Final = 1.0
 
 
 class Verifier:
-    """Verifies one client connection's answers, one at a time, each on a connection of its own.
+    """Verifies responses of one client connection, one at a time, each on a connection of its own.
 
-    Counts partitions: ``verified`` were compared, ``verify_differences`` of them differed, of ``verify_failed`` the
-    broker told nothing; a verification that fails as a whole counts there as one.
+    Counts partitions: ``verified`` were compared, ``verify_differences`` of them differed, for ``verify_failed``
+    the broker returned no result; a verification that fails as a whole counts as one.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Verifier:
         log: Log,
         access: Access = OPEN,
     ) -> None:
-        """*rate*: 0 to 1, the share of answers with records that is verified."""
+        """Create it; *rate* is the share of responses with records that are verified, 0 to 1."""
         self._node_id = node_id
         self._rate = rate
         self._address_of = address_of
@@ -53,17 +53,17 @@ class Verifier:
         self._is_busy = False
 
     def picks(self) -> bool:
-        """Whether the answer that was just given is to be verified."""
+        """Return whether to verify the response that was just delivered."""
         return not self._is_busy and random.random() < self._rate
 
     async def verify(self, request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> None:
-        """Compare an answer that was picked with the broker's own."""
+        """Compare a chosen response with the broker's own."""
         if self._is_busy:
             return
         self._is_busy = True
         try:
             sampled = samples(request, pieces, topology)
-            del pieces  # what is compared was copied; the rest may be freed
+            del pieces  # the samples are copies; the rest may be freed
             if sampled:
                 await self._compare(sampled, committed=bool(request.options.isolation))
         except (ProxyError, OSError, trio.TooSlowError) as wrong:
@@ -73,10 +73,10 @@ class Verifier:
             self._is_busy = False
 
     async def _compare(self, sampled: Sequence[Sample], *, committed: bool) -> None:
-        """What the broker does not have is asked for again.
+        """Compare, and ask again for records that the broker does not return.
 
-        A leader that is new may know a lower high watermark than the one before has told, until its followers have
-        fetched from it: seconds, if one of them stalls. See KIP-207, which is about the same.
+        A new leader may know a lower high watermark than the previous one reported, until its followers have
+        fetched from it: seconds, if one of them stalls. KIP-207 is about the same.
         """
         until_s = trio.current_time() + _TIMEOUT_S
         while sampled:
