@@ -24,6 +24,7 @@ FOLDERS: Final = (
     "proxy/cli",
     "proxy/cluster",
     "proxy/config",
+    "proxy/convert",
     "proxy/demo",
     "proxy/kube",
     "proxy/net",

@@ -1,17 +1,17 @@
-"""Records of one format as those of another: what a fetch brings for old clients, what old clients produce.
+"""Conversion of records between formats: down for fetches of old clients, up for produce requests of old clients.
 
-It is pure and shares nothing, so that a large conversion can run in a worker thread. The loops over records are in
-``kernel``, compiled where there is a compiler. It never imports trio, and knows no requests: only the records of
-one partition. Requests of old versions are what ``versions`` is about.
+It is pure and shares no state, so that a large conversion can run in a worker thread. The loops over records are in
+``kernel``, compiled if there is a compiler. It never imports trio, and has no requests: only the records of one
+partition. ``versions`` handles requests of old versions.
 
-``down.Conversion`` turns a fetched log into messages, lazily (KIP-283)::
+``down.DownConversion`` turns a fetched log into messages, lazily (KIP-283)::
 
     begin --> Converted(size) --> next_chunk ... next_chunk --> None
-          --> Nothing(next offset)    control batches, emptied batches: fetch on for the client
-          --> Damaged, Refused        errors 2 and 76
-          --> Incomplete              not one whole entry
+          --> NothingForClient(next offset)    control batches, emptied batches: fetch on for the client
+          --> DamagedEntry, CodecRefused       errors 2 and 76
+          --> IncompleteEntry                  no complete entry
 
-``up.to_batches`` turns what was produced into batches, at once.
+``up.to_batches`` turns a produced message set into batches, at once.
 """
 
 from proxy.convert.down import DownConversion, needs_conversion

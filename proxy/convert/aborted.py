@@ -1,4 +1,4 @@
-"""Which batches belong to aborted transactions, by the list that a broker sends with them."""
+"""The batches of aborted transactions, by the list that a broker sends with fetched records."""
 
 import struct
 from collections.abc import Sequence
@@ -11,38 +11,38 @@ __all__ = ["Aborted"]
 
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
-"""Version and type."""
+"""The version and the type of a control record."""
 
 
 class Aborted:
-    """Walks the batches of one answer in order, as Java's consumer does.
+    """The aborted transactions of one response, applied to its batches in order, as Java's consumer does.
 
-    A producer's batches are aborted from the first offset of a transaction of its on to its next abort marker.
-    Source: Kafka's CompletedFetch.
+    A producer's batches are aborted from the first offset of a listed transaction to its next abort marker. Source:
+    Kafka's CompletedFetch.
     """
 
     __slots__ = ("_listed", "_producers")
 
     def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
-        """*listed*: (producer id, first offset), in any order."""
+        """Create the state from *listed*: (producer id, first offset), in any order."""
         self._listed = sorted(listed, key=lambda each: each[1], reverse=True)
         self._producers: set[int] = set()
 
     @property
     def is_over(self) -> bool:
-        """Whether none of what follows can be aborted."""
+        """Whether no later batch can be aborted."""
         return not (self._listed or self._producers)
 
     def copy(self) -> "Aborted":
-        """One that goes on from here by itself."""
+        """Return an independent copy of the state."""
         twin = Aborted(())
         twin._listed, twin._producers = list(self._listed), set(self._producers)
         return twin
 
     def has(self, batch: Entry, log: memoryview) -> bool:
-        """Whether the records of *batch*, the next one of *log*, are of an aborted transaction.
+        """Return whether *batch*, the next one of *log*, belongs to an aborted transaction.
 
-        Raises: BadRecords: a control batch has no key that tells its type.
+        Raises: BadRecords: a control batch has no key with a type.
         """
         if batch.producer_id < 0:
             return False
@@ -56,12 +56,12 @@ class Aborted:
 
 
 def _is_abort(batch: Entry, log: memoryview) -> bool:
-    """Whether the first record of a control batch, never compressed, is an abort marker."""
+    """Return whether the first record of a control batch, which is never compressed, is an abort marker."""
     if not batch.records:
         return False
     _, at = _uvarint(log, batch.at + BATCH_HEADER_BYTES, batch)
-    _, at = _uvarint(log, at + 1, batch)  # behind the attributes: time
-    _, at = _uvarint(log, at, batch)  # offset
+    _, at = _uvarint(log, at + 1, batch)  # skips the timestamp, which follows the attributes
+    _, at = _uvarint(log, at, batch)  # skips the offset
     size, at = _uvarint(log, at, batch)
     if size & 1 or not _CONTROL_KEY.size <= size >> 1 <= batch.end - at:
         raise _no_key(batch)
@@ -70,7 +70,7 @@ def _is_abort(batch: Entry, log: memoryview) -> bool:
 
 
 def _uvarint(log: memoryview, at: int, batch: Entry) -> tuple[int, int]:
-    """The number at *at*, as it stands there, and where it ends."""
+    """Return the unsigned number at *at*, and the position behind it."""
     value = 0
     for index in range(max(min(10, batch.end - at), 0)):
         byte = log[at + index]

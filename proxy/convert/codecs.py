@@ -1,11 +1,11 @@
-"""Compression, as Kafka frames it; what is decompressed is bounded.
+"""Compression with Kafka's framing; the decompressed size is limited.
 
 =======  ======================================================================================================
 gzip     members, one after the other
-snappy   blocks of 32 KiB in the framing of snappy-java ("xerial"); read without any framing too, which is how
-         librdkafka writes it
+snappy   blocks of 32 KiB in the framing of snappy-java ("xerial"); also decoded without any framing, as librdkafka
+         writes it
 lz4      a frame, see ``lz4``
-zstd     frames, one after the other; written for Fetch v10 and later only, which is never asked for here
+zstd     frames, one after the other; encoded for Fetch v10 and later only, which conversion never needs
 =======  ======================================================================================================
 
 Source: KIP-110; snappy-java's SnappyInputStream; RFC 8878 for Zstandard.
@@ -25,38 +25,38 @@ from proxy.wire.records import Codec
 __all__ = ["DECOMPRESSED_BYTES", "compress", "decompress"]
 
 DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
-"""The most that one batch may decompress to: 64 times what brokers take by default for one, compressed."""
+"""The most that one batch may decompress to: 64 times the brokers' default limit of a compressed batch."""
 
 _Bytes = bytes | bytearray | memoryview
 
 _GZIP: Final = 31
-"""zlib's way to say: 32 KiB of window, and gzip's header."""
+"""zlib's code for a window of 32 KiB and gzip's header."""
 _GZIP_LEVELS: Final = {True: 1, False: 6}
-"""Kafka's default is zlib's own, 6. Level 1 takes half the time, and what comes out is a twentieth larger."""
+"""Kafka's default is zlib's, 6. Level 1 takes half the time, and its output is a twentieth larger."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _WINDOW: Final = 4096
-"""How much of what is behind the first member is given to zlib at once: it copies what it does not use."""
+"""The bytes behind the first member that zlib gets at once: it copies unused input."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-"""The version, and the oldest one that can read it."""
+"""The version, and the oldest version that can decode it."""
 _XERIAL_BLOCK: Final = 32 * 1024
 _ZSTD_LEVEL: Final = 3
 """Kafka's default."""
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
-"""And fifteen more."""
+"""The first of sixteen magic numbers."""
 _ZSTD_BLOCK: Final = 128 * 1024
-"""What a block decompresses to at most."""
+"""The largest decompressed size of a block."""
 _RAW, _REPEATED, _COMPRESSED = range(3)
 _I32: Final = struct.Struct(">i")
 _U32: Final = struct.Struct("<I")
 
 
 def compress(codec: int, data: _Bytes, *, magic: int, is_brief: bool = True) -> _Bytes:
-    """*data* as the inside of an entry of *magic*.
+    """Compress *data* for an entry of *magic*.
 
-    Args:   is_brief: it goes to a client, often on the same host, so time matters more than size; not into a log.
-    Cost:   the GIL is not held while it compresses.
+    Args:   is_brief: whether time matters more than size: for a client, often on the same host, and not for a log.
+    Cost:   the GIL is released while it compresses.
     Raises: BadRecords: *codec* is none of Kafka's.
     """
     match codec:
@@ -74,11 +74,11 @@ def compress(codec: int, data: _Bytes, *, magic: int, is_brief: bool = True) -> 
 
 
 def decompress(codec: int, data: _Bytes, *, magic: int, limit: int = DECOMPRESSED_BYTES) -> _Bytes:
-    """What is inside of an entry of *magic*.
+    """Decompress the content of an entry of *magic*.
 
-    Args:   limit: the most bytes that may come out.
-    Cost:   memory for what comes out, and 128 KiB. The GIL is not held while it decompresses.
-    Raises: BadRecords: it is damaged or comes to more than *limit*, or *codec* is none of Kafka's.
+    Args:   limit: the most bytes of output.
+    Cost:   memory for the output, and 128 KiB. The GIL is released while it decompresses.
+    Raises: BadRecords: it is damaged or exceeds *limit*, or *codec* is none of Kafka's.
     """
     view = memoryview(data)
     try:
@@ -106,7 +106,10 @@ def _unknown(codec: int) -> BadRecords:
 
 
 def _read_gzip(data: memoryview, limit: int) -> bytes | bytearray:
-    """Most often one member, read at once; a client may send a million of them, so none is handed on whole."""
+    """Decompress gzip: usually one member, at once.
+
+    A client may send a million members, so the others are decompressed piecewise.
+    """
     member = zlib.decompressobj(_GZIP)
     first = member.decompress(data, limit + 1)
     if len(first) > limit:
@@ -123,7 +126,7 @@ def _read_gzip(data: memoryview, limit: int) -> bytes | bytearray:
 
 
 def _read_member(data: memoryview, at: int, plain: bytearray, limit: int) -> int:
-    """Where the member ends that begins at *at*; what is in it goes to the end of *plain*."""
+    """Append the content of the member at *at* to *plain*; return the position behind the member."""
     member = zlib.decompressobj(_GZIP)
     while not member.eof:
         window = member.unconsumed_tail or data[at : at + _WINDOW]
@@ -146,7 +149,10 @@ def _write_snappy(data: memoryview) -> bytes:
 
 
 def _read_snappy(data: memoryview, limit: int) -> memoryview:
-    """In two rounds: blocks may be of five bytes each, and a list of them all would be many times *data*."""
+    """Decompress snappy in two passes.
+
+    Blocks may have five bytes each, so that a list of all would be many times *data*.
+    """
     size = 0
     for block in _snappy_blocks(data):
         size += cramjam.snappy.decompress_raw_len(block)
@@ -168,7 +174,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     if len(data) < at:
         raise ValueError("its header is cut off")
     while at < len(data):
-        if bytes(data[at : at + 8]) == _XERIAL_MAGIC:  # another stream's header, where streams were joined
+        if bytes(data[at : at + 8]) == _XERIAL_MAGIC:  # another stream's header, in concatenated streams
             at += len(_XERIAL)
             continue
         (size,) = _I32.unpack_from(data, at)
@@ -180,9 +186,9 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _zstd_bound(data: memoryview) -> int:
-    """The most that *data* can decompress to, by the headers of its frames and blocks.
+    """Return the most that *data* can decompress to, by the headers of its frames and blocks.
 
-    Nothing in a frame needs to tell its size, and a block of four bytes may stand for 128 KiB.
+    A frame need not state its size, and a block of four bytes may stand for 128 KiB.
     """
     bound = at = 0
     while at < len(data):

@@ -1,23 +1,23 @@
-"""Down-conversion (KIP-283): one partition's records of a fetch answer, as a client of an older format reads them.
+"""Down-conversion (KIP-283): the fetched records of one partition in an older format, for clients of that format.
 
-The size of a record set is told before the set, so ``begin`` commits to one before anything but the first messages
-is converted; the rest is converted chunk by chunk as the answer is written. The size is the sum of
+A response states the size of a record set before the set, so ``begin`` commits to a size after converting only the
+first messages; the rest is converted chunk by chunk while the response is written. The size is the sum of
 
-- what is known exactly: batches that are not compressed, by a walk over their records that writes nothing and costs
-  a tenth of a conversion; entries that are copied; what converts to nothing; the first messages, where these are
-  compressed: they are converted at once;
-- for other compressed batches a guess, see ``sizes``; unless all that is left is a chunk or less: then it is
-  converted at once, and known too.
+- exact sizes: of uncompressed batches, by a walk over their records that writes nothing and costs a tenth of a
+    conversion; of entries that are copied; of the first messages, which are converted at once if they are
+    compressed;
+- an estimate for other compressed batches, see ``sizes``; unless the rest is a chunk or less: then it is converted
+    at once, and its size is exact.
 
-So nothing is wasted where nothing is compressed. Where the guess is too high, the set is filled with the beginning
-of a message that is longer than what follows, which every client takes for one that was cut off; where it is too
-low, the last message is cut. Either is counted.
+So nothing is wasted without compression. If the estimate is too high, the set is filled with the beginning of a
+message that is larger than the rest, which every client treats as cut off; if it is too low, the last message is
+cut. Both are counted.
 
-Damage or a refused codec behind the first messages ends the set, so that the client asks again there and is told.
+Damage or a refused codec behind the first messages ends the set: the client asks again at that offset and gets the
+error.
 
-A set for magic 0 or 1 is never only a part of a message, and has a message at or beyond the client's offset, its
-last one among them; old clients fail or loop on all else. Where there is no such set, the outcome is
-``NothingForClient``.
+A set for magic 0 or 1 never consists of a part of a message, and its last message is at or beyond the client's
+offset: old clients fail or loop otherwise. If there is no such set, the outcome is ``NothingForClient``.
 """
 
 import struct
@@ -49,17 +49,17 @@ __all__ = ["DownConversion", "needs_conversion"]
 Piece = bytes | bytearray | memoryview
 
 _GROWTH: Final = 4
-"""A chunk ends when it has become so many times what it is asked to be: what is compressed may become thousands."""
+"""A chunk ends when its output exceeds its nominal size by this factor: compressed input may grow thousandfold."""
 _OVERFLOW: Final = struct.Struct(">qi")
-"""Of the message that fills a set up: offset and size."""
+"""Offset and size of the message that fills a set up."""
 _OVERFLOW_SIZE: Final = 61
-"""The least that it claims to have: a batch's, so that no reader takes it for damaged rather than cut off."""
+"""The least size that it states: that of a batch, so that readers take it for cut off and not for damaged."""
 
 
 def needs_conversion(records: memoryview, offset: int, target: ConversionTarget) -> bool:
-    """Whether *records*, fetched at *offset*, must be converted; if not, they can leave as they are.
+    """Return whether *records*, fetched at *offset*, must be converted; otherwise they are sent unchanged.
 
-    Cost: O(entries) for what needs none, most often O(1) for what needs it.
+    Cost: O(entries) if not, usually O(1) if so.
     """
     if not records:
         return False
@@ -75,14 +75,17 @@ def needs_conversion(records: memoryview, offset: int, target: ConversionTarget)
 
 
 class DownConversion:
-    """Shares no state: its methods may be called in any thread, one at a time."""
+    """The down-conversion of one partition's records.
+
+    It shares no state: its methods may be called in any thread, one at a time.
+    """
 
     def __init__(
         self, records: memoryview, offset: int, target: ConversionTarget, aborted: Sequence[tuple[int, int]] = ()
     ) -> None:
-        """*records* were fetched at *offset*, which is not negative.
+        """Create the conversion of *records*, fetched at *offset*, which is not negative.
 
-        Args: aborted: (producer id, first offset) of each aborted transaction that the broker named with them.
+        Args: aborted: (producer id, first offset) of each aborted transaction in the broker's response.
         """
         self.counts = ConversionCounts()
         self._log = records
@@ -91,59 +94,59 @@ class DownConversion:
         self._listed = aborted if target.committed and target.magic < 2 else ()
         self._aborted = Aborted(self._listed)
         self._entry: Entry | None = None
-        """Looked at, but not done with."""
+        """The entry that is decoded and not finished."""
         self._kind = Treatment.NOTHING
-        """What it becomes."""
+        """The treatment of that entry."""
         self._wrapper: memoryview | None = None
-        """What it has become, where ``begin`` had to know its size."""
+        """The converted entry, if ``begin`` needed its size."""
         self._ready: deque[Piece] = deque()
-        """All that there is, where it had to be converted to know its size."""
+        """The whole output, if all was converted to know its size."""
         self._error: BadRecords | None = None
-        """Why nothing more is converted."""
+        """The reason why nothing more is converted."""
         self._at = 0
-        """All entries before it are done with."""
+        """The position up to which all entries are finished."""
         self._end = 0
-        """Of the last entry that counts for the size."""
+        """The end of the last entry that counts for the size."""
         self._size = 0
         self._left = 0
         self._is_padded = False
 
     @property
     def source(self) -> memoryview:
-        """The records that it is made of."""
+        """The source records."""
         return self._log
 
     @property
     def offset(self) -> int:
-        """From which on the client wants records."""
+        """The first offset that the client wants."""
         return self._offset
 
     @property
     def magic(self) -> int:
-        """The record format that comes of it."""
+        """The record format of the output."""
         return self._target.magic
 
     @property
     def is_quick(self) -> bool:
-        """Whether nothing need be decompressed for the next chunk, and the kernel is compiled: a tenth of a ms."""
+        """Whether the next chunk needs no decompression and the kernel is compiled: a tenth of a ms."""
         return kernel.is_compiled and (
             bool(self._ready) or self._look() is None or self._kind is not Treatment.WRAPPER
         )
 
     @property
     def may_burst(self) -> bool:
-        """Whether a few bytes of it may come to many: four of zstd stand for 128 KiB."""
+        """Whether few bytes may decompress to many: four bytes of zstd can stand for 128 KiB."""
         with suppress(BadRecords):
             return any(entry.codec == Codec.ZSTD for entry in entries(self._log))
         return False
 
     @property
     def held_bytes(self) -> int:
-        """Of what has been converted and not been handed out."""
+        """The size of converted output that is not delivered yet."""
         return sum(map(len, self._ready)) + len(self._wrapper or b"")
 
     def let_go(self) -> None:
-        """Of what ``begin`` has converted: it will be converted again, to the same bytes."""
+        """Drop the output of ``begin``: it is converted again, to the same bytes."""
         self.counts = ConversionCounts()
         self._aborted = Aborted(self._listed)
         self._entry = self._wrapper = self._error = None
@@ -151,13 +154,16 @@ class DownConversion:
         self._at = 0
 
     def __len__(self) -> int:
-        """Bytes of the record set; 0 before ``begin``, and after it if the outcome is not ``Converted``."""
+        """Return the size of the record set in bytes.
+
+        It is 0 before ``begin``, and after it if the outcome is not ``Converted``.
+        """
         return self._size
 
     def begin(self) -> Outcome:
-        """Commit to a size, or tell why there is none.
+        """Commit to a size, or return why there is none.
 
-        Cost: of what converts to nothing and of one batch; what a compressed one has become is held.
+        Cost: of the entries that yield nothing and of one batch; the output of a compressed one is kept.
         """
         next_offset = -1
         while (entry := self._look()) is not None:
@@ -186,7 +192,7 @@ class DownConversion:
         self._left = self._size
 
     def _convert_all(self) -> None:
-        """To know the size; unless it comes to so much that the guess will do."""
+        """Convert everything to know the size, unless the output is so large that the estimate is good enough."""
         size = 0
         while piece := self._convert():
             self._ready.append(piece)
@@ -197,14 +203,14 @@ class DownConversion:
 
     @property
     def _most_bytes(self) -> int:
-        """What may come of a chunk of the source before the next batch must wait for the next chunk."""
+        """The largest output of a chunk; the next batch must then wait for the next chunk."""
         return _GROWTH * self._target.chunk_bytes
 
     def next_chunk(self) -> Piece | None:
-        """The set's next bytes, never none of them; None behind its end. They may be views of the source.
+        """Return the set's next bytes, at least one; None at its end. They may be views of the source.
 
-        Cost: of ``chunk_bytes`` of the source, or one batch if that is larger; what is copied costs nothing. Memory
-        for four times as much, or one batch more.
+        Cost: of converting ``chunk_bytes`` of the source, or one batch if that is larger; copied entries cost
+            nothing. Memory for four times as much, or one batch more.
         """
         if not self._left:
             return None
@@ -219,15 +225,15 @@ class DownConversion:
         return piece
 
     def _finish(self) -> None:
-        """The size is used up: count what was fetched for nothing."""
+        """Count the source entries that were fetched in vain, once the size is used up."""
         while (entry := self._look()) is not None and self._kind in (Treatment.NOTHING, Treatment.ABORTED):
             self._done_with(entry)
         self.counts.unread_bytes = max(self._end - self._at, 0)
 
     def _look(self) -> Entry | None:
-        """The next entry that is not done with; None at the end, and behind an error.
+        """Return the next unfinished entry; None at the end, and behind an error.
 
-        Its checksum has been looked at, unless it is copied, or the kernel will.
+        Its checksum is verified, unless the entry is copied, or the kernel will verify it.
         """
         if self._entry is None and self._error is None:
             try:
@@ -250,7 +256,7 @@ class DownConversion:
             self.counts.aborted_records += entry.records
 
     def _size_of(self, entry: Entry) -> int:
-        """What the entry looked at comes to; 0 too where that is an error."""
+        """Return the output size of the present entry; 0 also for an error."""
         match self._kind:
             case Treatment.NOTHING | Treatment.ABORTED:
                 return 0
@@ -269,7 +275,7 @@ class DownConversion:
                 assert_never(never)
 
     def _rewritten(self, entry: Entry) -> memoryview:
-        """Empty where that is an error."""
+        """Convert a compressed entry; return nothing if that fails."""
         write = rewrite if self._target.magic < 2 else transcode
         try:
             return write(entry, self._log, self._offset, self._target, self.counts)
@@ -278,7 +284,7 @@ class DownConversion:
             return memoryview(b"")
 
     def _convert(self) -> Piece:
-        """The next chunk; empty at the end, and behind an error."""
+        """Convert the next chunk; empty at the end, and behind an error."""
         parts: list[Piece] = []
         is_quick = False
         left, chunk_end = self._most_bytes, self._at + self._target.chunk_bytes
@@ -288,7 +294,7 @@ class DownConversion:
                     return self._copies(entry)
                 break
             if self._kind is Treatment.WRAPPER and is_quick and parts:
-                break  # for a chunk that may take its time
+                break  # leave it for a chunk that may run in a thread
             is_quick = is_quick or self._kind is Treatment.MESSAGES
             if piece := self._converted(entry, chunk_end):
                 parts.append(piece)
@@ -296,7 +302,7 @@ class DownConversion:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _converted(self, entry: Entry, chunk_end: int) -> Piece:
-        """What *entry*, the one looked at, has become, and as many as go along with it; done with."""
+        """Convert and finish the present entry, with adjacent ones that are converted together."""
         match self._kind:
             case Treatment.MESSAGES:
                 return self._messages(entry, chunk_end)
@@ -309,7 +315,7 @@ class DownConversion:
                 return b""
 
     def _copies(self, first: Entry) -> memoryview:
-        """All copied entries in a row, as one view."""
+        """Return adjacent copied entries as one view."""
         entry: Entry | None = first
         while entry is not None and self._kind is Treatment.COPY:
             self._done_with(entry)
@@ -317,7 +323,7 @@ class DownConversion:
         return self._log[first.at : self._at]
 
     def _messages(self, first: Entry, chunk_end: int) -> memoryview:
-        """What is converted in one go: entries in a row up to the chunk's end, at least one."""
+        """Convert adjacent entries up to the chunk's end, at least one."""
         stop = min(max(chunk_end, first.end), len(self._log))
         room = memoryview(bytearray(max((stop - first.at) * 5 // 4, first.size + growth_of(first))))
         done = kernel.convert_entries(
@@ -332,7 +338,7 @@ class DownConversion:
         return room[: done.size]
 
     def _padding(self) -> bytes:
-        """The beginning of a message that is longer than what follows, or more of it."""
+        """Return the beginning of a message that is larger than the rest, or more of it."""
         size = min(self._left, self._target.chunk_bytes)
         self.counts.padding_bytes += size
         if self._is_padded:

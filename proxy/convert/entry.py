@@ -1,4 +1,4 @@
-"""One compressed entry of a log as one that a client can read."""
+"""The conversion of one compressed entry to one that a client can read."""
 
 import struct
 from typing import Final
@@ -22,21 +22,22 @@ from proxy.wire.records import (
 __all__ = ["growth_of", "inside", "rewrite", "transcode"]
 
 _SMALLEST_RECORD: Final = 7
-"""In bytes; as a message of magic 1 it has 34."""
+"""The least size of a record in bytes; as a message of magic 1 it has 34."""
 _GROWTH: Final = MESSAGE_BYTES[1] - _SMALLEST_RECORD
 _LARGER: Final = 2
-"""So many times what it may decompress to may a batch become: no producer has a million empty records in one."""
+"""The most that a batch may grow by conversion, as a factor of its limit: a million empty records are not
+expected."""
 _WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_AT: Final = 21
-"""In a batch; they are the first that its checksum covers, which stands before them."""
+"""The position in a batch; the checksum covers the bytes from there, and stands before them."""
 _APPEND_TIME: Final = 8
 
 
 def growth_of(entry: Entry, size: int | None = None) -> int:
-    """Bytes by which an entry with *size* bytes of records, or its own, grows at most where it becomes messages."""
+    """Return the most bytes by which an entry with *size* bytes of records, or its own, grows as messages."""
     records = (entry.size if size is None else size) // _SMALLEST_RECORD
     return _GROWTH * min(entry.records, records)
 
@@ -44,9 +45,11 @@ def growth_of(entry: Entry, size: int | None = None) -> int:
 def rewrite(
     entry: Entry, log: memoryview, from_offset: int, target: ConversionTarget, counts: ConversionCounts
 ) -> memoryview:
-    """A compressed batch or wrapper as one wrapper of magic 0 or 1; empty if nothing in it is at *from_offset*.
+    """Convert a compressed batch or wrapper to one wrapper of magic 0 or 1.
 
-    All of it stays together, but for a codec that becomes none: that makes messages of it, from *from_offset* on.
+    The result is empty if nothing in it is at *from_offset* or later. The whole entry stays together, unless the
+    new codec is none: then it becomes messages, from *from_offset* on.
+
     Raises: BadRecords: it is damaged.
     """
     codec = target.codec(entry.codec)
@@ -95,7 +98,7 @@ def _from_records(
 
 
 def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memoryview]:
-    """The inside of a wrapper of magic 1, whose offset is that of the last message inside."""
+    """Convert the content of a wrapper of magic 1, whose offset is that of its last message."""
     last = -1
     for message in entries(plain):
         if message.magic != 1:
@@ -127,7 +130,7 @@ def _wrapper(
 def transcode(
     entry: Entry, log: memoryview, _from_offset: int, target: ConversionTarget, counts: ConversionCounts
 ) -> memoryview:
-    """A batch with another codec, else the same.
+    """Recompress a batch with another codec.
 
     Raises: BadRecords: it is damaged.
     """
@@ -149,9 +152,9 @@ def transcode(
 
 
 def inside(entry: Entry, log: memoryview, limit: int) -> memoryview:
-    """What is compressed in a batch or wrapper.
+    """Return the decompressed content of a batch or wrapper.
 
-    Raises: BadRecords: it is damaged, or more than *limit* bytes.
+    Raises: BadRecords: it is damaged, or exceeds *limit* bytes.
     """
     try:
         data = log[entry.at + BATCH_HEADER_BYTES : entry.end] if entry.magic == 2 else value_of(entry, log)

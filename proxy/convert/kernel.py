@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops over records: one source, compiled by Cython where there is a compiler, and run as it is elsewhere.
+"""The loops over records: one source, compiled by Cython if there is a compiler, and interpreted otherwise.
 
-Both ways give the same for every input. Where they work differently is marked by ``if cython.compiled``: in the
-primitives at the beginning, which read and write numbers, copy bytes and take a checksum.
+Both give the same results for every input. Differences are marked by ``if cython.compiled``: they are in the
+primitives at the beginning, which read and write numbers, copy bytes and compute checksums.
 
-Nothing is read outside of the bounds given, whatever the bytes claim: each length is compared with what is left
-before it is used. A loop that meets damage stops, and tells where and what. Compiled, the loops hold no GIL.
+Nothing is read outside the given bounds, whatever the bytes claim: each length is compared with the remaining bytes
+before it is used. A loop that finds damage stops, and reports its place and kind. Compiled loops release the GIL.
 
-Layout: of a record in a batch: ``size varint | attributes i8 | time - base varlong | offset - base varint
+Layout: a record in a batch: ``size varint | attributes i8 | time - base varlong | offset - base varint
         | key size varint | key | value size varint | value | header count varint | headers``. Varints are zigzag;
         a size of -1 stands for null. For batches and messages see ``proxy.wire.records``.
 Source: Kafka's DefaultRecord, LegacyRecord, ByteUtils.
@@ -56,7 +56,7 @@ is_compiled: Final = cython.compiled
 
 
 class Damage(IntEnum):
-    """What is wrong with a batch or message."""
+    """The kind of damage of a batch or message."""
 
     NONE = 0
     NUMBER = 1
@@ -100,46 +100,46 @@ _HEADS: Final = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))
 
 
 class Done(NamedTuple):
-    """What a loop did."""
+    """The result of a conversion loop."""
 
     end: int
-    """Where it stopped in the source, between two entries."""
+    """The position in the source where it stopped, between two entries."""
     damage: Damage
-    """What is wrong with the one there."""
+    """The damage of the entry there."""
     size: int
-    """Bytes written, or that would be."""
+    """The number of bytes written, or of bytes to write."""
     messages: int
     headers: int
-    """Of the records of these messages, whose format has no place for them."""
+    """The number of dropped record headers, which the messages' format does not have."""
     first_offset: int
-    """Of the messages; -1 where there are none."""
+    """The first offset of the messages; -1 if there are none."""
     last_offset: int
     newest_ms: int
-    """The latest time of a message; -1 where none has one."""
+    """The latest timestamp of the messages; -1 if none has one."""
 
 
 class Raised(NamedTuple):
-    """What was made of messages."""
+    """The result of converting messages to records."""
 
     end: int
-    """Where it stopped in the source, at the end or beginning of a message."""
+    """The position in the source where it stopped, between two messages or at the end."""
     damage: Damage
-    """What is wrong there; ``ROOM``: the next record does not fit."""
+    """The damage there; ``ROOM`` if the next record does not fit."""
     size: int
-    """Bytes written, or that would be."""
+    """The number of bytes written, or of bytes to write."""
     records: int
     base_ms: int
     newest_ms: int
-    """-1 where there is none."""
+    """The latest timestamp; -1 if there is none."""
 
 
 class Whole(NamedTuple):
-    """Entries that fit in so many bytes."""
+    """The complete entries within a number of bytes."""
 
     end: int
-    """Of the last of them."""
+    """The end of the last of them."""
     next_offset: int
-    """The one behind its last; -1 where there is none."""
+    """The offset behind the last of them; -1 if there are none."""
 
 
 # --- primitives ---------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _copy(
 def _write_checksum(
     out: cython.p_uchar, at: cython.Py_ssize_t, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.void:
-    """CRC-32 of *out* from *start* to *end*, written at *at*."""
+    """Write the CRC-32 of *out* from *start* to *end* at *at*."""
     if cython.compiled:
         _write_i32(out, at, sidefetch_crc32(out + start, end - start))
     else:
@@ -229,7 +229,7 @@ def _write_head(
     time_ms: cython.longlong,
     key_size: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Of a message, all before the key, but for its checksum; where the key belongs."""
+    """Write a message's fields before the key, without the checksum; return the position of the key."""
     if cython.compiled:
         _write_i32(out, at, offset >> 32)
         _write_i32(out, at + 4, offset)
@@ -262,7 +262,7 @@ def _uvarint(
     bits: cython.int,
     cell: cython.p_ulonglong,
 ) -> cython.Py_ssize_t:
-    """Put the number at *at* into *cell*; where it ends, or -1 if it goes beyond *end* or has more than *bits*."""
+    """Decode the number at *at* into *cell*; return its end, or -1 if it exceeds *end* or *bits*."""
     byte: cython.ulonglong
     value: cython.ulonglong = 0
     shift: cython.int = 0
@@ -284,7 +284,7 @@ def _uvarint(
 @cython.nogil
 @cython.exceptval(check=False)
 def _write_uvarint(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong) -> cython.Py_ssize_t:
-    """Where it ends."""
+    """Encode a number; return its end."""
     while value > 127:
         out[at] = value & 127 | 128
         at += 1
@@ -298,7 +298,7 @@ def _write_uvarint(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulo
 @cython.nogil
 @cython.exceptval(check=False)
 def _varint_bytes(value: cython.ulonglong) -> cython.longlong:
-    """How many bytes it takes."""
+    """Return the number of bytes of an encoded number."""
     size: cython.longlong = 1
     while value > 127:
         size += 1
@@ -313,7 +313,7 @@ def _varint_bytes(value: cython.ulonglong) -> cython.longlong:
 def _is_checksum(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether the CRC-32 of *p* from *start* to *end* is what stands at *at*."""
+    """Return whether the CRC-32 of *p* from *start* to *end* equals the number at *at*."""
     if cython.compiled:
         return cython.cast(cython.uint, _read_i32(p, at)) == sidefetch_crc32(p + start, end - start)
     else:
@@ -325,7 +325,7 @@ def _is_checksum(
 @cython.nogil
 @cython.exceptval(check=False)
 def _is_batch_checksum(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-    """Whether the batch from *at* to *end* has the CRC-32C that it tells."""
+    """Return whether the batch from *at* to *end* has the CRC-32C of its header."""
     if cython.compiled:
         return cython.cast(cython.uint, _read_i32(p, at + 17)) == sidefetch_crc32c(p + at + 21, end - at - 21)
     else:
@@ -339,10 +339,10 @@ def _is_batch_checksum(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cyth
 def _message(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, field: cython.p_longlong
 ) -> cython.Py_ssize_t:
-    """Find the parts of a message of magic 0 or 1; what is wrong with it, -1 if it is cut off.
+    """Locate the parts of a message of magic 0 or 1; return the damage, 0 for none, -1 if it is incomplete.
 
-    Args: field: its end, key's place and size, value's place and size, time, attributes; all written if
-          nothing is wrong.
+    Args: field: its end, key's place and size, value's place and size, time, attributes; all written if there is no
+        damage.
     """
     size: cython.longlong
     stop: cython.Py_ssize_t
@@ -403,9 +403,9 @@ def _records(
     room: cython.Py_ssize_t,
     tally: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """The records of one batch as messages to the front of *out*; 0, or what is wrong.
+    """Convert the records of one batch to messages in *out*; return 0, or the damage.
 
-    Args: tally: size, messages, headers, first offset, last offset, newest time; all written if nothing is wrong.
+    Args: tally: size, messages, headers, first offset, last offset, newest time; all written if there is no damage.
     """
     if cython.compiled:
         slot: cython.ulonglong = 0
@@ -541,9 +541,9 @@ def _lowered(
     room: cython.Py_ssize_t,
     tally: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """A message of magic 1 as one of magic 0 to the front of *out*; 0, or what is wrong, as for ``_batch``.
+    """Convert a message of magic 1 to magic 0 in *out*; return 0, or the damage, as ``_batch``.
 
-    Args: base_offset: what the message's own offset is counted from.
+    Args: base_offset: the base of the message's own offset.
           tally:       as for ``_records``, and the message's end.
     """
     if cython.compiled:
@@ -607,7 +607,7 @@ def _batch(
     room: cython.Py_ssize_t,
     tally: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """A batch as messages to the front of *out*; 0, or what is wrong, ``_HEADER`` where it is none of ours.
+    """Convert a batch to messages in *out*; return 0, or the damage: ``_HEADER`` for an unsupported batch.
 
     Args: tally: as for ``_records``, and the batch's end.
     """
@@ -664,9 +664,9 @@ def _entries(
     room: cython.Py_ssize_t,
     total: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """Batches, and messages of magic 1, as messages; where it stopped.
+    """Convert batches, and messages of magic 1, to messages; return the position where it stopped.
 
-    Args: total: a tally of all, and what is wrong.
+    Args: total: the tally of all, and the damage.
     """
     if cython.compiled:
         tally: cython.longlong[7]
@@ -768,9 +768,9 @@ def measure_entries(
     takes_producers: cython.bint,
     checks: cython.bint,
 ) -> Done:
-    """What ``convert_entries`` would do with room enough, without doing it.
+    """Return the result of ``convert_entries`` with sufficient room, without writing.
 
-    Args: checks: whether the checksums of batches are looked at; those of messages are.
+    Args: checks: whether the checksums of batches are verified; those of messages always are.
     """
     return _convert(source, start, stop, 0, from_offset, magic, takes_producers, checks, False, _NOWHERE)
 
@@ -787,14 +787,15 @@ def convert_entries(
     takes_producers: cython.bint,
     out: cython.uchar[::1],
 ) -> Done:
-    """The entries of *source* that begin from *start* to *stop* as messages of *magic*, to the front of *out*.
+    """Convert the entries of *source* that begin from *start* to *stop* to messages of *magic* in *out*.
 
-    It converts batches of records, and for magic 0 messages of magic 1 too, if not compressed. It stops where
-    *out* has no more room, and before what is something else, damaged in its header or cut off; that is damage only
-    at *start*.
-    Args: from_offset:     what is before it is left out.
-          takes_producers: whether batches of a producer with an id, which may be of a transaction, are taken too
-                           behind the first entry.
+    It converts uncompressed batches of records, and for magic 0 uncompressed messages of magic 1. It stops if *out*
+    is full, and before another kind of entry, or one with a damaged header or an incomplete one; that is damage
+    only at *start*.
+
+    Args: from_offset:     records before it are dropped.
+          takes_producers: whether batches with a producer id, which may belong to a transaction, are converted also
+              behind the first entry.
     """
     return _convert(source, start, stop, 0, from_offset, magic, takes_producers, True, True, out)
 
@@ -802,9 +803,9 @@ def convert_entries(
 def convert_messages(
     source: cython.const[cython.uchar][::1], base_offset: cython.longlong, out: cython.uchar[::1]
 ) -> Done:
-    """The inside of a wrapper of magic 1 as that of one of magic 0, written to the front of *out*.
+    """Convert the content of a wrapper of magic 1 to that of one of magic 0, in *out*.
 
-    Args: base_offset: what the offsets inside are counted from.
+    Args: base_offset: the base of the offsets in it.
     """
     return _convert(source, 0, source.shape[0], base_offset, 0, 0, True, True, True, out)
 
@@ -822,10 +823,10 @@ def convert_records(
     is_relative: cython.bint,
     out: cython.uchar[::1],
 ) -> Done:
-    """The *records* of one batch, decompressed, as messages of *magic*, written to the front of *out*.
+    """Convert the decompressed *records* of one batch to messages of *magic* in *out*.
 
-    Args: append_ms:   the time that all records have, if *is_append*.
-          is_relative: offsets are written as from the first message's on.
+    Args: append_ms:   the timestamp of all records, if *is_append*.
+          is_relative: whether offsets are written relative to the first message.
     """
     if cython.compiled:
         p: cython.p_const_uchar = cython.address(records[0])
@@ -880,9 +881,9 @@ def _raised(
     room: cython.Py_ssize_t,
     total: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """Messages as records to the front of *out*; where it stopped.
+    """Convert messages to records in *out*; return the position where it stopped.
 
-    Args: total: size, records, base time, newest time, what is wrong.
+    Args: total: size, records, base time, newest time, damage.
     """
     if cython.compiled:
         field: cython.longlong[7]
@@ -982,7 +983,7 @@ def _raise(
 def measure_messages(
     source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, magic: cython.int
 ) -> Raised:
-    """What ``raise_messages`` would do with room enough, without doing it."""
+    """Return the result of ``raise_messages`` with sufficient room, without writing."""
     return _raise(source, start, end, magic, 0, -1, False, _NOWHERE)
 
 
@@ -995,19 +996,21 @@ def raise_messages(
     base_ms: cython.longlong,
     out: cython.uchar[::1],
 ) -> Raised:
-    """The messages of *source* from *start* to *end* as records, written to the front of *out*.
+    """Convert the messages of *source* from *start* to *end* to records in *out*.
 
-    It stops before the first that is compressed, of another magic than *magic*, or cut off, which is no damage.
-    Args: index:   of the first record in its batch. That of index 0 has the base time.
+    It stops before the first message that is compressed, of another magic than *magic*, or incomplete, which is no
+    damage.
+
+    Args: index:   of the first record in its batch. The record of index 0 sets the base time.
           base_ms: the batch's base time, for the others.
     """
     return _raise(source, start, end, magic, index, base_ms, True, out)
 
 
 def whole_entries(source: cython.const[cython.uchar][::1], most: cython.Py_ssize_t) -> Whole:
-    """The whole entries that *source* begins with and *most* bytes have room for; the first in any case (KIP-74).
+    """Return the complete entries at the front of *source* within *most* bytes; at least the first one (KIP-74).
 
-    Their headers are all that is looked at. One with an impossible header ends them.
+    Only their headers are decoded. An entry with an impossible header ends the sequence.
     """
     if cython.compiled:
         p: cython.p_const_uchar = cython.address(source[0])

@@ -1,12 +1,12 @@
-"""LZ4 frames, as Kafka writes and reads them.
+"""LZ4 frames in Kafka's variants.
 
 Layout: ``magic number u32 | flags u8 | block size u8 | [content size u64] | [dictionary id u32] | checksum u8``,
         then blocks, each ``size u32 | bytes | [checksum u32]``, little-endian, the highest bit of the size set
-        where they are not compressed; a size of 0 ends them; ``[checksum u32]`` of the content.
+        if they are not compressed; a size of 0 ends them; ``[checksum u32]`` of the content.
 
-The checksum of the header is the second byte of xxHash-32 over flags to dictionary id. Kafka before 0.10 took it
-over the magic number too, wrote it so, and insisted on it. Kafka since then writes it so inside messages of
-magic 0, and ignores it there when reading.
+The checksum of the header is the second byte of xxHash-32 over flags to dictionary id. Kafka before 0.10 included
+the magic number in it, when writing and when verifying. Later versions do so when writing messages of magic 0, and
+ignore the checksum when reading them.
 
 Source: LZ4 Frame Format 1.6; KIP-57.
 """
@@ -20,11 +20,11 @@ __all__ = ["bound", "compress", "decompress_into"]
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _DESCRIPTOR: Final = b"\x60\x40"
-"""Version 1, independent blocks; of 64 KiB at most. Kafka's readers take no others than independent ones."""
+"""Version 1 with independent blocks of at most 64 KiB. Kafka's readers accept only independent blocks."""
 _BLOCK: Final = 64 * 1024
 _BLOCK_SIZES: Final = {code: 1 << (2 * code + 8) for code in range(4, 8)}
 _RATIO: Final = 255
-"""No block decompresses to more times its size."""
+"""The largest growth of a block by decompression, as a factor."""
 _STORED: Final = 1 << 31
 _U32: Final = struct.Struct("<I")
 _MASK: Final = 0xFFFFFFFF
@@ -32,9 +32,9 @@ _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
 def compress(data: memoryview, *, is_broken: bool) -> bytes:
-    """One frame.
+    """Encode one frame.
 
-    Args: is_broken: with the checksum of Kafka before 0.10.
+    Args: is_broken: whether to use the checksum of Kafka before 0.10.
     """
     parts: list[bytes | memoryview] = [_MAGIC, _DESCRIPTOR, checksum(_MAGIC * is_broken + _DESCRIPTOR)]
     for at in range(0, len(data), _BLOCK):
@@ -49,9 +49,9 @@ def compress(data: memoryview, *, is_broken: bool) -> bytes:
 
 
 def bound(data: memoryview) -> int:
-    """The most that the frame can decompress to, by the headers of its blocks.
+    """Return the most that the frame can decompress to, by the headers of its blocks.
 
-    Raises: ValueError, IndexError, struct.error: it is no frame, or ends too early.
+    Raises: ValueError, IndexError, struct.error: it is no frame, or is truncated.
     """
     most = _BLOCK_SIZES.get(data[5] >> 4 & 7)
     if bytes(data[:4]) != _MAGIC or data[4] >> 6 != 1 or most is None:
@@ -66,9 +66,9 @@ def bound(data: memoryview) -> int:
 
 
 def decompress_into(data: memoryview, room: memoryview, *, is_broken: bool) -> int:
-    """How many bytes of *room* were written.
+    """Decompress into *room*; return the number of bytes.
 
-    Args:   is_broken: take the header's checksum for right, whatever it is.
+    Args:   is_broken: whether to ignore the header's checksum.
     Raises: cramjam.DecompressionError: it is damaged.
     """
     if is_broken:
@@ -84,7 +84,7 @@ def _header_bytes(data: memoryview) -> int:
 
 
 def checksum(covered: bytes) -> bytes:
-    """The second byte of xxHash-32, of less than 16 bytes."""
+    """Return the second byte of xxHash-32 of less than 16 bytes."""
     hashed = (_PRIMES[4] + len(covered)) & _MASK
     words, rest = covered[: len(covered) & ~3], covered[len(covered) & ~3 :]
     for at in range(0, len(words), 4):

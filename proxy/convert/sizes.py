@@ -1,6 +1,6 @@
-"""How many bytes the entries behind the first messages of a set will become, as far as it can be known cheaply.
+"""The converted size of the entries behind the first messages of a set, exact or estimated.
 
-What is not compressed is known by a walk over its records that writes nothing. What is compressed is guessed.
+Uncompressed entries are measured by a walk over their records that writes nothing. Compressed ones are estimated.
 """
 
 from contextlib import suppress
@@ -16,35 +16,34 @@ from proxy.wire.records import BATCH_HEADER_BYTES, MESSAGE_BYTES, Entry, entries
 __all__ = ["MARGIN", "Behind", "Growth", "size_behind"]
 
 _SAVED: Final = BATCH_HEADER_BYTES - MESSAGE_BYTES[1]
-"""Bytes by which a wrapper is smaller than a batch with the same inside."""
+"""The bytes by which a wrapper is smaller than a batch with the same content."""
 
 
 MARGIN: Final = 32
-"""A guess is raised by this part of it: one that is a little too high wastes that little, one that is a little too
-low cuts a whole batch off, which is fetched again."""
+"""The divisor of the margin that is added to estimates: one that is a little too high wastes that little, one that
+is too low cuts off a whole batch, which is fetched again."""
 
 
 class Behind(NamedTuple):
-    """What follows the first messages."""
+    """The size of the entries behind the first messages."""
 
     size: int
     end: int
-    """Of the last complete entry in the source."""
+    """The end of the last complete entry in the source."""
     is_exact: bool
 
 
 class Growth:
-    """What compressed batches become, as far as the first one tells.
+    """The growth of compressed batches, extrapolated from the first one.
 
-    KIP-283 takes them to stay as large as they are. But where they grow, they grow with the number of records: the
-    checksum and time that each message has for itself do not compress away. Where they shrink, as they do from LZ4
-    to gzip, they shrink in proportion.
+    KIP-283 assumes that they keep their size. But growth follows the number of records: the checksum and timestamp
+    of each message do not compress away. Shrinking, as from LZ4 to gzip, is proportional.
     """
 
     __slots__ = ("_each", "_ratio", "_saved")
 
     def __init__(self, first: Entry, size: int | None, target: ConversionTarget) -> None:
-        """*size*: what *first*, a compressed one, has become; None where it is none."""
+        """Create it from *first*, a compressed batch, and its converted *size*; None if there is none."""
         self._saved = _SAVED if target.magic < 2 else 0
         self._each, self._ratio = 0.0, 1.0
         if size is not None:
@@ -53,7 +52,7 @@ class Growth:
             self._ratio = min(size / before, 1.0)
 
     def size_of(self, entry: Entry) -> int:
-        """A guess, rather too high."""
+        """Return an estimate, rather too high."""
         guess = int((entry.size - self._saved) * self._ratio + self._each * entry.records)
         return guess + guess // MARGIN
 
@@ -61,11 +60,12 @@ class Growth:
 def size_behind(
     first: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted, growth: Growth
 ) -> Behind:
-    """What is behind *first* will come to.
+    """Return the converted size of the entries behind *first*.
 
-    It counts to where the conversion will end: to the first entry whose damage shows without a conversion, or whose
-    codec is refused. Checksums are not looked at.
-    Args: aborted: as it is behind *first*; it is changed.
+    It counts up to the end of the conversion: the first entry that is visibly damaged, or whose codec is refused.
+    Checksums are not verified.
+
+    Args: aborted: the state behind *first*; it is changed.
     """
     size, end, is_exact = 0, first.end, True
     with suppress(BadRecords):

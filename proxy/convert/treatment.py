@@ -1,4 +1,4 @@
-"""What an entry of a log becomes for a target, by its header alone."""
+"""The treatment of an entry of a log for a target, decided by its header alone."""
 
 from enum import Enum, auto
 
@@ -11,36 +11,36 @@ __all__ = ["Treatment", "is_copied", "is_plain", "treatment_of"]
 
 
 class Treatment(Enum):
-    """Each costs more than the one before."""
+    """The treatments, by ascending cost."""
 
     NOTHING = auto()
-    """A control batch, one that compaction has emptied, or something older than what was asked for."""
+    """Dropped: a control batch, a batch emptied by compaction, or an entry before the requested offset."""
     ABORTED = auto()
-    """Nothing either: a batch of an aborted transaction."""
+    """Dropped: a batch of an aborted transaction."""
     COPY = auto()
-    """What it was."""
+    """Copied unchanged."""
     MESSAGES = auto()
-    """One for each record; many such entries are converted in one go."""
+    """Converted to one message for each record; many such entries are converted together."""
     WRAPPER = auto()
-    """One entry, compressed again."""
+    """Converted to one entry, compressed again."""
 
 
 def is_copied(entry: Entry, target: ConversionTarget) -> bool:
-    """Whether it stays what it is, if anything."""
+    """Return whether it is copied, unless it is dropped."""
     if target.magic == 2:
         return entry.magic < 2 or entry.codec != Codec.ZSTD
     return entry.magic <= target.magic
 
 
 def is_plain(entry: Entry) -> bool:
-    """Whether it holds records, or is one, as they are."""
+    """Return whether it is an uncompressed batch with records, or an uncompressed message."""
     return entry.codec == Codec.NONE and not entry.is_control and entry.records > 0
 
 
 def treatment_of(
     entry: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted
 ) -> Treatment:
-    """What *entry* of *log* becomes for a client at *offset*; to be asked about each entry once, in order.
+    """Return the treatment of *entry* for a client at *offset*; call it once for each entry, in order.
 
     Raises: BadRecords: its codec is refused, or it is a control batch without a type.
     """

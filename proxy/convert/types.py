@@ -1,4 +1,4 @@
-"""What a conversion is asked for, and what comes of it."""
+"""Targets and outcomes of conversions."""
 
 import attrs
 
@@ -19,61 +19,62 @@ __all__ = [
 
 @attrs.frozen
 class ConversionTarget:
-    """What a client can read."""
+    """The formats that a client can read."""
 
     magic: int
-    """0: Fetch v0-1. 1: v2-3. 2: v4-9, which know batches, but not zstd."""
+    """0: Fetch v0-1. 1: v2-3. 2: v4-9, which have batches, but not zstd."""
     zstd: Codec | None = Codec.GZIP
-    """What zstd becomes; None: it is refused."""
+    """The codec in place of zstd; None to refuse zstd."""
     lz4_magic0: Codec = Codec.GZIP
-    """What LZ4 becomes in magic 0: stays LZ4, with Kafka's old checksum, or what every reader of it reads."""
+    """The codec in place of LZ4 in magic 0: LZ4 with Kafka's old checksum, or one that all clients can read."""
     chunk_bytes: int = 128 * 1024
-    """Convert so many bytes of the source at a time, and one batch at least; as KIP-283 has it."""
+    """The source bytes that are converted at a time, at least one batch (KIP-283)."""
     committed: bool = False
-    """Leave out the records of aborted transactions; for magic 0 and 1: clients of batches do so themselves."""
+    """Whether to drop records of aborted transactions, in magic 0 and 1: clients that read batches do so
+    themselves."""
     decompressed_bytes: int = DECOMPRESSED_BYTES
-    """The most that one batch may decompress to; one that has more is taken for damaged."""
+    """The most that one batch may decompress to; one that exceeds it is treated as damaged."""
 
     def codec(self, codec: int) -> int | None:
-        """What is written for *codec*; None: it is refused."""
+        """Return the codec in place of *codec*; None if it is refused."""
         written: int | None = self.zstd if codec == Codec.ZSTD else codec
         return self.lz4_magic0 if written == Codec.LZ4 and self.magic == 0 else written
 
 
 @attrs.frozen
 class Converted:
-    """There are messages: so many bytes are to be told to the client."""
+    """The conversion yields messages of this total size."""
 
     size: int
 
 
 @attrs.frozen
 class NothingForClient:
-    """There are entries, but none with a message for the client: it cannot get past them, so fetch on for it."""
+    """The entries have no message for the client, which could not get past them: fetch on for it."""
 
     next_offset: int
-    """Beyond the offset that was asked for."""
+    """The offset behind them."""
 
 
 @attrs.frozen
 class DamagedEntry:
-    """The first entry that the client would get is damaged: CORRUPT_MESSAGE (2)."""
+    """The first entry for the client is damaged: CORRUPT_MESSAGE (2)."""
 
     offset: int
-    """Where that entry begins."""
+    """The offset at which that entry begins."""
     why: str
 
 
 @attrs.frozen
 class CodecRefused:
-    """The first entry that the client would get has a codec that is refused: UNSUPPORTED_COMPRESSION_TYPE (76)."""
+    """The first entry for the client has a codec that is refused: UNSUPPORTED_COMPRESSION_TYPE (76)."""
 
     offset: int
 
 
 @attrs.frozen
 class IncompleteEntry:
-    """There is no complete entry at or beyond the offset: an empty set, or a larger fetch."""
+    """There is no complete entry at or beyond the offset: return an empty set, or fetch more bytes."""
 
 
 Outcome = Converted | NothingForClient | DamagedEntry | CodecRefused | IncompleteEntry
@@ -81,26 +82,26 @@ Outcome = Converted | NothingForClient | DamagedEntry | CodecRefused | Incomplet
 
 @attrs.define
 class ConversionCounts:
-    """What a conversion has done so far, in messages and bytes."""
+    """The counts of a conversion so far."""
 
     messages: int = 0
-    """Converted; not those that were copied within their entries."""
+    """Converted messages, without those in copied entries."""
     source_bytes: int = 0
-    """Of the entries that were looked at, whatever became of them."""
+    """Bytes of the entries that were decoded, whatever their treatment."""
     out_bytes: int = 0
-    """Handed out, padding included."""
+    """Bytes of delivered output, padding included."""
     padding_bytes: int = 0
-    """Handed out to fill the size that was committed to."""
+    """Bytes of padding, to fill the committed size."""
     cut_bytes: int = 0
-    """Converted, but beyond the size that was committed to."""
+    """Bytes of converted output beyond the committed size."""
     unread_bytes: int = 0
-    """Of the source, not looked at since the size was used up: the client asks for them again."""
+    """Bytes of the source that were not decoded because the size was used up: the client asks for them again."""
     headers_dropped: int = 0
-    """Headers of records."""
+    """Dropped record headers."""
     aborted_batches: int = 0
-    """Left out, of aborted transactions."""
+    """Dropped batches of aborted transactions."""
     aborted_records: int = 0
     cpu_us: int = 0
-    """Of the threads that it took, as whoever runs it measures that."""
+    """CPU time of the conversion threads, as the caller measures it."""
     recompressions: int = 0
     """Entries that were decompressed and compressed again."""

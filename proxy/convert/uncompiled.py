@@ -1,4 +1,4 @@
-"""What ``kernel`` uses of the module ``cython`` while it is interpreted, where Cython is not installed."""
+"""The parts of the module ``cython`` that the interpreted ``kernel`` uses, if Cython is not installed."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 compiled: Final = False
 Py_ssize_t = longlong = int
-"""Numbers have no size here."""
+"""Interpreted numbers have no fixed size."""
 
 
 def declare(kind: type, value: T) -> T:  # noqa: ARG001  # it is given nothing but values of their own type
@@ -29,16 +29,16 @@ def exceptval(*, check: bool) -> Callable[[T], T]:
 
 
 class _NoGil:
-    """A decorator, and a context."""
+    """A decorator, and a context manager."""
 
     def __call__(self, function: T) -> T:
         return function
 
     def __enter__(self) -> None:
-        """Nothing is released."""
+        """Do nothing: the GIL is not released."""
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is taken."""
+        """Do nothing: the GIL was not released."""
 
 
 nogil: Final = _NoGil()

@@ -1,20 +1,19 @@
-"""Up-conversion: what a producer of Produce v0-2 sends for one partition, as batches that brokers still take.
+"""Up-conversion: the message set of one partition, from Produce v0-2, as batches that brokers still accept.
 
-A set's messages become one batch, in order, whatever offsets they claim: uncompressed, or in the set's codec. Sets
-that brokers have not taken since 2.4, of several wrappers, or of wrappers and messages, are merged, as brokers did
-before. Since a batch's checksum is new, those of all messages are compared first: nobody can afterwards.
+A set's messages become one batch, in order, whatever offsets they have: uncompressed, or in the set's codec. Sets
+of several wrappers, or of wrappers and messages, which brokers have refused since 2.4, are merged, as brokers did
+before. Since a batch gets a new checksum, the checksums of all messages are verified first.
 
 ==========================================  ====================
 several magics, compression inside of       87 INVALID_RECORD
 compression, a wrapper without a value or
 messages, a codec that messages never had
-checksums, sizes, what does not decompress  2 CORRUPT_MESSAGE
+checksums, sizes, failed decompression      2 CORRUPT_MESSAGE
 a time below -1                             32 INVALID_TIMESTAMP
 ==========================================  ====================
 
-What is cut off at the end is left out, inside of wrappers too. The bit for a broker's time means nothing here.
-
-Source: Kafka's LogValidator, up to 3.9, and what 3.9 answers; but where that is UNKNOWN_SERVER_ERROR.
+An incomplete message at the end is dropped, inside of wrappers too. The attribute bit for the broker's timestamp is
+ignored. Source: Kafka's LogValidator, up to 3.9, and the responses of 3.9; but for UNKNOWN_SERVER_ERROR.
 """
 
 from typing import Final, NamedTuple
@@ -28,12 +27,12 @@ from proxy.wire.records import BATCH_HEADER_BYTES, Codec, Entry, batch_of, entri
 __all__ = ["to_batches"]
 
 _GROWTH: Final = 2
-"""No record is as many times larger than its message: it has 32 bytes at most next to key and value, a message 26
-or more."""
+"""The most by which a record is larger than its message: a record has at most 32 bytes besides key and value, a
+message at least 26."""
 
 
 class _Run(NamedTuple):
-    """Messages in a row, not compressed, none cut off."""
+    """Adjacent messages, uncompressed and complete."""
 
     log: memoryview
     start: int
@@ -41,7 +40,7 @@ class _Run(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """The records of a batch, not compressed."""
+    """The encoded records of a batch, uncompressed."""
 
     data: memoryview
     number: int
@@ -50,13 +49,14 @@ class _Records(NamedTuple):
 
 
 def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes | memoryview, ...]:
-    """The batches to be produced one after the other in place of *message_set*; most often one, none for none.
+    """Return the batches to be produced, in order, in place of *message_set*; usually one, none for an empty set.
 
-    A message that is cut off at the end is left out, as brokers do. Batches (magic 2), which some clients of
-    Produce v2 send, pass as they are.
-    Args:   max_batch_bytes: there is more than one where one would be larger; a record that is larger alone has a
-            batch of its own, for the broker to judge.
-    Raises: BadRecords: with the error code to answer; nothing is to be produced then.
+    An incomplete message at the end is dropped, as brokers do. Batches (magic 2), which some clients of Produce v2
+    send, are returned unchanged.
+
+    Args:   max_batch_bytes: the size above which a batch is split; a larger record gets a batch of its own, and the
+        broker decides.
+    Raises: BadRecords: with the error code of the response; then nothing must be produced.
     """
     first = next(entries(message_set), None)
     if first is None:
@@ -85,7 +85,7 @@ def _passed(message_set: memoryview) -> list[memoryview]:
 
 
 def _runs(message_set: memoryview, magic: int) -> tuple[list[_Run], int]:
-    """All messages of the set, checked, and the codec of the last wrapper."""
+    """Return all messages of the set, verified, and the codec of the last wrapper."""
     runs: list[_Run] = []
     codec: int = Codec.NONE
     left = DECOMPRESSED_BYTES
@@ -117,7 +117,7 @@ def _unwrapped(entry: Entry, message_set: memoryview, limit: int) -> _Run:
 
 
 def _check(log: memoryview, at: int, magic: int) -> int:
-    """Where the messages in a row end that begin at *at*."""
+    """Verify the adjacent messages from *at* on; return their end."""
     checked = kernel.measure_messages(log, at, len(log), magic)
     if checked.damage:
         is_time = checked.damage is kernel.Damage.TIME
@@ -127,7 +127,7 @@ def _check(log: memoryview, at: int, magic: int) -> int:
 
 
 def _packed(runs: list[_Run], magic: int, room: int) -> list[_Records]:
-    """The runs' records, at most *room* bytes in a batch, but for single ones that are larger."""
+    """Return the runs' records, at most *room* bytes in a batch, but for single ones that are larger."""
     most = min(room, sum(run.end - run.start for run in runs) * _GROWTH)
     batch = _Packing(magic, most)
     packed = []
@@ -146,7 +146,7 @@ def _packed(runs: list[_Run], magic: int, room: int) -> list[_Records]:
 
 
 class _Packing:
-    """The records of one batch, as they are added."""
+    """The records of one batch while they are added."""
 
     def __init__(self, magic: int, room: int) -> None:
         self.count = 0
@@ -156,7 +156,7 @@ class _Packing:
         self._base_ms = self._newest_ms = -1
 
     def add(self, log: memoryview, at: int, end: int) -> int:
-        """Where the first message begins that there is no room for; *end* if there is none."""
+        """Add messages; return the position of the first that does not fit, *end* if all fit."""
         room = self._room[self._at :]
         raised = kernel.raise_messages(log, at, end, self._magic, self.count, self._base_ms, room)
         self._at += raised.size

@@ -116,7 +116,7 @@ class DeleteAclsResponseV0(OldResponse):
 
 
 def _literally(kind: type[Any], newer: type[Any], body: memoryview) -> Pieces:
-    """The pattern type that v1 adds is LITERAL by default."""
+    """Convert a request to v1; the pattern type that v1 adds is LITERAL by default."""
     return write(recast(newer, read(kind, body)))
 
 

@@ -1,4 +1,4 @@
-"""What only the coordinator of a group can answer, asked by clients that do not know which broker that is."""
+"""Requests that only the coordinator of a group can answer, from clients that do not know the coordinator."""
 
 from collections.abc import Generator
 from typing import Any, Final, TypeVar
@@ -20,16 +20,16 @@ _ELSEWHERE: Final = frozenset(
     }
 )
 _TRIES: Final = 5
-"""At coordinators found; a group's offsets are loaded, or a new coordinator elected, within some seconds."""
+"""The most attempts with coordinators; loading a group's offsets, or an election, takes some seconds."""
 
 
 def ask_coordinator(
     group: str, body: Pieces, kind: type[R]
 ) -> Generator[AskBroker | AskCoordinator, memoryview | None, R | None]:
-    """The coordinator's answer, or the last one that told of none; None if none could be found.
+    """Return the coordinator's response, or the last error response; None if no coordinator was found.
 
-    The client's own broker is asked first: where clients know the coordinator, that is it, and there they are who
-    they have said they are.
+    The client's own broker is asked first: if the client knows the coordinator, it is that broker, and the client
+    has authenticated there.
     """
     told = (yield AskBroker(body, is_last=False)) or b""
     answer: R | None = read(kind, memoryview(told))

@@ -1,4 +1,4 @@
-"""DescribeConfigs (API key 32) v0: whether a value is the default, where v1 tells where it comes from."""
+"""DescribeConfigs (API key 32) v0: has a flag for default values, in place of v1's source of each value."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -15,7 +15,7 @@ __all__ = ["LIFTS", "DescribeConfigsResponseV0"]
 
 _WITHOUT_SYNONYMS: Final = b"\0"
 _DEFAULT_CONFIG: Final = 5
-"""Of the sources, the broker's built-in default; defaults that somebody has set are others."""
+"""The source code of the broker's built-in default; configured defaults have others."""
 _CODE: Final = up_to(ErrorCode.reassignment_in_progress)
 
 
@@ -45,7 +45,7 @@ class DescribeConfigsResponseV0(OldResponse):
 
 
 def _lifted(body: memoryview) -> Pieces:
-    """v1 ends with whether synonyms are wanted."""
+    """Append v1's field for synonyms."""
     return [body, _WITHOUT_SYNONYMS]
 
 

@@ -1,4 +1,4 @@
-"""Entities in kio's style, and one made of another.
+"""Entities of removed versions in kio's style, and the conversion between entities.
 
 None of the removed versions is flexible, so none has tagged fields, and headers are request v1 and response v0.
 """
@@ -21,13 +21,13 @@ __all__ = ["Code", "Nested", "OldRequest", "OldResponse", "read", "recast", "sam
 
 E = TypeVar("E")
 Code = Callable[[ErrorCode], ErrorCode]
-"""An error as a broker tells it to one as a client understands it."""
+"""Maps a broker's error code to one that the client knows."""
 
 _NOTHING: Final = object()
 
 
 class Nested:
-    """What entities of an array have in common."""
+    """Common attributes of the entities in arrays."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.nested
@@ -48,7 +48,7 @@ class OldResponse(Nested):
 
 
 def read(kind: type[E], body: memoryview) -> E:
-    """All of *body* as an entity. Raises: MalformedFrame: it is none, or more than one."""
+    """Decode all of *body* as an entity. Raises: MalformedFrame: it is none, or more than one."""
     entity, end = messages.read_entity(kind, body)  # type: ignore[type-var]  # kio tells entities by their fields
     if end != len(body):
         raise MalformedFrame(f"{len(body) - end} bytes behind {kind.__qualname__}")
@@ -64,9 +64,10 @@ def same(code: ErrorCode) -> ErrorCode:
 
 
 def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
-    """Codes after *newest* become UNKNOWN_SERVER_ERROR, and others what *instead* says, by their names.
+    """Return a mapping of codes: those after *newest* become UNKNOWN_SERVER_ERROR, and those named in *instead* its
+    values.
 
-    *newest* is the last that Kafka had when its own clients still sent the version: they know none after it.
+    *newest* is the last code of the Kafka release whose own clients last sent the version: they know none after it.
     """
 
     def code(told: ErrorCode) -> ErrorCode:
@@ -78,10 +79,10 @@ def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
 
 
 def recast(kind: type[E], entity: Any, code: Code = same, **given: Any) -> E:
-    """A *kind* with the fields of *entity* that it has, at every depth; error codes through *code*.
+    """Return a *kind* with the fields of *entity* that it has, at every depth; error codes are mapped by *code*.
 
-    Args:   given: what *entity* does not have, by name: a value, or a function of the entity at that depth. What is
-            neither there nor given is as it is by default.
+    Args:   given: fields that *entity* lacks, by name: a value, or a function of the entity at that depth. Fields
+        that are in neither have their default.
     """
     fields = {}
     for name, item, default in _fields(cast(Any, kind)):
@@ -103,7 +104,7 @@ def _value(value: Any, item: Any, code: Code, given: dict[str, Any]) -> Any:
 
 @cache
 def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
-    """Name, entity of the items or None, default or ``_NOTHING``."""
+    """Return name, entity type of the items or None, and default or ``_NOTHING`` of each field."""
     hints = get_type_hints(kind)
     fields = []
     for field in dataclasses.fields(kind):

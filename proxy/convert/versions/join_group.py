@@ -1,6 +1,6 @@
-"""JoinGroup (API key 11) v0 and v1, which 4.0.0 alone does not serve (KAFKA-19444).
+"""JoinGroup (API key 11) v0 and v1, which only 4.0.0 does not serve (KAFKA-19444).
 
-They become v2 and no later version: from v4 on, a member without an id is told to come again with one.
+They are upgraded to v2 and not further: from v4 on, a member without an id must join again with one.
 """
 
 import struct
@@ -22,9 +22,9 @@ _I16: Final = struct.Struct(">h")
 
 
 def _with_rebalance_timeout(body: memoryview) -> Pieces:
-    """Layout v0: ``group_id: string | session_timeout: i32 | rest``; v1 has ``rebalance_timeout: i32`` in between.
+    """Add v1's rebalance timeout, which is the session timeout in v0.
 
-    v0 meant one timeout for both.
+    Layout v0: ``group_id: string | session_timeout: i32 | rest``; v1 has ``rebalance_timeout: i32`` in between.
     """
     cursor = Cursor(body)
     cursor.string(flexible=False)
@@ -38,7 +38,7 @@ def _as_it_is(body: memoryview) -> Pieces:
 
 
 def _lowered(code: Code, answer: memoryview) -> Pieces:
-    """Layout v2: ``throttle_time: i32 | error_code: i16 | rest``; older ones have no throttle."""
+    """Remove the throttle time. Layout v2: ``throttle_time: i32 | error_code: i16 | rest``."""
     cursor = Cursor(answer, _THROTTLE_BYTES)
     told = cursor.i16()
     try:

@@ -1,9 +1,9 @@
-"""ListOffsets (API key 2) v0: offsets *before* a time, by the age of segments; v1 tells the first *at or after*.
+"""ListOffsets (API key 2) v0: offsets *before* a time, by the age of segments; v1 returns the first *at or after*.
 
-| asked | the old brokers' v0 | here |
+| requested | v0 of old brokers | Sidefetch |
 |---|---|---|
 | -2, earliest | the log's start | the same |
-| -1, latest | the high watermark, then segments' starts | it, and the log's start if more are wanted |
+| -1, latest | the high watermark, then segments' starts | it, and the log's start if more are requested |
 | a time | starts of segments last written before it | the first offset at or after it, or else the latest |
 | below -2 | UNSUPPORTED_VERSION (35) | the same |
 """
@@ -93,7 +93,7 @@ def _steps(body: memoryview) -> Steps:
     request = read(ListOffsetsRequestV0, body)
     each = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     first = {question for topic, partition in each for question in _questions(topic, partition)}
-    # A time without a record at or after it takes another request, for the latest offset.
+    # A time without a record at or after it needs another request, for the latest offset.
     may_go_on = any(question.timestamp >= 0 for question in first)
     answers = yield from _asked(request.replica_id, first, may_go_on=may_go_on)
     missed = {
@@ -117,9 +117,9 @@ def _questions(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_Que
 def _asked(
     replica_id: BrokerId, questions: Iterable[_Question], *, may_go_on: bool
 ) -> Generator[AskBroker, memoryview, _Answers]:
-    """Ask all *questions*, in as many requests as one partition has questions: none may name a partition twice.
+    """Request all *questions*, in as many requests as one partition has: a request may name a partition only once.
 
-    *may_go_on*: whether more questions may follow these.
+    Args: may_go_on: whether more questions may follow these.
     """
     answers: _Answers = {}
     left = sorted(questions)

@@ -27,7 +27,7 @@ _NOT_READY: Final = {
     "coordinator_not_available": ErrorCode.unknown_server_error,
     "not_coordinator": ErrorCode.unknown_server_error,
 }
-"""To a client of v0, which knows of no coordinator; ZooKeeper's troubles were told so."""
+"""Error codes for v0 clients, which know of no coordinator: brokers reported ZooKeeper's errors like this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""OffsetFetch (API key 9) v0: asked of the group's coordinator, where v0 read ZooKeeper. The layout is v1's."""
+"""OffsetFetch (API key 9) v0: sent to the group's coordinator.
+
+Brokers answered v0 from ZooKeeper. The layout is that of v1.
+"""
 
 import dataclasses
 from typing import Any, Final
@@ -22,7 +25,7 @@ _CODE: Final = up_to(
     coordinator_not_available=ErrorCode.unknown_server_error,
     not_coordinator=ErrorCode.unknown_server_error,
 )
-"""A client of v0 knows of no coordinator; ZooKeeper's troubles were told so."""
+"""Error codes for v0 clients, which know of no coordinator: brokers reported ZooKeeper's errors like this."""
 
 
 def _steps(body: memoryview) -> Steps:

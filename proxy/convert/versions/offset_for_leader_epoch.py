@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23) v0 and v1: brokers' own at first, then clients' that look for lost records."""
+"""OffsetForLeaderEpoch (API key 23) v0 and v1: at first for brokers, then for clients that check for truncation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class OffsetForLeaderTopicV0(Nested):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderEpochRequestV0(OldRequest):
-    """Of v1 too."""
+    """The request of v0 and v1."""
 
     __api_key__: ClassVar[i16] = i16(ApiKey.OFFSET_FOR_LEADER_EPOCH)
     topics: tuple[OffsetForLeaderTopicV0, ...]

@@ -35,7 +35,7 @@ from proxy.wire.primitives import Cursor, write_string
 __all__ = ["LIFTS", "MAX_BATCH_BYTES", "ProduceResponseV0", "ProduceResponseV1", "ProduceResponseV2"]
 
 MAX_BATCH_BYTES: Final = 1_000_000
-"""Just below what brokers take unless told otherwise (message.max.bytes: 1,048,588)."""
+"""The most bytes of a batch, below the brokers' default limit (message.max.bytes: 1,048,588)."""
 
 _ACKS: Final = struct.Struct(">hi")
 _I32: Final = struct.Struct(">i")
@@ -116,13 +116,16 @@ class _Key(NamedTuple):
 
 @attrs.frozen
 class _Request:
-    """Layout: ``acks: i16 | timeout: i32 | topics: array of (name: string | array of (partition: i32 |
-    message set: nullable bytes))``."""
+    """A request of v0 to v2.
+
+    Layout: ``acks: i16 | timeout: i32 | topics: array of (name: string | array of (partition: i32 | message set:
+        nullable bytes))``.
+    """
 
     acks: int
     timeout_ms: int
     sets: Mapping[_Key, memoryview]
-    """In the client's order."""
+    """The message sets in the client's order."""
 
     @classmethod
     def read(cls, body: memoryview) -> "_Request":
@@ -140,7 +143,7 @@ class _Request:
 
 @attrs.frozen
 class _Told:
-    """What is answered of a partition."""
+    """The response about a partition."""
 
     index: int
     error_code: ErrorCode
@@ -170,7 +173,7 @@ def _steps(version: int, body: memoryview) -> Steps:
         for key, some in converted.items()
     }
     is_refused = any(each.error_code != ErrorCode.none for each in told.values())
-    # Who must be hung up on is hung up on once the rest of what it sent has arrived.
+    # With acks 0, the connection is closed once the rest of the request has arrived at the broker.
     acks = request.acks or int(is_refused)
     throttle_time = _NO_THROTTLE
     left = {key: some for key, some in converted.items() if isinstance(some, tuple) and some}
@@ -192,7 +195,7 @@ def _steps(version: int, body: memoryview) -> Steps:
 
 
 def _convert(request: _Request) -> _Converted:
-    """Each partition's batches, or why there are none. Takes as long as there are records."""
+    """Return each partition's batches, or an error code. The time is proportional to the number of records."""
     return {key: _batches(message_set) for key, message_set in request.sets.items()}
 
 
@@ -204,7 +207,7 @@ def _batches(message_set: memoryview) -> tuple[_Batch, ...] | ErrorCode:
 
 
 def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[bytes | memoryview]:
-    """Layout v3: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
+    """Encode a request. Layout v3: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
     pieces: list[bytes | memoryview] = [_NO_TRANSACTION + _ACKS.pack(acks, timeout_ms)]
     topics = [(topic, list(keys)) for topic, keys in groupby(batches, key=lambda key: key.topic)]
     pieces.append(_I32.pack(len(topics)))
@@ -216,7 +219,7 @@ def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[
 
 
 def _join(told: dict[_Key, _Told], asked: Iterable[_Key], response: ProduceResponse) -> None:
-    """The offset of a partition's first batch is told, and the first error."""
+    """Merge the responses of a partition: the offset of its first batch, and the first error."""
     answers = {
         _Key(topic.name, int(each.index)): each
         for topic in response.responses

@@ -1,4 +1,4 @@
-"""Versions 0 whose layout is that of version 1, both ways: v1 only says that its clients throttle themselves."""
+"""Versions 0 with the layout of version 1: v1 only declares that its clients observe the throttle time."""
 
 from typing import Final
 

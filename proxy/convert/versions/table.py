@@ -1,4 +1,4 @@
-"""Every version that is lifted, by API key and version."""
+"""The table of all upgraded versions, by API key and version."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -33,16 +33,16 @@ _APIS: Final[Mapping[int, tuple[int, str]]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: (1, "same_layout"),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, "same_layout"),
 }
-"""To which version all below it are lifted, and the module that does it."""
+"""The version to which all lower ones are upgraded, and the module with the upgrade."""
 
 TARGETS: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
     {(int(key), version): to for key, (to, _) in _APIS.items() for version in range(to)}
 )
-"""What each is lifted to."""
+"""The version to which each one is upgraded."""
 
 
 class _Upgrades(Mapping[tuple[int, int], Upgrade]):
-    """Imports the module of an API when a lift of it is asked for: those of all would take a fifth of the start."""
+    """A mapping that imports an API's module on first use: importing all would take a fifth of the start."""
 
     def __getitem__(self, version: tuple[int, int]) -> Upgrade:
         return _lifts_of(version[0])[version]
@@ -71,10 +71,10 @@ _PRODUCE_SINCE: Final = 3
 
 
 def serves(broker: ApiRanges, key: int, version: int) -> bool:
-    """Whether a broker that tells *broker* answers this version itself.
+    """Return whether a broker with the ApiVersions *broker* serves this version itself.
 
-    Of Produce, Kafka 4 tells that it serves all versions, for the sake of clients that look for old ones, and
-    closes the connection on those before v3 (KAFKA-18659). They went together with Fetch v0, of which it tells.
+    Kafka 4 reports all versions of Produce, for clients that look for old ones, and closes the connection on those
+    before v3 (KAFKA-18659). It removed them together with Fetch v0, which it reports.
     """
     told = broker.get(key)
     if told is None or version not in told:

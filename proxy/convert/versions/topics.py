@@ -67,7 +67,7 @@ def _deleted(answer: memoryview) -> Pieces:
 
 
 def _validated_too(body: memoryview) -> Pieces:
-    """v1 ends with whether the request is only validated."""
+    """Append v1's field for validation only."""
     return [body, _NOT_ONLY_VALIDATED]
 
 

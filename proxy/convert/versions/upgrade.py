@@ -1,4 +1,4 @@
-"""What a lift is, and the steps that answering one request takes."""
+"""The definition of an upgrade, and the steps of handling one request."""
 
 import struct
 from collections.abc import Callable, Generator, Sequence
@@ -20,26 +20,26 @@ __all__ = [
 ]
 
 Pieces = Sequence[bytes | memoryview]
-"""A request's or an answer's body: all behind its header."""
+"""The body of a request or response: everything behind its header."""
 
 _I32: Final = struct.Struct(">i")
 
 
 @attrs.frozen
 class AskBroker:
-    """Ask the client's own broker, in the version lifted to; back comes the body of its answer."""
+    """Send a request to the client's own broker, in the newer version; the result is the body of the response."""
 
     body: Pieces
     is_answered: bool = True
-    """Whether the broker answers; if not, None comes back at once."""
+    """Whether the broker answers; if not, the result is None at once."""
     is_last: bool = True
-    """Whether no request follows, so that those that the client sent later may be sent now. Where that depends on
-    the response, False: they wait for it, and reach the broker in the client's order."""
+    """Whether no request follows, so that the client's later requests may be sent now. False if that depends on the
+    response: later requests wait for it, and reach the broker in the client's order."""
 
 
 @attrs.frozen
 class AskCoordinator:
-    """Ask the coordinator of *group*; back comes the body of its answer, or None if there is none to be had.
+    """Send a request to the coordinator of *group*; the result is the body of the response, None if none is found.
 
     Later requests wait: a later commit to the client's own broker must not be overwritten by this one.
     """
@@ -47,24 +47,23 @@ class AskCoordinator:
     group: str
     body: Pieces
     afresh: bool
-    """Whether it has moved since it was found, or is not ready: it is found again, after a while."""
+    """Whether the known coordinator has moved, or is loading: it is looked up again, after a while."""
 
 
 @attrs.frozen
 class Compute:
-    """Call *run*, in a thread if that may take long; back comes what it returns. Later requests wait."""
+    """Call *run*, in a thread if it may take long; the result is its return value. Later requests wait."""
 
     run: Callable[[], object]
     size_bytes: int
-    """Of what it works on."""
+    """The size of its input."""
 
 
 Steps = Generator[AskBroker | AskCoordinator | Compute, Any, Pieces | None]
-"""Ends with the answer's body, or None for a request that is not answered.
+"""The steps of a request; returns the response's body, or None for a request without a response.
 
-Raises: MalformedFrame: the request is no such request, before the first step; the broker's answer is none, later.
-        ClientProtocolError: the client must be hung up on.
-"""
+Raises: MalformedFrame: before the first step, the request cannot be decoded; later, the broker's response cannot.
+    ClientProtocolError: the client's connection must be closed."""
 
 
 def _never(_: memoryview) -> int:
@@ -73,26 +72,26 @@ def _never(_: memoryview) -> int:
 
 @attrs.frozen
 class Upgrade:
-    """How one version of an API is answered by a broker that serves only newer ones."""
+    """The upgrade of one version of an API for brokers that serve only newer ones."""
 
     api: str
-    """As Kafka names it."""
+    """Kafka's name of the API."""
     key: int
     version: int
     to: int
-    """The nearest version that brokers kept. A broker that does not serve it cannot answer."""
+    """The nearest version that brokers kept. Brokers that do not serve it cannot answer."""
     adds: str
-    """What the newer request says beyond the older one."""
+    """The meaning that the newer request adds."""
     loses: str
-    """What of the older version's meaning cannot be had."""
+    """The meaning of the older version that is lost."""
     steps: Callable[[memoryview], Steps] | None
-    """Given a request's body; None for fetches, which are read and not lifted one by one."""
+    """Returns the steps for a request's body; None for fetches, which are not upgraded one by one."""
     throttle_ms: Callable[[memoryview], int] = _never
-    """How long a broker's answer says that the client must be silent, if this client is too old to heed it."""
+    """Returns the throttle time in a broker's response, in ms, if this client is too old to observe it."""
 
 
 def same_layout(body: memoryview) -> Steps:
-    """The layout is the same in both versions, both ways."""
+    """Upgrade a request whose layout is the same in both versions, both ways."""
     answer = yield AskBroker([body])
     return [answer]
 
@@ -100,7 +99,7 @@ def same_layout(body: memoryview) -> Steps:
 def upgrade_once(
     lift: Callable[[memoryview], Pieces], lower: Callable[[memoryview], Pieces]
 ) -> Callable[[memoryview], Steps]:
-    """The request lifted is asked, the answer lowered."""
+    """Return steps that send the upgraded request and downgrade its response."""
 
     def steps(body: memoryview) -> Steps:
         answer = yield AskBroker(lift(body))
@@ -110,10 +109,10 @@ def upgrade_once(
 
 
 def throttle_in_front(answer: memoryview) -> int:
-    """Layout: ``throttle_time: i32 | ...``."""
+    """Return the throttle time in ms. Layout: ``throttle_time: i32 | ...``."""
     return int(_I32.unpack_from(answer)[0]) if len(answer) >= _I32.size else 0
 
 
 def throttle_at_the_end(answer: memoryview) -> int:
-    """Layout: ``... | throttle_time: i32``."""
+    """Return the throttle time in ms. Layout: ``... | throttle_time: i32``."""
     return throttle_in_front(answer[-_I32.size :])
