@@ -21,6 +21,7 @@ from tests.pages import ROOT, pages
 __all__ = ["FOLDERS", "Docstring", "docstrings", "main", "problems", "rates"]
 
 FOLDERS: Final = (
+    "proxy/analysis",
     "proxy/cli",
     "proxy/cluster",
     "proxy/config",

@@ -1,2 +1,4 @@
-"""What the ledgers tell, for people: as values (``model``), and those as a page (``page``, ``charts``), JSON or CSV
-(``files``)."""
+"""The report on ledgers.
+
+It consists of values (``model``), shown as a page (``page``, ``charts``), JSON or CSV (``files``).
+"""

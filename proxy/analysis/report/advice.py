@@ -1,7 +1,7 @@
-"""What to do next, and what each brings: by rules, from what was found. Pure.
+"""Recommendations with their benefits, derived from the results by rules. Pure.
 
-A rule is a function of what was found. The order is that of ``_RULES``: what breaks, what costs money, what makes
-clients wait, what makes this report less true. Within a rule, what brings most is first; no rule fills the list.
+A rule is a function of the results. The order is that of ``_RULES``: failures, cost, delays, and the accuracy of
+this report. Within a rule, the largest benefit comes first; no rule may fill the list.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,13 +19,13 @@ MOST: Final = 5
 _MOST_OF_A_RULE: Final = 2
 _LEAST_USD_A_MONTH: Final = 1.0
 _LEAST_SHARE: Final = 0.01
-"""Of all, below which nothing is made of it."""
+"""The least share of the total for which a recommendation is made."""
 _LEAST_SHARE_OF_DELAY: Final = 0.1
 _LEAST_CPU_S_A_MONTH: Final = 3600.0
 
 
 def advice(found: QueryResults) -> tuple[Recommendation, ...]:
-    """At most five."""
+    """Return at most five recommendations."""
     told = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
     return tuple(islice(told, MOST))
 
@@ -51,7 +51,7 @@ def _racks_that_are_not_known(found: QueryResults) -> Iterator[Recommendation]:
     worst = found.about.a_month(zones.readerless_bytes / zones.prices.gb_bytes * price)
     if part is not None and part >= _LEAST_SHARE and worst >= _LEAST_USD_A_MONTH:
         yield Recommendation(
-            "Tell each Sidefetch its rack",
+            "Configure the rack of each Sidefetch",
             "Without it, leaders are read wherever they are, and nobody knows what crosses (--rack, --rack-from).",
             Figure("a month, at most", worst, "usd"),
             f"{in_words(zones.readerless_bytes, 'bytes')} ({in_words(part, 'share')} of all) went to Sidefetches"
@@ -157,7 +157,7 @@ def _lost_rows(found: QueryResults) -> Iterator[Recommendation]:
             "Give ledgers more room, or collect them sooner",
             "Sidecars have lost rows: --ledger-max-size, --ledger-memory, or the topic (--ledger-topic).",
             Figure("of all rows", part, "share"),
-            f"{plural(about.lost_count, 'row')} of {about.lost_count + about.row_count:,} are told as lost.",
+            f"{plural(about.lost_count, 'row')} of {about.lost_count + about.row_count:,} are reported as lost.",
         )
 
 

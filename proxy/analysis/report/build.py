@@ -1,4 +1,4 @@
-"""A report of ledgers: Spark is asked for each answer, bounded; the rest is pure."""
+"""Builds a report from ledgers: Spark computes each bounded result; the rest is pure."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +18,16 @@ from proxy.analysis.report.sections import coverage as read
 __all__ = ["query_results", "report_of"]
 
 _AT_ONCE: Final = 3
-"""Answers that Spark is asked for: what one leaves of the machine, the others take."""
+"""The number of results that Spark computes at once: together they use the whole machine."""
 
 
 def report_of(rows: IngestResult, prices: Prices) -> Report:
-    """Asks, and tells."""
+    """Return the report on *rows*."""
     return write_report(query_results(rows, prices))
 
 
 def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
-    """Cost: *rows* are read once, and kept in memory or on disk while they are asked."""
+    """Compute all results. Cost: *rows* are read once, and cached in memory or on disk meanwhile."""
     kept = {name: frame.persist() for name, frame in attrs.asdict(rows.ledger, recurse=False).items()}
     ledger = attrs.evolve(rows.ledger, **kept)
     asks: dict[str, Callable[[], Any]] = {
@@ -41,7 +41,7 @@ def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
         "anomalies": partial(anomalies.asked, ledger),
     }
     try:
-        # Spark locks itself up where threads fill frames that are kept of one another, and one of them fails.
+        # Spark deadlocks if threads fill cached frames that depend on each other, and one of them fails.
         for frame in kept.values():
             frame.count()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -53,7 +53,7 @@ def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
 
 
 def write_report(found: QueryResults) -> Report:
-    """In words, charts and tables. Pure."""
+    """Return the report in words, charts and tables. Pure."""
     about = found.about
     return Report(
         about,

@@ -1,4 +1,4 @@
-"""Charts as SVG: drawn by Vega in this process, with the page's colours and letters, which its theme decides."""
+"""Charts as SVG: drawn by Vega in this process, with the fonts and colours of the page's theme."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from proxy.analysis.report.words import in_words
 __all__ = ["NARROW_PX", "WIDE_PX", "drawn"]
 
 _Drawing = Any
-"""A chart of Altair's, whose methods do not tell which."""
+"""An Altair chart; its methods do not declare their types."""
 
 WIDE_PX: Final = 560
 NARROW_PX: Final = 330
@@ -37,11 +37,11 @@ _VARIABLES: Final = {
     _LINE: "var(--line)",
     _CARD: "var(--card)",
 }
-"""What the page calls a colour; Vega knows no variables."""
+"""The page's CSS variable for each colour; Vega has no variables."""
 
 
 def drawn(chart: Chart, width_px: int) -> str:
-    """An ``svg`` element of that width, without a name for those who cannot see it."""
+    """Return an ``svg`` element of that width, without an accessible name."""
     draw = {"lines": _lines, "stack": _stack, "bars": _bars, "matrix": _matrix}[chart.kind]
     spec = draw(chart, width_px).properties(
         width=width_px, autosize=alt.AutoSizeParams(type="fit", contains="padding"), padding=4
@@ -81,7 +81,7 @@ def _colour(chart: Chart) -> alt.Color:
 
 
 def _amounts(top: float, unit: Unit) -> tuple[alt.Axis, alt.Scale]:
-    """An axis from nothing to a round number that is no less than *top*."""
+    """Return an axis from 0 to a round number of at least *top*."""
     top = _round_up(top)
     values = [0, top / 2, top]
     words = " : ".join(f"datum.value == {value} ? '{in_words(value, unit)}'" for value in values)
@@ -142,7 +142,7 @@ def _stack(chart: Chart, width_px: int) -> _Drawing:
 
 
 def _bars(chart: Chart, width_px: int) -> _Drawing:
-    """A bar a label, of all series one after another, and what they come to."""
+    """Return a bar for each label, with all series stacked, and their sum."""
     sums = {
         label: sum(series.values[index] or 0 for series in chart.series) for index, label in enumerate(chart.labels)
     }
@@ -167,7 +167,7 @@ def _bars(chart: Chart, width_px: int) -> _Drawing:
 
 
 def _matrix(chart: Chart, width_px: int) -> _Drawing:
-    """A row a series, a column a label; what is in both of one name is nobody's fault."""
+    """Return a matrix with a row for each series and a column for each label; the diagonal is neutral."""
     tones = {series.name: _TONES[series.tone] for series in chart.series}
     rows = list(_rows(chart))
     top = max((row["value"] for row in rows), default=0) or 1
@@ -194,7 +194,7 @@ def _matrix(chart: Chart, width_px: int) -> _Drawing:
 
 
 def _shared_start(names: Sequence[str]) -> int:
-    """How many letters all names begin with that tell nothing: of ``eu-central-1a`` and ``eu-central-1b``, 11."""
+    """Return the length of the names' common prefix: of ``eu-central-1a`` and ``eu-central-1b``, 11."""
     first, last = min(names, default=""), max(names, default="")
     same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
     return first.rfind("-", 0, same) + 1

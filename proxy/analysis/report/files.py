@@ -1,4 +1,4 @@
-"""A report for programs: as JSON, and as CSV, a file a table."""
+"""A report for programs: as JSON, and as CSV with a file for each table."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_json(report: Report) -> str:
-    """All of the model, with tables as lists of objects."""
+    """Return the whole model as JSON, with tables as lists of objects."""
 
     told = attrs.asdict(report)
     for section, as_told in zip(report.sections, told["sections"], strict=True):
@@ -25,9 +25,9 @@ def as_json(report: Report) -> str:
 
 
 def as_csv(report: Report) -> dict[str, str]:
-    """The text of each file, by its name: a table of each answer, ``figures.csv`` and ``advice.csv``.
+    """Return the text of each file by name: one for each table, ``figures.csv`` and ``advice.csv``.
 
-    Texts that a spreadsheet would take for a formula, as a client may be called, begin with an apostrophe.
+    Texts that a spreadsheet would treat as formulas, such as a client id, begin with an apostrophe.
     """
     figures = ((each.title, each.value, each.unit, each.note) for each in report.figures)
     advice = (

@@ -1,4 +1,4 @@
-"""A report as values: what the page, the JSON and the CSV files are made from. All of it is bounded."""
+"""A report as values, the source of the page, the JSON and the CSV files. All of it is bounded."""
 
 from typing import Literal
 
@@ -20,20 +20,20 @@ __all__ = [
 ]
 
 Unit = Literal["text", "count", "bytes", "us", "usd", "share", "at_us", "ratio"]
-"""Of a value: a share is 0..1, money is US dollars, ``at_us`` is microseconds since 1970 UTC."""
+"""The unit of a value: a share is 0..1, money is US dollars, ``at_us`` is microseconds since 1970 UTC."""
 Tone = Literal["own", "crossed", "unknown", "client", "bad"]
-"""What a colour stands for, as on the status page: near or saved; another rack, or dear; not known; clients;
-broken."""
+"""The meaning of a colour, as on the status page: local or saved; another rack, or expensive; unknown; clients;
+failing."""
 Value = str | int | float | None
 
 
 @attrs.frozen
 class Figure:
-    """One number, and of what it is."""
+    """A number with its title."""
 
     title: str
     value: float | None
-    """None where it is not known."""
+    """None if it is unknown."""
     unit: Unit
     note: str = ""
 
@@ -43,17 +43,17 @@ class ReportColumn:
     """One column of a table."""
 
     name: str
-    """In JSON and CSV."""
+    """The name in JSON and CSV."""
     title: str
     unit: Unit = "text"
 
 
 @attrs.frozen
 class ReportTable:
-    """The first rows of a ranking, and one for all others; or all rows, where they are few by themselves."""
+    """The first rows of a ranking, and a row for all others; or all rows, if there are few."""
 
     name: str
-    """Of the CSV file."""
+    """The name of the CSV file."""
     title: str
     columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -73,12 +73,12 @@ class Series:
 
 @attrs.frozen
 class Chart:
-    """Lines and stacks have labels that follow each other; bars are apart; a matrix has a row a series."""
+    """A chart. Lines and stacks have consecutive labels; bars are separate; a matrix has a row for each series."""
 
     kind: Literal["lines", "stack", "bars", "matrix"]
     title: str
     told: str
-    """What there is to see, for those who do not."""
+    """A description for people who cannot see the chart."""
     unit: Unit
     labels: tuple[str, ...]
     series: tuple[Series, ...]
@@ -86,14 +86,14 @@ class Chart:
 
 @attrs.frozen
 class ReportSection:
-    """One answer."""
+    """The section about one question."""
 
     name: str
     title: str
     answer: str
-    """In a sentence or two."""
+    """The answer in one or two sentences."""
     honest: str = ""
-    """What it does not know, or has modelled."""
+    """The limits of the answer: unknown or modelled values."""
     figures: tuple[Figure, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[ReportTable, ...] = ()
@@ -101,49 +101,49 @@ class ReportSection:
 
 @attrs.frozen
 class Recommendation:
-    """One thing to do."""
+    """A recommendation."""
 
     title: str
     why: str
     brings: Figure
     basis: str
-    """What the figure is reckoned from."""
+    """The basis of the figure."""
 
 
 @attrs.frozen
 class ReportScope:
-    """What was read."""
+    """The scope of the report: the rows that were read."""
 
     clusters: tuple[str, ...]
-    """The first few."""
+    """The names of the first few clusters."""
     cluster_count: int
     proxy_count: int
     from_us: int | None
-    """Of the first and the last row that tell of a fetch; None where there is none."""
+    """The times of the first and the last row about a fetch; None if there is none."""
     until_us: int | None
     row_count: int
     bad_count: int
     lost_count: int
-    """Rows that sidecars say they have lost."""
+    """Rows that sidecars report as lost."""
     least_rate: float
-    """The lowest sampling rate; 1 where nothing was left out."""
+    """The lowest sampling rate; 1 without sampling."""
 
     @property
     def days(self) -> float:
-        """How long it is; never less than a minute."""
+        """Return the length of the period in days; never less than a minute."""
         return max((self.until_us or 0) - (self.from_us or 0), 60_000_000) / 86_400_000_000
 
     def a_month(self, value: float) -> float:
-        """What *value* comes to in 30 days that go on like these."""
+        """Extrapolate *value* to 30 days."""
         return value / self.days * 30
 
 
 @attrs.frozen
 class Report:
-    """All of it."""
+    """The whole report."""
 
     about: ReportScope
     figures: tuple[Figure, ...]
     advice: tuple[Recommendation, ...]
-    """What to do first comes first."""
+    """The recommendations, the most important first."""
     sections: tuple[ReportSection, ...]

@@ -1,4 +1,4 @@
-"""A report as a page of HTML that needs nothing else: no script, no file, no network."""
+"""A report as a self-contained HTML page: without scripts, files or network."""
 
 from collections.abc import Iterable, Iterator
 from html import escape
@@ -29,7 +29,7 @@ _NUMBERS: Final = frozenset({"count", "bytes", "us", "usd", "share", "ratio"})
 
 
 def page(report: Report) -> str:
-    """The whole document."""
+    """Return the whole document."""
     css = (files("proxy.analysis.report") / "page.css").read_text(encoding="utf-8")
     icon = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'>{_ICON}</svg>".replace('"', "'")
     for symbol, code in {"<": "%3C", ">": "%3E", "#": "%23"}.items():
@@ -38,7 +38,7 @@ def page(report: Report) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        "<title>Sidefetch: what the fleet's ledgers tell</title>\n"
+        "<title>Sidefetch: report on the fleet's ledgers</title>\n"
         f'<link rel="icon" href="data:image/svg+xml,{icon}">\n<style>\n{css}</style>\n</head>\n<body>\n'
         f"{''.join(_body(report))}</body>\n</html>\n"
     )
@@ -123,7 +123,7 @@ def _section(section: ReportSection) -> str:
 
 
 def _told(tag: str, text: str, name: str = "") -> str:
-    """An element with a text; nothing where there is none."""
+    """Return an element with a text; nothing for an empty text."""
     opened = f'<{tag} class="{name}">' if name else f"<{tag}>"
     return f"{opened}{escape(text)}</{tag}>\n" if text else ""
 

@@ -1,4 +1,4 @@
-"""The first rows of an answer, and all others as one: what comes to the driver is as small for any fleet."""
+"""The first rows of a result, and all others as one: the driver gets equally little for any fleet."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -18,45 +18,45 @@ MOST: Final = 10
 
 @attrs.frozen
 class Ranking:
-    """Of rows with sums."""
+    """A ranking of rows with sums."""
 
     rows: tuple[Row, ...]
-    """The largest first."""
+    """The first rows, the largest first."""
     count: int
-    """Of all, those that are not here included."""
+    """The number of all rows, those beyond ``rows`` included."""
     rest: Row | None
-    """The sums of those; None where all are here."""
+    """The sums of the other rows; None if there are none."""
 
     def total(self, name: str) -> float:
-        """Of a sum, over all rows."""
+        """Return the total of a sum over all rows."""
         rest = () if self.rest is None else (self.rest,)
         return sum(row[name] or 0 for row in (*self.rows, *rest))
 
 
 def rows_of(frame: DataFrame, most: int = 1000) -> list[Row]:
-    """Of a frame that is small by itself, such as one of days; never more than *most*."""
+    """Return the rows of a small frame, such as one of days; never more than *most*."""
     return [row.asDict(recursive=True) for row in frame.limit(most).collect()]
 
 
 def summed(frame: DataFrame, by: Sequence[str], sums: Sequence[str]) -> DataFrame:
-    """One row for each of *by*."""
+    """Return a frame with one row for each value of *by*."""
     return frame.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums))
 
 
 def named(name: str | None) -> str:
-    """Of a client, a rack or a topic that may have none."""
+    """Return the name of a client, a rack or a topic, or a text for an empty one."""
     return name or "(no name)"
 
 
 def share(part: float | None, of: float | None) -> float | None:
-    """None where there is nothing to be a part of."""
+    """Return *part* / *of*; None if either is missing."""
     return part / of if of and part is not None else None
 
 
 def the_first(frame: DataFrame, by: str, sums: Sequence[str], most: int = MOST) -> Ranking:
-    """The *most* rows with the largest *by*, and the *sums* of all others.
+    """Return the *most* rows with the largest *by*, and the *sums* of all others.
 
-    Cost: two jobs over *frame*, which is kept meanwhile.
+    Cost: two jobs over *frame*, which is cached meanwhile.
     """
     kept = frame.persist()
     try:
@@ -77,10 +77,10 @@ def table_of(
     what: str,
     note: str = "",
 ) -> ReportTable:
-    """A row each; the last one is that of all others.
+    """Return a table with a row for each ranked row, and one for all others.
 
-    Args: columns: each with how a row's value is found; of the rest, ``KeyError`` is for not known.
-          what:    what the rows are, in the plural: the rest's first column counts them.
+    Args: columns: each with a function of the row; ``KeyError`` marks an unknown value of the rest.
+          what:    the plural of the rows' name: the rest's first column counts them.
     """
     columns = list(columns)
     rows: list[tuple[Value, ...]] = [tuple(value(row) for _, value in columns) for row in ranking.rows]

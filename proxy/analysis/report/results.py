@@ -1,4 +1,4 @@
-"""All that a report is made from: bounded, and asked of Spark already."""
+"""All results for a report: bounded, and already computed by Spark."""
 
 import attrs
 
@@ -17,7 +17,7 @@ __all__ = ["QueryResults"]
 
 @attrs.frozen
 class QueryResults:
-    """An answer each."""
+    """The results by question."""
 
     read: CoverageFigures
     savings: Savings

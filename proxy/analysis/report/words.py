@@ -1,4 +1,4 @@
-"""Values in words: of a length that fits a cell, with the unit that makes them short."""
+"""Values in words: short enough for a cell, in a suitable unit."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -15,7 +15,7 @@ _COUNTS: Final = (("trillion", 1e12), ("billion", 1e9), ("million", 1e6))
 
 
 def in_words(value: Value, unit: Unit) -> str:
-    """As people read it."""
+    """Return a value as text for people."""
     if value is None or value == "":
         return NOT_KNOWN
     if isinstance(value, str):
@@ -26,7 +26,7 @@ def in_words(value: Value, unit: Unit) -> str:
 
 
 def plural(count: float, one: str, many: str = "") -> str:
-    """``1 client``, ``2 clients``."""
+    """Return a count with its noun: ``1 client``, ``2 clients``."""
     return f"{in_words(count, 'count')} {one if count == 1 else many or one + 's'}"
 
 
@@ -56,7 +56,7 @@ def _scaled(value: float, scales: tuple[tuple[str, float], ...], small: str) -> 
 
 
 def _digits(value: float) -> str:
-    """Three of them, where there are as many."""
+    """Return a number with three digits, or fewer."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,2 +1,4 @@
-"""A module an answer: what it asks of Spark, bounded (``asked``), and that in words, charts and tables
-(``section``, which is pure)."""
+"""The sections of a report, a module for each question.
+
+Each has a bounded result (``asked``), and that in words, charts and tables (``section``, which is pure).
+"""

@@ -1,4 +1,4 @@
-"""Clients that have left their own past."""
+"""Clients whose behaviour differs from their own past."""
 
 import attrs
 from pyspark.sql import functions as F
@@ -14,18 +14,18 @@ __all__ = ["Anomalies", "asked", "section"]
 
 @attrs.frozen
 class Anomalies:
-    """Rows of ``proxy.analysis.answers.anomalies``, the farthest from usual first."""
+    """Rows of ``proxy.analysis.answers.anomalies``, the largest deviations first."""
 
     runs: Ranking
 
 
 def asked(ledger: LedgerFrames) -> Anomalies:
-    """The farthest runs of hours."""
+    """Return the runs of hours with the largest deviations."""
     return Anomalies(the_first(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
 
 
 def section(found: Anomalies) -> ReportSection:
-    """What each did, in words."""
+    """Return the section with the deviation of each client."""
     count = found.runs.count
     return ReportSection(
         "anomalies",
@@ -34,7 +34,7 @@ def section(found: Anomalies) -> ReportSection:
         if count
         else "None, as far as there is a past to hold clients against.",
         "Usual is the median of the same hour of the week, or of all hours before, of which there must be"
-        f" {LEAST_HOURS}: a ledger of less than a day tells nothing here. Hours without a row count as silent.",
+        f" {LEAST_HOURS}: a ledger of less than a day has no results here. Hours without a row count as silent.",
         tables=(
             table_of(
                 "anomalies",

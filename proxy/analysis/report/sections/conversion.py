@@ -1,4 +1,4 @@
-"""Who has records converted, and what that takes."""
+"""Clients whose records are converted, and the cost of that."""
 
 from typing import Final
 
@@ -18,23 +18,23 @@ _SECOND_US: Final = 1_000_000
 
 @attrs.frozen
 class ConversionFigures:
-    """Rows of ``proxy.analysis.answers.conversion`` by client, those first that take most CPU."""
+    """Rows of ``proxy.analysis.answers.conversion`` by client, those with the most CPU time first."""
 
     by_client: Ranking
 
     def total(self, name: str) -> float:
-        """Of a sum."""
+        """Return the total of a sum."""
         return float(self.by_client.total(name))
 
 
 def asked(ledger: LedgerFrames) -> ConversionFigures:
-    """A client is its id, its software and what it is converted to, in whichever cluster."""
+    """Compute the result; a client is its id, its software and its target format, in any cluster."""
     by_client = summed(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
     return ConversionFigures(the_first(by_client, "cpu_s", _SUMS))
 
 
 def figures(found: ConversionFigures) -> tuple[Figure, ...]:
-    """For the report's head."""
+    """Return the figures for the report's head."""
     if not found.by_client.count:
         return ()
     cpu = in_words(found.total("cpu_s") * _SECOND_US, "us")
@@ -42,7 +42,7 @@ def figures(found: ConversionFigures) -> tuple[Figure, ...]:
 
 
 def section(found: ConversionFigures) -> ReportSection:
-    """What clients of old record formats take, that Sidefetch does for them and brokers did before."""
+    """Return the section on the cost of old record formats, which Sidefetch bears in place of the brokers."""
     count = found.by_client.count
     converted, padding = found.total("in_bytes"), found.total("padding_bytes")
     answer = "No records had to be converted."

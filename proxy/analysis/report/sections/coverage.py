@@ -1,4 +1,4 @@
-"""What was read, and what could not be."""
+"""The rows that were read, and those that could not be."""
 
 from typing import Final
 
@@ -21,18 +21,18 @@ _COMMON: Final = ("record", "cluster_id", "proxy_id", "first_at_us", "at_us", "w
 
 @attrs.frozen
 class CoverageFigures:
-    """How many rows of what, and those that are not among them."""
+    """Counts of rows by type, and of unreadable, lost and missing rows."""
 
     about: ReportScope
     by_record: tuple[Row, ...]
     bad: Ranking
     lost: tuple[Row, ...]
     missing_count: int
-    """Rows that are not there, and of which nobody tells."""
+    """Rows that are missing without a report of their loss."""
 
 
 def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
-    """Args: bad: rows that could not be read: ``row``, ``reason``, ``file``."""
+    """Compute the result. Args: bad: rows that could not be read: ``row``, ``reason``, ``file``."""
     frames = attrs.asdict(ledger, recurse=False).values()
     common = union_rows(frame.select(*_COMMON) for frame in frames)
     rows = rows_of(common.groupBy("record").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")))
@@ -69,15 +69,15 @@ def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
 
 
 def section(found: CoverageFigures) -> ReportSection:
-    """The last one: what all others are made from."""
+    """Return the last section: the basis of all others."""
     about = found.about
     told = [
         f"{plural(about.row_count, 'row')} of {plural(about.proxy_count, 'process', 'processes')} of Sidefetch."
     ]
     if about.lost_count:
-        told.append(f"Sidecars tell that they have lost {plural(about.lost_count, 'row')}.")
+        told.append(f"Sidecars report the loss of {plural(about.lost_count, 'row')}.")
     if found.missing_count:
-        told.append(f"{plural(found.missing_count, 'row')} are missing, and nobody tells why.")
+        told.append(f"{plural(found.missing_count, 'row')} are missing without a reported reason.")
     if about.bad_count:
         told.append(f"{plural(about.bad_count, 'row')} could not be read.")
     if len(told) == 1:

@@ -1,4 +1,4 @@
-"""Who breaks on Kafka 4."""
+"""Clients that fail on Kafka 4."""
 
 from typing import Final
 
@@ -20,10 +20,10 @@ _MOST_VERSIONS: Final = 12
 
 @attrs.frozen
 class Readiness:
-    """Clients that break on Kafka 4, by traffic, and how many there are in all."""
+    """Clients that fail on Kafka 4, by traffic, and the number of all clients."""
 
     breaking: Ranking
-    """With ``bytes``, ``connections``, and what brokers have dropped of what it speaks: ``versions``."""
+    """Rows with ``bytes``, ``connections``, and the client's versions that brokers have removed: ``versions``."""
     client_count: int
     client_bytes: int
 
@@ -33,7 +33,7 @@ class Readiness:
 
 
 def asked(ledger: LedgerFrames) -> Readiness:
-    """A client is its id and its software, in whichever cluster."""
+    """Compute the result; a client is its id and its software, in any cluster."""
     spoken = readiness(ledger).persist()
     try:
         of_cluster = spoken.groupBy("cluster_id", *_CLIENT, "client_breaks").agg(
@@ -57,12 +57,12 @@ def asked(ledger: LedgerFrames) -> Readiness:
 
 
 def figures(found: Readiness) -> tuple[Figure, ...]:
-    """For the report's head."""
+    """Return the figures for the report's head."""
     return (Figure("Clients that Kafka 4 breaks", found.breaking.count, "count", f"of {found.client_count} seen"),)
 
 
 def section(found: Readiness) -> ReportSection:
-    """Whom to upgrade before the brokers, or to leave behind a Sidefetch."""
+    """Return the section on the clients to upgrade before the brokers, or to keep behind Sidefetch."""
     count, of_all = found.breaking.count, share(found.breaking_bytes, found.client_bytes)
     answer = f"None of the {plural(found.client_count, 'client')} that were seen: all speak what Kafka 4 serves."
     if count:
@@ -76,7 +76,7 @@ def section(found: Readiness) -> ReportSection:
         "readiness",
         "Who breaks on Kafka 4",
         answer,
-        "Only clients that went through a Sidefetch are told of, by what they have spoken, not by what they could.",
+        "Only clients of a Sidefetch are included, by the versions that they used, not by those that they support.",
         charts=tuple(_chart(found)),
         tables=(
             table_of(

@@ -1,4 +1,4 @@
-"""What sessions and shared waiting have saved."""
+"""The savings by sessions and shared long polls."""
 
 from typing import Final
 
@@ -33,14 +33,14 @@ class Savings:
 
     @property
     def total(self) -> Row:
-        """Of all days."""
+        """The sums of all days."""
         sums = {name: sum(row[name] for row in self.by_day) for name in (*_SUMS, "direct_looks", "saved_looks")}
         flags = {name: any(row[name] for row in self.by_day) for name in ("is_modelled", "is_sampled")}
         return {**sums, **flags}
 
 
 def asked(ledger: LedgerFrames) -> Savings:
-    """By day, and of the clients and the topics of which most was saved."""
+    """Compute the savings by day, and those of the clients and topics with the largest savings."""
     by_day = sorted(rows_of(savings(ledger, ["day"])), key=lambda row: str(row["day"]))
     return Savings(
         tuple(by_day),
@@ -50,7 +50,7 @@ def asked(ledger: LedgerFrames) -> Savings:
 
 
 def figures(found: Savings) -> tuple[Figure, ...]:
-    """For the report's head."""
+    """Return the figures for the report's head."""
     total = found.total
     of_all = in_words(share(total["saved_bytes"], total["direct_bytes"]), "share")
     return (
@@ -65,7 +65,7 @@ def figures(found: Savings) -> tuple[Figure, ...]:
 
 
 def section(found: Savings) -> ReportSection:
-    """Of requests and answers, records included; what is apart from records is told on its own."""
+    """Return the section on bytes of requests and responses, records included; protocol bytes are also separate."""
     total = found.total
     talk = total["direct_bytes"] - total["record_bytes"]
     return ReportSection(

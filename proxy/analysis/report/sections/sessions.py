@@ -1,4 +1,4 @@
-"""How fetch sessions do, and who wastes slots."""
+"""Fetch sessions, and clients that waste slots."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -27,21 +27,21 @@ class Sessions:
 
     by_side: tuple[Row, ...]
     thrashing: Ranking
-    """Clients whose sessions with brokers are many and short."""
+    """Clients with many short sessions at brokers."""
 
     def of_brokers(self, name: str) -> float:
-        """A count or a ratio of the sessions with brokers; 0 where there are none."""
+        """Return a count or a ratio of the sessions with brokers; 0 if there are none."""
         return next((row[name] or 0 for row in self.by_side if row["side"] == "upstream"), 0)
 
 
 def asked(ledger: LedgerFrames) -> Sessions:
-    """Of both sides, and the clients that thrash."""
+    """Compute the results of both sides, and the clients that thrash."""
     by_client = sessions(ledger, ["client_id"]).where(F.col("is_thrashing") & (F.col("side") == "upstream"))
     return Sessions(tuple(rows_of(sessions(ledger, []))), the_first(by_client, "created", _COUNTS))
 
 
 def section(found: Sessions) -> ReportSection:
-    """What begins and ends sessions."""
+    """Return the section on the beginnings and ends of sessions."""
     by_side = sorted(found.by_side, key=lambda row: str(row["side"]), reverse=True)
     reasons = [
         {"side": row["side"], **reason}
@@ -56,8 +56,8 @@ def section(found: Sessions) -> ReportSection:
         f"{in_words(found.of_brokers('hit_ratio') or None, 'share')} of the fetches at brokers were within one."
         f" {plural(found.of_brokers('evicted'), 'session')} lost their slot to others,"
         f" {in_words(found.of_brokers('refused'), 'count')} were refused one.{waste}",
-        "Followers and clients without a Sidefetch take slots, too, and are not told of. A life is told only where"
-        " both its ends are.",
+        "Followers and clients without a Sidefetch take slots, too, and are not included. Lifetimes are known only"
+        " if both ends are.",
         tables=(
             table_of("sessions_sides", "Sessions", _all(by_side), _columns(), "sides"),
             table_of(

@@ -1,4 +1,4 @@
-"""What clients' fetches wait for."""
+"""The waits of client fetches."""
 
 from operator import itemgetter
 from typing import Final
@@ -15,7 +15,7 @@ from proxy.analysis.report.words import in_words
 __all__ = ["DELAYS", "Waiting", "asked", "section"]
 
 DELAYS: Final = tuple(cause for cause in CAUSES if cause not in ("total", "poll"))
-"""What keeps records from a client; waiting for news that are not there is none."""
+"""The causes of delays; waiting for new records is none."""
 _WORDS: Final = {
     "total": "all of it",
     "poll": "news",
@@ -32,11 +32,11 @@ _SECOND_US: Final = 1_000_000
 
 @attrs.frozen
 class Waiting:
-    """Rows of ``proxy.analysis.answers.waiting``, of exchanges that brought records."""
+    """Rows of ``proxy.analysis.answers.waiting``, of client fetches that returned records."""
 
     by_cause: tuple[Row, ...]
     by_client: Ranking
-    """Seconds of each of ``DELAYS``, and of all of them: ``delay_s``."""
+    """Seconds of each of ``DELAYS``, and their sum: ``delay_s``."""
 
     def delay_s(self, cause: str) -> float:
         return next((float(row["total_s"]) for row in self.by_cause if row["cause"] == cause), 0.0)
@@ -47,7 +47,7 @@ class Waiting:
 
 
 def asked(ledger: LedgerFrames) -> Waiting:
-    """By cause, and of the clients that are delayed most."""
+    """Compute the waits by cause, and those of the clients with the longest delays."""
     by_cause = waiting(ledger, []).where("with_records").drop("sketch")
     each = waiting(ledger, ["client_id"], sketch_k=_COARSE).where("with_records").drop("sketch")
     by_client = each.groupBy("client_id").agg(
@@ -59,7 +59,7 @@ def asked(ledger: LedgerFrames) -> Waiting:
 
 
 def section(found: Waiting) -> ReportSection:
-    """Of fetches that brought records: of the others, waiting is the point."""
+    """Return the section on fetches that returned records: the others are meant to wait."""
     by_cause = sorted(found.by_cause, key=lambda row: CAUSES.index(row["cause"]))
     exchanges = max((row["exchanges"] for row in by_cause), default=0)
     if not exchanges:
@@ -75,7 +75,7 @@ def section(found: Waiting) -> ReportSection:
         f" {_WORDS[most]}.",
         "Percentiles are of all fetches that brought records, those that did not wait for it included; they are"
         " from sketches, of a rank within 0.04 % of theirs."
-        + ("" if is_one_rate else " Sampled at several rates: processes that tell more count for more."),
+        + ("" if is_one_rate else " Sampled at several rates: processes with higher rates count for more."),
         charts=tuple(_chart(found)),
         tables=(
             table_of(

@@ -1,4 +1,4 @@
-"""What crosses from one rack into another, and what that costs."""
+"""The traffic between racks, and its cost."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ class Zones:
 
     @property
     def unknown_bytes(self) -> int:
-        """That went between racks of which one is not known."""
+        """The bytes between racks of which one is unknown."""
         return self._sum("bytes", None)
 
     @property
@@ -44,7 +44,7 @@ class Zones:
 
     @property
     def closest_saved(self) -> float:
-        """What would have been paid more, had records been read from their leaders."""
+        """The additional cost if all records had been read from their leaders."""
         return self.pairs.total("closest_saved")
 
     @property
@@ -53,7 +53,7 @@ class Zones:
 
     @property
     def readerless_bytes(self) -> int:
-        """That went to a Sidefetch that does not know its rack."""
+        """The bytes for Sidefetch processes that do not know their rack."""
         return sum(row["bytes"] for row in self.pairs.rows if row["reader_rack"] == UNKNOWN)
 
     def _sum(self, name: str, is_crossing: bool | None) -> int:
@@ -61,13 +61,13 @@ class Zones:
 
 
 def asked(ledger: LedgerFrames, prices: Prices) -> Zones:
-    """The pairs between which most went."""
+    """Compute the pairs of racks with the most traffic."""
     pairs = summed(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
     return Zones(the_first(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
 
 
 def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
-    """For the report's head."""
+    """Return the figures for the report's head."""
     known = found.crossing_bytes + found.inner_bytes
     if not known:
         return (Figure("Crosses racks", None, "bytes", "no rack is known"),)
@@ -76,13 +76,13 @@ def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
 
 
 def section(found: Zones, about: ReportScope) -> ReportSection:
-    """What went between racks, both ways."""
+    """Return the section on traffic between racks, in both directions."""
     known = found.crossing_bytes + found.inner_bytes
     answer = (
         f"{in_words(share(found.crossing_bytes, known), 'share')} of all bytes cross from one rack into another:"
         f" {in_words(found.crossing_bytes, 'bytes')}, for {in_words(found.cost, 'usd')}."
         if known
-        else "Nobody has told a rack: brokers by broker.rack, Sidefetch by --rack."
+        else "No rack is known: set broker.rack on brokers, --rack on Sidefetch."
     )
     if found.closest_bytes:
         answer += (
@@ -128,7 +128,7 @@ def section(found: Zones, about: ReportScope) -> ReportSection:
 
 
 def _rest(pairs: Ranking, most: int) -> Row | None:
-    """What is not shown of what was asked."""
+    """Return the sums of the pairs that are not shown; None if all are."""
     left = attrs.evolve(pairs, rows=pairs.rows[most:])
     return {name: left.total(name) for name in _SUMS} if left.rows or left.rest else None
 
