@@ -90,7 +90,7 @@ def test_what_crosses_is_told_for_a_month_and_where_it_is_most() -> None:
 def test_readers_without_a_rack_are_told_with_what_that_may_cost() -> None:
     (told,) = advice(found(zones=Zones(ranking(pair("a", "unknown", 100)), Prices())))
 
-    assert "its rack" in told.title
+    assert "rack of each Sidefetch" in told.title
     assert told.brings.value == pytest.approx(100 * 0.02 * 10)
 
 
