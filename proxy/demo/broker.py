@@ -226,7 +226,7 @@ class _Frames:
         self._buffer = bytearray()
 
     async def next(self) -> bytes | None:
-        """None when the peer has closed."""
+        """Return the next frame; None when the peer has closed the connection."""
         buffer = self._buffer
         while True:
             if len(buffer) >= 4:

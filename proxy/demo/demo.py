@@ -99,7 +99,7 @@ async def watch(
 
 
 async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
-    """Run an act so that no process is left running whatever ends it; report failures on stderr.
+    """Run an act, and end its processes however it ends; report failures on stderr.
 
     Returns: the act's exit code; 1 if it failed; 128 and more if a signal ended it.
     """

@@ -230,7 +230,7 @@ async def _replicate(connection: KafkaConnection) -> None:
     await connection.send_frame(encode_request(*_REASSIGN, 0, "sidefetch-demo", request))
     answer = await connection.receive_frame()
     if answer is None:
-        raise DemoFailed("Kafka hung up when asked to replicate the topic")
+        raise DemoFailed("Kafka closed the connection when asked to replicate the topic")
     _, told = read_response(*_REASSIGN, answer)
     if told.error_code or any(each.error_code for topic in told.responses for each in topic.partitions):
         raise DemoFailed(f"Kafka did not replicate the topic: {told}")

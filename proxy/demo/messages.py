@@ -128,7 +128,7 @@ class ReceivedRequest:
 def read_request(frame: bytes) -> ReceivedRequest:
     """Decode header and body; *frame* is without its size prefix.
 
-    Raises: whatever kio raises for an unknown API or version, or a malformed message.
+    Raises: kio's exceptions for an unknown API or version, or a malformed message.
     """
     key, version = int.from_bytes(frame[0:2], "big", signed=True), int.from_bytes(frame[2:4], "big", signed=True)
     schema: Any = load_request_schema(key, version)

@@ -108,7 +108,7 @@ async def reader(
             with trio.move_on_after(_START_S) as timeout:
                 await ready.wait()
             if timeout.cancelled_caught:
-                raise DemoFailed(f"the reader got no answer within {_START_S:g} s\n{_tail(log)}".rstrip())
+                raise DemoFailed(f"the reader got no response within {_START_S:g} s\n{_tail(log)}".rstrip())
             yield heard
             nursery.cancel_scope.cancel()
 

@@ -26,6 +26,8 @@ _VALUE_BYTES: Final = 100
 
 
 class Stage(Protocol):
+    """A running cluster of the demo, and the cost of its fetches."""
+
     what: str
     """A description of the cluster for users."""
     counted: str

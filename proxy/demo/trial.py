@@ -70,7 +70,7 @@ async def _trial(config: Config, topic: str, seconds: float) -> int:
     if through.records:
         table.say(_closest(rack, traffic))
     if not (direct.records or through.records):
-        table.say("No records came in either time: what is compared is the cost of waiting for some.")
+        table.say("No records came in either time: the comparison shows the cost of waiting for records.")
     return 0
 
 
@@ -139,7 +139,7 @@ class _UpstreamCost:
             )
 
     def left(self, _: ConnectionInfo, /) -> None:
-        """Nothing to do: its fetches are counted."""
+        """Do nothing: the fetches of the connection are counted already."""
 
 
 @asynccontextmanager

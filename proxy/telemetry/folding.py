@@ -1,4 +1,4 @@
-"""Folds runs of rows without records into one row: a client that polls would write 120 of them a minute."""
+"""Folding of runs of rows without records into one row: a client that polls would write 120 of them a minute."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -157,7 +157,7 @@ _FETCH: Final = (
     _sum("fetches", "fetches", "Number of Sidefetch's fetches in the run."),
     _CONNECTION,
     _text("lane_id", "Identifies the upstream connection."),
-    _text("lane", f"What the lane is for: {_one_of(LaneName)}"),
+    _text("lane", f"The purpose of the lane: {_one_of(LaneName)}"),
     _number("node", "The broker."),
     _text("rack", "Its rack.", optional=True),
     _number("version", "Fetch version of the request."),
@@ -186,11 +186,13 @@ _FETCH: Final = (
 )
 
 _SESSION: Final = (
-    _text("side", f"Whose session it is: with the broker, or of a client with Sidefetch: {_one_of(SessionSide)}"),
+    _text(
+        "side", f"The side of the session: with the broker, or of a client with Sidefetch: {_one_of(SessionSide)}"
+    ),
     _number("node", "The broker."),
     _text("lane_id", "For upstream sessions: the upstream connection that created it.", optional=True),
     _number("session_id", "0 if it was refused."),
-    _text("event", f"What became of it: {_one_of(SessionEvent)}"),
+    _text("event", f"The event of the session: {_one_of(SessionEvent)}"),
     _text("reason", "The reason of a reset or refusal.", optional=True),
     _number("partitions", "Partitions in the session at that time.", "partitions"),
     _number("created_us", "Time of creation.", "us since 1970", optional=True),
@@ -254,7 +256,7 @@ _MEANINGS: Final = {
     "exchange": "A client fetch and its response.",
     "fetch": "One of Sidefetch's own fetches.",
     "session": "A session began, or ended. Never sampled.",
-    "client": "What a client's connection speaks: every five minutes, and at its end. Never sampled.",
+    "client": "The APIs and versions of a client's connection: every five minutes, and at its end. Never sampled.",
     "topology": "A partition, written by `sidefetch topology`.",
     "lost": "Rows that were lost. Never sampled.",
 }

@@ -94,7 +94,7 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "Name the user that it runs as in sidefetch redirect install --uid.",
     ),
     "broker-address-ambiguous": Remedy(
-        "Several brokers have one address, so that redirected clients cannot be told apart",
+        "Several brokers have one address, so that the broker of a redirected client is unknown",
         "Give each broker an address and port of its own.",
     ),
     "connection-forwarded": Remedy(
@@ -129,7 +129,7 @@ ADVICE: Final[Mapping[str, Remedy]] = {
     "restart-required": Remedy("Changed settings need a restart", "Restart Sidefetch to apply them."),
     "shutdown-forced": Remedy("A second signal ended Sidefetch", "Give it more time to stop."),
 }
-"""By event name; it has every warning and error of the log."""
+"""The title and remedy by event name, for every warning and error of the log."""
 
 _ALSO_AT_INFO: Final = ("memory-exhausted", "connection-forwarded")
 
@@ -163,7 +163,7 @@ class Problems:
         self._kept: dict[tuple[str, ...], Problem] = {}
 
     def tell(self, level: Level, event: str, fields: Mapping[str, object], now_us: int) -> None:
-        """Take an event of the log."""
+        """Count an event of the log as a problem; ignore unknown events and most events of level info."""
         advice = ADVICE.get(event)
         if advice is None or (level == "info" and event not in _ALSO_AT_INFO):
             return

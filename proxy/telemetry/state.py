@@ -150,10 +150,10 @@ class ReadingState:
     minutes: Minutes = attrs.field(factory=Minutes, init=False)
     clients: dict[ClientKey, ClientSummary] = attrs.field(factory=dict, init=False)
     brokers: dict[int, BrokerReads] = attrs.field(factory=dict, init=False)
-    """By node id; -1 for all beyond the limit."""
+    """The reads by the broker's node id; -1 for all brokers beyond the limit."""
     fetches: Counter[FetchShape] = attrs.field(factory=Counter, init=False)
     session_events: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
-    """By side, event and reason."""
+    """The number of session events by side, event and reason."""
     waited_us: Counter[Cause] = attrs.field(factory=Counter, init=False)
     delays: Durations = attrs.field(factory=Durations, init=False)
     """The delays of client fetches."""

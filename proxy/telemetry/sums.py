@@ -23,15 +23,15 @@ class Sums:
     client_fetches: int = 0
     """Answered client fetches."""
     failed_fetches: int = 0
-    """The part of these whose responses had only errors: they save nothing."""
+    """The part of ``client_fetches`` that got only errors: they save nothing."""
     failed_talk_bytes: int = 0
-    """Bytes of those, without records."""
+    """Bytes of these failed fetches and their responses, without records."""
     client_request_bytes: int = 0
     client_response_bytes: int = 0
     delivered_bytes: int = 0
     """Bytes of records in the responses, as delivered."""
     held_bytes: int = 0
-    """The part of these that was buffered before the client asked."""
+    """Bytes of records from brokers that were buffered before the client asked."""
     client_partitions: int = 0
     """Partitions of client fetches, named or remembered by a session."""
     broker_fetches: int = 0
@@ -39,7 +39,7 @@ class Sums:
     broker_request_bytes: int = 0
     broker_response_bytes: int = 0
     record_bytes: int = 0
-    """Bytes of records in their responses, as brokers sent them."""
+    """Bytes of records in the responses to upstream fetches, as brokers sent them."""
     broker_named: int = 0
     """Partitions that upstream fetches named."""
     broker_partitions: int = 0

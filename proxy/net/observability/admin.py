@@ -77,7 +77,7 @@ class AdminServer:
         if request.path not in _PATHS:
             return text_response(404, f"not found; the paths are {', '.join(_PATHS)}")
         if request.method not in ("GET", "HEAD"):
-            return HttpResponse(405, b"only GET and HEAD are allowed\n", headers={"Allow": "GET, HEAD"})
+            return HttpResponse(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
         if request.path in PROBES:
             no = failure_reason(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
             return text_response(503, no) if no else text_response(200, "yes")
