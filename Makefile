@@ -1,17 +1,17 @@
-# The two commands are `make demo` and `make test`. Both set up .venv themselves.
-# Needs Python 3.11 or newer; the tests also need what .ci/prerequisites names.
+# The two main commands are `make demo` and `make test`; both create .venv. They need Python 3.11 or newer, and the
+# tests need more: .ci/prerequisites names each program that is missing.
 
 PYTHON := $(shell .ci/prerequisites --python)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
-.PHONY: install spark demo test telemetry kubernetes lint mutants bench bench-spark differential fuzz soak dist lock sbom audit clean
+.PHONY: install spark demo lint test test-long telemetry kubernetes mutants mutation bench bench-spark differential \
+  fuzz soak dist lock sbom audit clean
 
 install: $(INSTALLED)
 
-# Built anew when the lock, the project's metadata or what is compiled change; otherwise there is nothing to do.
-# Without a C compiler the kernel is left as it is, and interpreted.
+# Repeated if the lock, the metadata or the compiled sources change. Without a C compiler the kernel is interpreted.
 COMPILED := $(addprefix proxy/convert/,kernel.py checksum.h checksum.pxd)
 $(INSTALLED): deploy/requirements.lock pyproject.toml .ci/prerequisites $(COMPILED)
 	@.ci/prerequisites python
@@ -21,7 +21,7 @@ $(INSTALLED): deploy/requirements.lock pyproject.toml .ci/prerequisites $(COMPIL
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# What the pipeline over ledgers needs more: half a gigabyte, so not for the demo.
+# Spark for the pipeline over ledgers: half a gigabyte, which the demo does not need.
 SPARK_INSTALLED := .venv/spark-installed
 spark: $(SPARK_INSTALLED)
 $(SPARK_INSTALLED): deploy/spark.lock $(INSTALLED)
@@ -43,16 +43,22 @@ test:
 	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory spark
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
 
-# What is told to Prometheus, a Collector and a browser, with real ones. The Collector is built: minutes, once.
+# The tests that `make test` leaves out: all combinations of clients, brokers and faults, and deep models.
+test-long:
+	@$(MAKE) --no-print-directory test PYTEST_ARGS="--long $(PYTEST_ARGS)"
+	SIDEFETCH_HYPOTHESIS=deep $(BIN)/pytest tests/relay/model/test_reading.py
+	@$(MAKE) --no-print-directory mutants MUTANTS_ARGS=--all
+
+# Metrics, traces and the status page, with Prometheus, a Collector and a browser. Builds the Collector once: minutes.
 telemetry:
 	@.ci/prerequisites python go node chromium prometheus
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m telemetry $(PYTEST_ARGS)
 
-# The image, the chart and injection, by what builds, runs and admits them. As root, for chroots and containers; helm,
-# Kubernetes' programs and the image's base are built: half an hour, once.
+# The image, the chart and injection, with containers and Kubernetes' own programs; needs root. Builds helm, Kubernetes
+# and the base of the image once: half an hour.
 kubernetes:
 	@.ci/prerequisites python java maven go c openssl root containers namespaces nftables librdkafka
 	@$(MAKE) --no-print-directory install
@@ -75,27 +81,27 @@ bench-spark:
 	@$(MAKE) --no-print-directory spark
 	$(BIN)/python -m tests.bench_spark $(BENCH_ARGS)
 
-# Half an hour of faults, or SOAK_ARGS="--seconds 7200 --seed 2"; what came of it goes into tests/soak/figures.json.
+# Half an hour of faults, or SOAK_ARGS="--seconds 7200 --seed 2". The results are written to tests/soak/figures.json.
 soak:
 	@.ci/prerequisites python java maven node c
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m tests.soak --report tests/soak/figures.json $(SOAK_ARGS)
 
-# Real clients with drawn settings read directly and through Sidefetch: 300 combinations on Kafka 4.3.1, or
-# DIFFERENTIAL_ARGS="--kafka 3.9.2 --seed 2 --minutes 60"; the figures are added to tests/differential/figures.json.
-# Then ten minutes of drawn requests on single connections, or RAW_ARGS="--kafka 3.9.2 --seconds 60 --tags".
+# Real clients with random settings read directly and through Sidefetch: 300 combinations on Kafka 4.3.1, or
+# DIFFERENTIAL_ARGS="--kafka 3.9.2 --seed 2 --minutes 60". The figures are added to tests/differential/figures.json.
+# Then ten minutes of random requests on single connections, or RAW_ARGS="--kafka 3.9.2 --seconds 60 --tags".
 differential:
 	@.ci/prerequisites python java maven node go
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m tests.differential --report tests/differential/figures.json $(DIFFERENTIAL_ARGS)
 	$(BIN)/python -m tests.differential.raw --seconds 600 $(RAW_ARGS)
 
-# Hostile bytes, ten million inputs of them unless FUZZ_ARGS says otherwise: hours on a core.
+# Ten million damaged inputs for the parsers: hours on one core. FUZZ_ARGS="--inputs 100000" for fewer.
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
-# The sdist, and the wheel that is built from it: for this Python and this machine, without a manylinux tag, so not for
-# a public index. setuptools and Cython of the lock build both; nothing is downloaded. An older egg-info would add files.
+# The sdist, and a wheel built from it for this Python and this platform (no manylinux tag, so not for a public index).
+# setuptools and Cython of the lock build both; nothing is downloaded. An old egg-info would add files.
 dist: install
 	rm -rf dist sidefetch.egg-info
 	$(BIN)/python -W ignore -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > /dev/null
@@ -103,7 +109,7 @@ dist: install
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-cache-dir --no-deps --no-build-isolation \
 	  --wheel-dir dist dist/sidefetch-*.tar.gz
 
-# Needs uv on the PATH. The files must name no registry host: they are read on machines that have their own.
+# Needs uv on the PATH. The files name no registry host, so that machines with a registry of their own can use them.
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
   --no-emit-index-url --quiet
 lock:
@@ -116,12 +122,12 @@ lock:
 	  $(COMPILE) - --output-file tests/clients/locks/kafka-python-1.4.7.lock
 	echo confluent-kafka==0.11.6 | $(COMPILE) - --no-deps --output-file tests/clients/locks/librdkafka-0.11.6.lock
 
-# What is deployed, for those who look for what is known to be wrong with it; the tests hold it to the lock.
+# The bill of materials of the image, for vulnerability scanners. A test compares it with the lock.
 sbom: install
 	$(BIN)/python deploy/sbom.py > deploy/sbom.cdx.json.new
 	mv deploy/sbom.cdx.json.new deploy/sbom.cdx.json
 
-# Needs uv on the PATH, and a network on which PyPI answers for its advisories; what it cannot ask about fails.
+# Needs uv on the PATH and PyPI's advisories; a package without a response from PyPI fails.
 AUDIT := uv tool run pip-audit@2.10.1 --strict --require-hashes --disable-pip --progress-spinner off
 audit:
 	$(AUDIT) -r deploy/requirements.lock

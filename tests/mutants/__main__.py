@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of names; without any, all of rules")
     parser.add_argument("--all", action="store_true", help="also the mutants of the fetch core")
     given = parser.parse_args(argv)
-    chosen, folder = tuple(given.names), Path(__file__).parent
-    rules, parts = read_all(folder / "rules"), read_all(folder / "parts")
+    chosen = tuple(given.names)
+    rules, parts = (read_all(Path(__file__).parent / name) for name in ("rules", "parts"))
     mutants = [*rules, *parts] if given.all or chosen else rules
     mutants = [mutant for mutant in mutants if not chosen or mutant.name.startswith(chosen)]
     if not mutants:
