@@ -1,9 +1,8 @@
-"""Collects the image's file system: the interpreter, what it needs of the standard library and of shared libraries,
-what is installed beside it, and ``nft``. No shell, no package manager, nothing that only a build needs.
+"""The file system of the image: the interpreter, the needed parts of the standard library, packages, and ``nft``.
 
-``python3 deploy/image.py ENVIRONMENT ROOT`` copies into the folder *ROOT* what the virtual environment at
-*ENVIRONMENT* takes to run by itself, under the same paths, and prints what each part weighs. What is linked is told
-by ``ldd``: nothing here names an architecture.
+``python3 deploy/image.py ENVIRONMENT ROOT`` copies everything that the virtual environment at *ENVIRONMENT* needs
+into the folder *ROOT*, under the same paths, and prints the size of each part. ``ldd`` names the shared libraries,
+so that the script does not depend on the architecture. The image has no shell and no package manager.
 """
 
 import compileall
@@ -31,29 +30,29 @@ _UNUSED: Final = {
     "turtle.py": "windows",
     "turtledemo": "windows",
 }
-"""Names in the standard library that nothing here imports, and what they are."""
+"""Unused names in the standard library, and their purpose."""
 _UNUSED_PREFIXES: Final = (
-    "config-",  # what programs that embed Python are linked with
+    "config-",  # link settings for programs that embed Python
     "site-packages",
     "dist-packages",
 )
 _UNUSED_MODULES: Final = re.compile(r"(_curses\w*|_g?dbm|_sqlite3|_test\w*|_tkinter|nis|readline|xx\w*)\.")
-"""Compiled ones, most of which have libraries of their own behind them."""
+"""Unused compiled modules; most of them need libraries of their own."""
 _PROGRAMS: Final = re.compile(r"sidefetch|python[\d.]*")
-"""Of those that packages bring along."""
+"""The programs of installed packages that are kept."""
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 _LIBRARY_CACHE: Final = Path("/etc/ld.so.cache")
-"""Where the loader finds libraries that are in no folder of its own."""
+"""The index in which the loader finds libraries outside of its own folders."""
 _WRITTEN: Final = {
     "etc/passwd": "root:x:0:0:root:/:/none\nsidefetch:x:65532:65532:sidefetch:/:/none\n",
     "etc/group": "root:x:0:\nsidefetch:x:65532:\n",
-    # Names that a pod's /etc/hosts has come before those of its DNS.
+    # The names of a pod's /etc/hosts come before those of its DNS.
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
 
 
 def main(environment: Path, root: Path) -> None:
-    """Fill *root*, which is made."""
+    """Create and fill *root*."""
     library = Path(sysconfig.get_path("stdlib"))
     nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if nft is None:
@@ -72,7 +71,7 @@ def main(environment: Path, root: Path) -> None:
         (root / name).write_text(text, encoding="ascii")
     temporary = root / "tmp"
     temporary.mkdir()
-    temporary.chmod(0o1777)  # for who mounts one there; nothing of ours is written
+    temporary.chmod(0o1777)  # for a mounted volume; Sidefetch writes nothing there
     for name, files in parts.items():
         print(f"{_megabytes(files):6.1f} MB  {name}")
     for folder in (library, environment):
@@ -81,7 +80,7 @@ def main(environment: Path, root: Path) -> None:
 
 
 def copied(path: Path, root: Path) -> list[Path]:
-    """Copy a file to where it is under *root*, and all links that lead to it; those that are new there."""
+    """Copy a file, and all links that lead to it, to the same path under *root*; return the new copies."""
     at = Path("/")
     for depth, part in enumerate(path.parts[1:], 2):
         at /= part
@@ -101,7 +100,7 @@ def copied(path: Path, root: Path) -> list[Path]:
 
 
 def linked_with(files: Iterable[Path]) -> set[Path]:
-    """The shared libraries, and the loader, that those of *files* need which are programs or libraries."""
+    """Return the shared libraries and the loader that the programs and libraries among *files* need."""
     found: set[Path] = set()
     for file in filter(_is_linked, files):
         told = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
@@ -112,7 +111,7 @@ def linked_with(files: Iterable[Path]) -> set[Path]:
 
 
 def below(root: Path, path: Path) -> Path:
-    """Where the absolute *path* is under *root*."""
+    """Return the place of the absolute *path* under *root*."""
     return root / path.relative_to("/")
 
 
@@ -157,7 +156,7 @@ def _is_linked(file: Path) -> bool:
 
 
 def _compile(root: Path, folder: Path) -> None:
-    # Where nobody can write, none can change: sources are not looked at again.
+    # The file system is read-only, so that Python need not compare the modules with their sources.
     compileall.compile_dir(
         below(root, folder),
         quiet=2,

@@ -1,9 +1,9 @@
-"""Writes what is deployed as a CycloneDX bill of materials: ``python deploy/sbom.py > deploy/sbom.cdx.json``.
+"""A CycloneDX bill of materials of the image: ``python deploy/sbom.py > deploy/sbom.cdx.json``.
 
-The packages are those of ``runtime.lock`` that Linux needs, with the hashes that the lock admits: one for each file
-that a version was published as, of which an installation has one. Licences and dependencies are what the packages
-say of themselves, so the very same versions must be installed here. The same lock gives the same bytes. Python, and
-the system under it, are not in it: an image's base has a bill of its own.
+It lists the packages of ``runtime.lock`` that Linux needs, with all hashes of the lock: one for each published file
+of a version. Licences and dependencies come from the metadata of the installed packages, so that exactly these
+versions must be installed. The same lock gives the same bytes. Python and the system of the base image are not
+listed.
 
 Source: CycloneDX 1.6, in JSON; the purl specification, for ``pkg:pypi``.
 """
@@ -29,16 +29,16 @@ LINUX: Final = {
     "python_version": "3.11",
     "python_full_version": "3.11.0",
 }
-"""Where it is deployed, as the markers of requirements put it; older Pythons need more than newer ones."""
+"""The values of environment markers; the oldest Python needs the most packages."""
 OURS: Final = "sidefetch"
 EXTRAS: Final = ("kube",)
-"""Of ours, those that the lock has."""
+"""The extras of Sidefetch that the lock contains."""
 
 Component = dict[str, Any]
 
 
 def pinned(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
-    """The requirements of *lock* that hold on Linux, with their SHA-256."""
+    """Yield the requirements of *lock* that apply to Linux, with their SHA-256 hashes."""
     for entry in re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]:
         requirement = Requirement(entry.partition("\\")[0])
         if is_needed(requirement):
@@ -50,7 +50,7 @@ def is_needed(requirement: Requirement, extra: str = "") -> bool:
 
 
 def component(requirement: Requirement, hashes: list[str]) -> Component:
-    """Raises SystemExit where another version is installed than is pinned."""
+    """Return the entry of a package. Raises: SystemExit: the installed version is not the locked one."""
     found = distribution(requirement.name)
     if f"=={found.version}" != str(requirement.specifier):
         raise SystemExit(f"{requirement.name} {found.version} is installed, and not {requirement}: make install")
@@ -71,7 +71,7 @@ def purl(found: Distribution) -> str:
 
 
 def licences(found: Distribution) -> list[dict[str, Any]]:
-    """What it says itself; empty where it says nothing."""
+    """Return the licences in the package's metadata; none if it has none."""
     if expression := found.metadata["License-Expression"]:
         return [{"expression": expression}]
     prefix = "License :: "

@@ -22,7 +22,16 @@ PAGES: Final = [path.relative_to(ROOT).as_posix() for path in pages()]
 README: Final = text_of("README.md")
 CLOSEST: Final = section("deploy/README.md", "The closest replica")
 OF_OTHER_PROGRAMS: Final = {
-    *("--combinations", "--inputs", "--long", "--millions", "--quick", "--seconds", "--seed"),  # of the tests
+    *(
+        "--all",
+        "--combinations",
+        "--inputs",
+        "--long",
+        "--millions",
+        "--quick",
+        "--seconds",
+        "--seed",
+    ),  # of the tests
     *("--archives", "--packages", "--properties-file"),  # of spark-submit
     *("--build", "--help", "--set", "--system"),
 }

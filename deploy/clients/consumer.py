@@ -1,4 +1,4 @@
-"""``consumer.py TOPIC``: prints a topic's values, by kafka-python, as a member of a group."""
+"""A consumer by kafka-python, a member of a group, that prints a topic's values: ``consumer.py TOPIC``."""
 
 import os
 import sys

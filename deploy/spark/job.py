@@ -1,4 +1,4 @@
-"""For ``spark-submit``, which takes a file: the jobs of ``proxy.analysis.jobs``."""
+"""The jobs of ``proxy.analysis.jobs`` as a file, which ``spark-submit`` needs."""
 
 from proxy.analysis.jobs import main
 

@@ -1,4 +1,4 @@
-{{/* The gateway's variables; those of options are what proxy/config says. */}}
+{{/* The gateway's environment variables; proxy/config defines those of options. */}}
 {{- define "sidefetch.gatewaySettings" -}}
 {{- with .Values.gateway -}}
 {{- $last := sub (add .brokerPorts.first .brokerPorts.count) 1 -}}

@@ -4,7 +4,7 @@
 {{ printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}{{- end -}}
 {{- end -}}
 
-{{/* Labels of everything; (list . "component") */}}
+{{/* The labels of all objects of a component; (list . "component") */}}
 {{- define "sidefetch.labels" -}}
 {{- $top := index . 0 -}}
 helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version }}
@@ -13,7 +13,7 @@ app.kubernetes.io/managed-by: {{ $top.Release.Service }}
 {{ include "sidefetch.selector" . }}
 {{- end -}}
 
-{{/* What finds the pods of a component. */}}
+{{/* The selector of a component's pods. */}}
 {{- define "sidefetch.selector" -}}
 {{- $top := index . 0 -}}
 app.kubernetes.io/name: {{ $top.Chart.Name }}
@@ -34,7 +34,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ add (mul 2 $mib) 96 }}Mi
 {{- end -}}
 
-{{/* --request-memory for --memory, likewise; in KiB, since half of an odd number is none. */}}
+{{/* --request-memory for --memory, likewise; in KiB, because half of an odd number of MiB is not whole. */}}
 {{- define "sidefetch.requestMemory" -}}
 {{- $number := regexFind "^[0-9]+" . | int -}}
 {{- $mib := ternary (mul $number 1024) $number (hasSuffix "GiB" .) -}}
