@@ -43,7 +43,7 @@ test:
 	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory spark
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
 
 # The tests that `make test` leaves out: all combinations of clients, brokers and faults, and deep models.
 test-long:

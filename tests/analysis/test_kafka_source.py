@@ -194,7 +194,8 @@ def _has_batches(out: Path, count: int) -> bool:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [1, 6])
 def test_a_stream_that_is_killed_at_any_time_and_started_again_has_each_row_once(
     spark: SparkSession, topic: Topic, tmp_path: Path, kills: int
 ) -> None:

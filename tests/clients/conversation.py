@@ -146,6 +146,11 @@ class Client:
         if self._process is not None:
             self._process.kill()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the program has neither ended nor been killed."""
+        return self._process is not None and self._process.exit_code is None
+
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
         """Let the program do nothing at all, while in context; its connections stay."""

@@ -15,7 +15,7 @@ from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record, by_partition
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 PARTITIONS: Final = 3
 EACH: Final = 100

@@ -34,6 +34,8 @@ def programs() -> Iterator[Callable[[str], Client]]:
         def program(name: str) -> Client:
             if name not in started:
                 started[name] = running.enter_context(Client(name))
+            elif not started[name].is_running:
+                started[name].restart()
             return started[name]
 
         yield program

@@ -101,6 +101,7 @@ async def positions(within: Within) -> list[tuple[int, int]]:
     return list(zip(*found, strict=True))
 
 
+@pytest.mark.each_once
 async def test_every_answer_within_a_session_is_a_brokers(
     sides: tuple[Within, Within], topic: str, admin: Admin
 ) -> None:
@@ -279,6 +280,7 @@ def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: Kafka
     assert len(granted) > 1
 
 
+@pytest.mark.long
 @JAVA
 @pytest.mark.in_turn
 def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_nothing(

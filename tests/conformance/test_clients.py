@@ -24,6 +24,7 @@ def test_reads_by_assignment_what_was_produced(
     assert by_partition(read) == by_partition(produced)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("partitions", [FEW, 30])
 def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
     client: Client, bootstrap: str, filled: Filled, partitions: int

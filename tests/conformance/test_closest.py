@@ -232,6 +232,7 @@ def test_a_broker_of_the_rack_that_is_killed_is_read_around_and_read_again_once_
     reading.assert_once_and_in_order()
 
 
+@pytest.mark.long
 def test_a_broker_of_the_rack_that_is_out_of_sync_and_lags_is_read_around_until_it_has_caught_up(
     way: Way, programs: Programs
 ) -> None:

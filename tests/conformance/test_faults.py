@@ -140,6 +140,7 @@ def test_records_that_an_unclean_election_takes_back_while_they_are_held_are_not
         assert records[turn:] == became[partition][records[turn].offset :]
 
 
+@pytest.mark.long
 def test_a_group_that_rebalances_and_crashes_loses_nothing_and_repeats_only_what_was_not_committed(
     way: str, operator: Admin
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_group_outlives_its_coordinator(reader: Client, way: str, fragile: Kaf
     assert all(record.offset >= reading.committed.get(record.partition, 0) for record in unexpected)
 
 
+@pytest.mark.long
 def test_a_crowd_of_sessions_at_a_broker_with_few_slots_reads_everything_once(
     fragile: KafkaCluster, operator: Admin
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_topic_that_is_made_again_with_the_same_offsets_while_records_of_the_o
             assert records == was[partition][:turn] + became[partition][turn:], name
 
 
+@pytest.mark.long
 def test_records_whose_time_is_over_while_their_reader_pauses_are_gone_and_it_goes_on_with_the_first_that_are_there(
     programs: Programs, way: str, operator: Admin
 ) -> None:

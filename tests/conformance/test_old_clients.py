@@ -121,6 +121,7 @@ def client(entry: Entry, programs: Callable[[str], Client]) -> Client:
     return programs(entry.program)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
 def test_reads_every_codec_by_assignment(
     entry: Entry, client: Client, side: Side, timestamps: TimestampType
@@ -314,6 +315,7 @@ def test_readme_says_which_codecs_a_client_cannot_read_on_kafka_39() -> None:
     assert said == {entry.title: read_on_39(entry) for entry in MATRIX}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entry", MATRIX, ids=program)
 def test_fares_on_kafka_4_itself_as_the_readme_says(entry: Entry, fates: Mapping[str, str]) -> None:
     said, found = readme_rows()[entry.title].directly, fates[entry.title]

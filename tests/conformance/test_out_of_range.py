@@ -215,6 +215,7 @@ def test_what_an_unclean_election_takes_back_is_out_of_range_however_long_the_ne
             assert by_partition(task.records[300 + MORE :]) == seen(name, [*kept, *new]), name
 
 
+@pytest.mark.long
 def test_what_the_follower_does_not_know_to_be_committed_is_waited_for(by_itself: Way) -> None:
     operator = by_itself.operator
     topic = operator.create_topic(unique("uncommitted"), assignment=[[LEADER, LOCAL]])

@@ -168,6 +168,7 @@ def assert_whole(found: list[Where]) -> None:
         assert offsets == list(range(len(offsets)))
 
 
+@pytest.mark.long
 def test_clients_read_on_while_all_that_proves_who_is_who_is_replaced(secured: Secured, tmp_path: Path) -> None:
     topic = Admin(secured.kafka).create_topic(unique("replaced"), 3, replication=3)
     authority = Authority(tmp_path)

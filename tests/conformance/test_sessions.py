@@ -15,7 +15,7 @@ from tests.kafka.records import by_partition
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.each_once]
+pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 PARTITIONS = 30
 IDLE_BYTES = 250

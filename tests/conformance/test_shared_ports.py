@@ -10,7 +10,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import by_partition
 from tests.sidefetch import Sidefetch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.each_once]
+pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 SHARED = ("--share-ports", "on")
 PARTITIONS = 3

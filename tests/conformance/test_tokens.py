@@ -56,7 +56,7 @@ USER, PLAIN_SECRET, SCRAM_SECRET = "alice", b"plain secret", b"scram secret"
 UNSUPPORTED_MECHANISM = 33
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
+@pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.long)])
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     with KafkaCluster(request.param, settings=CREDENTIALS) as cluster:
         client = AdminClient({"bootstrap.servers": cluster.bootstrap})

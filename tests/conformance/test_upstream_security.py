@@ -342,7 +342,7 @@ def test_a_login_that_can_be_repeated_is_and_the_client_is_read_for(
     assert PASSWORD not in log
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", REAUTHENTICATES])
+@pytest.mark.parametrize("mechanism", [pytest.param("SCRAM-SHA-256", marks=pytest.mark.long), REAUTHENTICATES])
 def test_a_login_that_cannot_be_repeated_keeps_the_client_to_its_connection(
     secured: Secured, topic: tuple[str, list[Record]], mechanism: str
 ) -> None:

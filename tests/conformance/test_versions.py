@@ -167,7 +167,7 @@ async def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_is_damaged(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [pytest.param(0, marks=pytest.mark.long), 1])
 async def test_members_join_at_brokers_of_4_0_0_which_alone_do_not_serve_them(
     version: int, kafka400: KafkaCluster
 ) -> None:
@@ -220,6 +220,7 @@ def test_every_lift_is_spoken() -> None:
     assert {each for each, lift in LIFTS.items() if lift.steps} == set(CONVERSATIONS)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("node_id", [1, 2, 3])
 @pytest.mark.parametrize(("key", "version"), [(8, 0), (8, 1), (9, 0)])
 async def test_offsets_are_kept_by_way_of_any_broker(

@@ -62,9 +62,10 @@ async def test_a_demo_that_is_ended_leaves_nothing_running(number: signal.Signal
     assert await demo.left_running() == []
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [pytest.param("3", marks=pytest.mark.long), "4"])
+@pytest.mark.parametrize("version", ["3", "4"])
 async def test_the_demo_shows_the_same_on_real_brokers(version: str) -> None:
     async with started("demo", "--seconds", "6", "--kafka", version) as demo:
         code = await demo.end()

@@ -35,9 +35,11 @@ def test_raw_sequences_through_sidefetch_are_answered_as_by_the_broker() -> None
     assert violations(range(1, 100)) == []
 
 
+@pytest.mark.long
 def test_raw_sequences_are_answered_when_brokers_add_unknown_tags() -> None:
     assert violations(range(101, 200), tags=True) == []
 
 
+@pytest.mark.long
 def test_judge_finds_nothing_in_what_the_broker_answers_itself() -> None:
     assert violations(range(201, 300), direct=True) == []

@@ -13,6 +13,17 @@ from tests.prerequisites import require
 pytestmark = pytest.mark.kafka
 
 KAFKA: Final = "4.3.1"
+_SHORT: Final = {
+    "aiokafka",
+    "franz-go",
+    "java-0.9.0.1",
+    "java-4.4.0",
+    "kafka-python-1.4.7-as-0.8.2",
+    "kafkajs",
+    "librdkafka",
+    "sarama",
+}
+"""One client of each library."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +33,9 @@ def stage() -> Iterator[Stage]:
         yield found
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    "client", [each if each in _SHORT else pytest.param(each, marks=pytest.mark.long) for each in CLIENTS]
+)
 def test_client_reads_through_sidefetch_as_it_does_directly(stage: Stage, client: str) -> None:
     trial, _ = run_surely(stage, draw("short/1", KAFKA, [client]))
     assert trial.verdict.outcome == "passed", f"{trial.combination}: {trial.verdict}"
