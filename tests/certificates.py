@@ -43,7 +43,7 @@ class Authority:
         password: bytes | None = None,
         lifetime_s: float | None = None,
     ) -> Files:
-        """For host names and IP addresses; written over what *file* held before."""
+        """Issue a certificate for host names and IP addresses, and overwrite *file* with it."""
         end = None if lifetime_s is None else datetime.now(UTC) + timedelta(seconds=lifetime_s)
         issued = self._ca.issue_cert(*names, common_name=common_name, not_after=end)
         chain = b"".join(each.bytes() for each in issued.cert_chain_pems)

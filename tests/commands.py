@@ -35,7 +35,7 @@ async def started(*arguments: str, env: Mapping[str, str] | None = None) -> Asyn
 
 
 class Command:
-    """A running command and what it has said."""
+    """A running command and its output."""
 
     def __init__(self, process: trio.Process, mark: str) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""Fixtures that tests of every folder may ask for, and what a failed test's report says of its processes."""
+"""Fixtures for the tests of all folders, and the ends of process logs in the reports of failed tests."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.processes import forget_ended, log_tails
 os.environ["CHECK_SIDEFETCH_LIVENESS"] = "1"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell has what it starts in the background ignore Ctrl-C; so would all that the tests start, and end by it.
+    # A shell makes its background jobs ignore Ctrl-C, and all programs that the tests start would ignore it, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -14,9 +14,9 @@ _DISK_BYTES = 256 * 1024
 
 @contextmanager
 def limited_files(most_bytes: int) -> Iterator[Callable[[], None]]:
-    """No file of this process may grow beyond *most_bytes*: of a write, the system takes a part, and then nothing.
+    """Limit the size of this process's files to *most_bytes*; a write beyond it is cut, then fails.
 
-    What is given ends that early.
+    The yielded function ends the limit early.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -30,7 +30,7 @@ def limited_files(most_bytes: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def nearly_full(folder: Path, room_bytes: int) -> Iterator[Callable[[], None]]:
-    """Have *folder* on a disk with *room_bytes* left, until what is given is called."""
+    """Put *folder* on a disk with *room_bytes* left; the yielded function frees the rest."""
     if os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size={_DISK_BYTES} none '{folder}' 2>/dev/null"):
         with limited_files(room_bytes) as make_room:
             yield make_room

@@ -1,8 +1,7 @@
-"""Which tests the short form leaves out, of those that are run whenever ``make test`` is: see ``pytest --long``.
+"""The tests that the short form leaves out: ``pytest --long`` runs them, too.
 
-* ``long``: what a client does at the brokers directly shows that a test is right, not that Sidefetch is; and what
-  takes long beside a case that is much the same.
-* ``each_once``: of a test of several parameters, as many combinations as it takes for each value to occur.
+* ``long``: reads directly from the brokers, which test the test, and tests that take long and resemble others.
+* ``each_once``: of a test with parameters, as many combinations as are needed for each value to occur.
 * ``in_turn``: of a test that takes long, one combination; of the next such test of the file, the next.
 """
 
@@ -15,7 +14,7 @@ __all__ = ["covering", "in_short"]
 
 
 def in_short(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Those of *items* that the short form runs, in their order."""
+    """Return the tests of *items* that the short form runs, in their order."""
     kept: list[pytest.Item] = []
     matrices: dict[str, list[pytest.Item]] = {}
     for item in items:

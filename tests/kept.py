@@ -1,4 +1,4 @@
-"""What the tests fetch or build, kept under ``.cache``: ignored by git, removed by ``make clean``."""
+"""Downloads and builds of the tests, kept under ``.cache``: ignored by git, removed by ``make clean``."""
 
 import contextlib
 import fcntl
@@ -23,13 +23,13 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def kept(name: str, inputs: Iterable[Path], make: Callable[[Path], None], *, of: str = "") -> Path:
-    """Return the folder that *make* has filled from *inputs*, and from what *of* says; anew when these change."""
+    """Return the folder that *make* has filled from *inputs* and *of*, and fill it again when these change."""
     digest = hashlib.sha256(b"\0".join([of.encode(), *(each.read_bytes() for each in inputs)])).hexdigest()[:12]
     folder = CACHE / "clients" / name
     ready = folder / digest
     with locked(folder):
         if not ready.is_dir():
-            # Under another name first, so that what is torn is not taken for whole.
+            # Under another name first, so that an incomplete folder is not used.
             fresh = folder / "fresh"
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir()
@@ -39,7 +39,7 @@ def kept(name: str, inputs: Iterable[Path], make: Callable[[Path], None], *, of:
 
 
 def run(command: list[str], *, timeout_s: float, cwd: Path | None = None) -> None:
-    """Run *command* to its end; what it said is in the error if it fails and nowhere otherwise."""
+    """Run *command* to its end; the error has its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

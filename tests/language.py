@@ -21,6 +21,7 @@ from tests.pages import ROOT, pages
 __all__ = ["FOLDERS", "Docstring", "docstrings", "main", "problems", "rates"]
 
 FOLDERS: Final = (
+    "deploy",
     "proxy/analysis",
     "proxy/cli",
     "proxy/cluster",
@@ -34,6 +35,7 @@ FOLDERS: Final = (
     "proxy/session",
     "proxy/telemetry",
     "proxy/wire",
+    "tests",
 )
 """The folders with revised texts."""
 _SKIPPED: Final = {"node_modules", "build", "dist"}

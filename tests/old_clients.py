@@ -1,4 +1,4 @@
-"""What clients of Fetch v0 to v3 say and hear, written and read with aiokafka, since kio does not know them."""
+"""Requests and responses of Fetch v0 to v3, encoded with aiokafka, since kio does not have them."""
 
 import io
 import struct
@@ -19,7 +19,7 @@ __all__ = ["Heard", "OldRecord", "batch", "fetch_frame", "heard", "response_type
 
 _CODEC_BITS = 7
 _ENTRY = struct.Struct(">qiIbb")
-"""What a message or a wrapper of some starts with: offset, size of what follows it, CRC, magic, attributes."""
+"""The head of a message or wrapper: offset, size of the rest, CRC, magic, attributes."""
 _SIZED_FROM = 12
 _VALUE_OF_WRAPPER_FROM = _ENTRY.size + 4 + 4
 
@@ -36,7 +36,7 @@ class OldRecord:
     timestamp_type: int | None
     """0 for the producer's, 1 for the broker's; None in message format 0."""
     codec: int
-    """Of the wrapper that it came in; 0 for none."""
+    """The codec of its wrapper; 0 for none."""
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ class Heard:
     error: int
     high_watermark: int
     records: tuple[OldRecord, ...]
-    """As far as they are whole."""
+    """The complete records."""
     record_bytes: int
     """All that stood in their place."""
 
@@ -81,7 +81,7 @@ def response_type(version: int) -> Any:
 
 
 def heard(pieces: Iterable[Piece], version: int) -> dict[int, Heard]:
-    """What an answer with its size says, by partition of its one topic."""
+    """Return the contents of a response with its size, by partition of its one topic."""
     frame = joined(pieces)
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     buffer = io.BytesIO(frame[8:])

@@ -8,7 +8,7 @@ __all__ = ["joined"]
 
 
 def joined(pieces: Iterable[Piece]) -> bytes:
-    """All of *pieces*, what is made while it is sent made now."""
+    """Return the bytes of all *pieces*; lazy ones are made now."""
     return b"".join(_made(pieces))
 
 

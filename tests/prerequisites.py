@@ -1,4 +1,4 @@
-"""What some tests need and a machine may lack: such a test is skipped by hand and fails where CI is set."""
+"""Tools that some tests need: without them a test is skipped by hand, and fails where CI is set."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ _CHECK = Path(__file__).resolve().parents[1] / ".ci" / "prerequisites"
 
 @cache
 def _lacking(tool: str) -> str:
-    """What is missing of *tool*, in one line; empty if nothing is."""
+    """Return the problem with *tool* in one line; empty if there is none."""
     done = subprocess.run([str(_CHECK), tool], capture_output=True, text=True, check=False)
     return " ".join(done.stderr.split()) if done.returncode else ""
 

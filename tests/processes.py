@@ -1,8 +1,9 @@
-"""The tests' own processes: each has a log, each is reaped, whatever ends the test run.
+"""The tests' own processes: each has a log, and each is ended however the test run ends.
 
-A context manager ends a process in the usual course and on Ctrl-C, which does not reach it by itself: it is in a
-session of its own. Against a killed test run there is the warden, a small process that holds one end of a pipe:
-when the pipe breaks it kills what is still registered.
+A context manager ends a process normally and on Ctrl-C, which does not reach it by itself: it is in a session of
+its
+own. If the test run is killed, the warden does it, a small process that holds one end of a pipe: when the pipe
+breaks, it kills all registered processes.
 """
 
 import atexit
@@ -193,5 +194,5 @@ def log_tails() -> Iterator[tuple[str, str]]:
 
 
 def forget_ended() -> None:
-    """Let ``log_tails`` speak only of what runs now or ends from here on: a test begins."""
+    """Restrict ``log_tails`` to processes that run now or end from here on: a test begins."""
     _ended.clear()

@@ -25,15 +25,15 @@ class Sidefetch:
 
     Args:
         options: more of its command line.
-        grace_s: how long it serves, once told to stop, the clients that a test has left connected.
+        grace_s: how long it serves, once stopped, the clients that a test has left connected.
         env:     more of its environment.
-        by:      a command that starts what it is given, as another user.
-        port:    of the bootstrap listener, with those of the brokers behind it; else they are free ones.
+        by:      a command that starts a given command, as another user.
+        port:    the bootstrap listener's, with those of the brokers after it; by default free ones.
     Raises: AssertionError: it did not listen in time, ended by itself, or did not exit with 0 on SIGTERM.
     """
 
     python: ClassVar[str] = sys.executable
-    """What runs it."""
+    """The interpreter."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Sidefetch:
         return self._last_words if self._last_words is not None else self.process.log_text()
 
     def port_of(self, node_id: int, timeout_s: float = 20.0) -> int:
-        """Where it listens for a broker, once it has found it."""
+        """Return the port of its listener for a broker, once it has found the broker."""
         listening = re.compile(rf"listening\b.*\bnode={node_id} port=(\d+)")
         deadline = time.monotonic() + timeout_s
         while (found := listening.search(self.log_text())) is None:
@@ -114,7 +114,7 @@ class Sidefetch:
             self._clear()
 
     def _wait_until_it_listens(self, told: int, timeout_s: float = 20.0) -> None:
-        """*told*: how much of the log is of those before."""
+        """Wait for the listener; *told* is the length of the log of earlier processes."""
         deadline = time.monotonic() + timeout_s
         while not _LISTENING.search(self.log_text(), told):
             what = f"{subprocess.list2cmdline(self._command)}\n{self.log_text()}"

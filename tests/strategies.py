@@ -1,6 +1,6 @@
-"""What the property tests draw from, and how hard they try: ``SIDEFETCH_HYPOTHESIS=deep`` for twenty times as hard.
+"""Hypothesis strategies of the property tests; ``SIDEFETCH_HYPOTHESIS=deep`` runs twenty times as many examples.
 
-Quick runs draw the same examples every time, so that a change is what fails them; deep runs draw new ones.
+Quick runs draw the same examples every time, so that only a change makes them fail; deep runs draw new ones.
 """
 
 import os
@@ -64,7 +64,7 @@ _ids = st.one_of(st.integers(1, 3), st.integers(1, 2**128 - 1)).map(lambda numbe
 
 
 def topics(version: int) -> st.SearchStrategy[Topic]:
-    """As a request of *version* names them."""
+    """Draw topics as a request of *version* names them."""
     return _ids if version >= IDS_VERSION else _names
 
 
@@ -73,7 +73,7 @@ def keys(version: int) -> st.SearchStrategy[PartitionKey]:
 
 
 def asks(version: int) -> st.SearchStrategy[FetchPartition]:
-    """With what *version* can say."""
+    """Draw partitions with the fields of *version*."""
     return st.builds(
         FetchPartition,
         offset=i64s,
@@ -102,7 +102,7 @@ def _pairs(
 
 
 def replies(version: int, errors: st.SearchStrategy[int]) -> st.SearchStrategy[PartitionReply]:
-    """Partitions of an answer, with what *version* can say; from v4 on."""
+    """Draw partitions of a response with the fields of *version*; from v4 on."""
     tagged = version >= 12
     return st.builds(
         PartitionReply,

@@ -1,4 +1,4 @@
-"""Say at the end of a run what was not run and why, and refuse reasons that nobody has allowed.
+"""The summary of a run: skipped tests and their reasons, of which only allowed ones are accepted.
 
 ``python -m tests.summary RESULTS ALLOWED``: pytest's JUnit file, and a file of regular expressions.
 """
@@ -24,7 +24,7 @@ class Skip:
 
 @attrs.frozen
 class Summary:
-    """What a run came to. Errors in fixtures and in collection count as failures."""
+    """The result of a run. Errors in fixtures and in collection count as failures."""
 
     passed: int
     failed: int

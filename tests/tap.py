@@ -1,7 +1,7 @@
-"""A tap between clients and brokers: forwards every byte, counts them, and reads what each fetch asked for.
+"""A tap between clients and brokers that forwards every byte, counts them, and decodes fetch requests.
 
-It looks at the bytes with eyes of its own (kio, not the proxy's codec), so it can witness against the proxy. It
-runs in threads, for tests of any colour::
+It decodes with kio, not with the proxy's codec, so that it is an independent witness. It runs in threads, for tests
+of any kind::
 
     client --> listener --> [request frames read] --> broker
            <-- [sizes, session ids read] <----------
@@ -35,7 +35,7 @@ class SeenFetch:
     """One Fetch request, and its answer once that has passed."""
 
     port: int
-    """The tap's, which tells the broker."""
+    """The port of the tap, which identifies the broker."""
     connection: int
     """Numbered from 1 in the order of arrival."""
     client_id: str | None
@@ -61,9 +61,9 @@ class SeenFetch:
 
 
 class Tap:
-    """Listen on each port of *routes* and forward to its address, while in context.
+    """Listeners on each port of *routes* that forward to its address, while in context.
 
-    What it has seen may be read at any time. A broker that is away shows as a connection closed at once.
+    The counts may be read at any time. An unavailable broker shows as a connection that is closed at once.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ _Send = Callable[[memoryview], None]
 
 @contextlib.contextmanager
 def _sender(sink: socket.socket, delay_s: float) -> Iterator[_Send]:
-    """What sends bytes to *sink* at once, or so much later; a delay holds nothing up behind it."""
+    """Return a function that sends to *sink* at once, or so much later without holding up other data."""
     if not delay_s:
         yield sink.sendall
         return
@@ -231,7 +231,7 @@ class _Frames:
 
 
 class _Conversation:
-    """What one connection says, told to its tap."""
+    """The messages of one connection, counted by its tap."""
 
     def __init__(self, tap: Tap, lock: threading.Lock, port: int, number: int) -> None:
         self._tap, self._lock, self._port, self._number = tap, lock, port, number
@@ -260,7 +260,7 @@ class _Conversation:
                     _, fetch = self._unanswered.popleft()
                     fetch.response_bytes = size
                     if fetch.version >= 7:
-                        # correlation id, tags from version 12, throttle time; then what is wanted
+                        # correlation id, tags from version 12, throttle time; then the session id
                         at = 4 + (fetch.version >= 12) + 4
                         fetch.error, fetch.granted_id = struct.unpack_from(">hi", frame, at)
 

@@ -1,4 +1,4 @@
-"""Whose fetches pass as they came."""
+"""The fetches that are forwarded unchanged."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What ``make dist`` builds, installed into empty environments."""
+"""The distributions of ``make dist``, installed into empty environments."""
 
 import os
 import re
@@ -32,7 +32,7 @@ _NOT_COPIED = shutil.ignore_patterns(
     *("build", "dist", "node_modules", "*.egg-info", "*.so", "kernel.c"),
 )
 _OF_THE_TEST_RUN = ("MAKE", "MFLAGS", "PYTHON", "SIDEFETCH_", "VIRTUAL_ENV")
-"""How variables begin that would show in an installed program."""
+"""Prefixes of variables that would affect an installed program."""
 _DEPENDENCIES = Path(attrs.__file__).parents[1]
 """The folder in which this environment's packages are installed."""
 
@@ -118,7 +118,7 @@ def installed(environment: Environment) -> Distribution:
 
 
 def _package_files() -> set[str]:
-    """Return the files of the package in the repository, without documents and without what a build leaves."""
+    """Return the files of the package in the repository, without documents and build products."""
     found = (path for path in (ROOT / "proxy").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {
         path.relative_to(ROOT).as_posix()

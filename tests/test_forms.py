@@ -1,4 +1,4 @@
-"""What the short form leaves out."""
+"""The tests that the short form leaves out."""
 
 import itertools
 
@@ -11,7 +11,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def forms(pytester: pytest.Pytester) -> pytest.Pytester:
-    """Where tests are run in the short form and in the long one."""
+    """A folder in which tests are run in the short form and in the long one."""
     pytester.makeconftest(
         "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
         "def pytest_configure(config):\n"

@@ -1,4 +1,4 @@
-"""What deploy/image.py copies; that it is enough, the image itself shows (tests/kube/test_image.py)."""
+"""The files that deploy/image.py copies; tests/kube/test_image.py shows that they suffice."""
 
 import importlib.util
 import os

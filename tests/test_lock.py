@@ -42,7 +42,7 @@ def test_the_lock_of_what_is_deployed_is_a_part_of_the_lock_that_is_tested() -> 
 
     assert {_name(each) for each in named} <= _pinned(RUNTIME_LOCK)
     assert {"pytest", "aiokafka", "cython"}.isdisjoint(_pinned(RUNTIME_LOCK))
-    # Not the markers: what one package needs on Windows only, another needs everywhere.
+    # Markers may differ: a package that one needs on Windows only, another needs everywhere.
     assert _files(RUNTIME_LOCK).items() <= _files(LOCK).items()
 
 

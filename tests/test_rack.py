@@ -1,4 +1,4 @@
-"""What the texts of files and of the Kubernetes API tell of the rack."""
+"""The rack in files and in responses of the Kubernetes API."""
 
 import json
 

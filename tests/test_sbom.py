@@ -1,4 +1,4 @@
-"""The bill of materials tells what is deployed, all of it and nothing else."""
+"""The bill of materials lists exactly the deployed packages."""
 
 import json
 import re

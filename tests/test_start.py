@@ -1,4 +1,4 @@
-"""What a start does not wait for; how long it takes is the benchmark's."""
+"""The modules that a start does not import; the benchmark measures its time."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ _LATER = {
     "proxy.kube": "pods are injected",
     "tomllib": "there is a file of settings",
 }
-"""What is imported when it is needed, and when that is."""
+"""Modules that are imported on demand, and the occasion."""
 
 
 def test_a_start_imports_nothing_that_most_sidecars_need_later_or_never() -> None:

@@ -1,4 +1,4 @@
-"""Rows of the ledger by hand: what a test does not tell is neutral."""
+"""Rows of the ledger made by hand: columns that a test does not name have neutral values."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,9 +25,9 @@ _UNTOLD: Final[dict[str, Any]] = {
 
 
 def row(record: str, **told: Any) -> Row:
-    """A row with every column of *record*: 0, nothing, or null where it may be; *told* has the others.
+    """Return a row with every column of *record*: *told*, and otherwise 0, an empty text, or null if allowed.
 
-    Raises: KeyError: *told* has a column that *record* has not.
+    Raises: KeyError: *record* does not have one of the columns.
     """
     columns = {column.name: _neutral(column) for column in RECORDS[record]}
     columns |= {name: value for name, value in _UNTOLD.items() if name in columns}
@@ -46,7 +46,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 
 
 def ledger_of(spark: SparkSession, *rows: Row) -> LedgerFrames:
-    """As it would be read: *rows* by their record."""
+    """Return *rows* by their record, as the ledger is read."""
 
     def frame(record: str) -> DataFrame:
         found = [_tuples(RECORDS[record], each) for each in rows if each["record"] == record]

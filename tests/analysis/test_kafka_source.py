@@ -73,7 +73,7 @@ def _seqs(frame: DataFrame) -> list[int]:
 
 
 def _written(spark: SparkSession, out: Path) -> list[int]:
-    """Of all rows of fetches as they were written, before reading makes those one that came twice."""
+    """Return all rows of fetches as written, before duplicates are removed."""
     return _seqs(spark.read.parquet(str(out)).where("record = 'fetch'"))
 
 

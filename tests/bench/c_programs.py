@@ -1,4 +1,4 @@
-"""Programs in C beside the benchmark: what the system's calls alone take."""
+"""Programs in C for comparison: the time that the system calls alone take."""
 
 import contextlib
 import subprocess

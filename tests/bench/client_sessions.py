@@ -1,7 +1,8 @@
-"""What a client's fetch costs here: named in full, and within a session; without any broker or socket.
+"""The CPU time of a client fetch in Sidefetch, as a full fetch and within a session, without broker or socket.
 
-The client's partitions are at their end, and a fetch for them waits at the broker, so all that is measured is what
-Sidefetch does from the client's bytes to its answer's.
+The client's partitions are at their end, and a fetch for them waits at the broker, so that only Sidefetch's work
+from
+the client's bytes to the response's bytes is measured.
 """
 
 import time
@@ -46,11 +47,11 @@ _OPTIONS: Final = FetchOptions(500, 1)
 _PARTITIONS_A_TOPIC: Final = 100
 _SIZE_BYTES: Final = 4
 _MOST_US: Final = 1000
-"""Of an idle fetch of 10,000 partitions within a session."""
+"""The limit for an idle fetch of 10,000 partitions within a session, in microseconds."""
 
 
 def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """Of 1,000 and 10,000 idle partitions, in full and within a session."""
+    """Measure fetches of 1,000 and 10,000 idle partitions, in full and within a session."""
     tables: list[Table] = []
     for partitions in (1_000, 10_000):
         fetches = 20 if quick else 100
@@ -116,7 +117,7 @@ class _Conversation:
         return done
 
     def _asked(self, sent: Send) -> list[Command]:
-        """The broker tells the offsets of what a full fetch names, at once; it lets all others wait."""
+        """Answer full fetches with offsets at once, and let all others wait."""
         frame = memoryview(b"".join(sent.pieces))[_SIZE_BYTES:]
         header, cursor = read_request_header(frame)
         request = read_request(header, cursor)
@@ -165,7 +166,7 @@ def _fetches(partitions: int, fetches: int, *, within: bool) -> Mapping[Figure, 
 
 
 def _held(partitions: int) -> Mapping[Figure, float]:
-    """What a session takes that its connection does not share with it any more."""
+    """Return the memory of a session, without the part that it shares with its connection."""
     client = _Conversation(partitions)
     frame = client.fetch(NO_SESSION, INITIAL_EPOCH, client.asks)
     tracemalloc.start()

@@ -1,11 +1,13 @@
-"""Reading from the closest replica, with followers and leaders on three brokers: how soon, and how often it asks.
+"""Reads from the closest replica, with followers and leaders on three brokers: delay and number of requests.
 
-Some partitions have a replica in the rack of ``NODE`` and some have none there, so that a fetch of both is read
-from two brokers. What a client of three is sent comes from each as a leader, and from ``NODE`` as a follower.
+Some partitions have a replica in the rack of ``NODE`` and some have none there, so that a fetch of both reads from
+two brokers.
 
-A follower gives its consumers what it knows to be committed, and learns that with its next fetch from the leader,
-which waits there for up to 500 ms (``replica.fetch.wait.max.ms``) if nothing new is written. That is Kafka's own,
-whoever reads; so Sidefetch is held against a client that reads the same replica by itself, the leader beside them.
+A follower serves only records that it knows to be committed, and it learns that with its next fetch from the
+leader,
+which waits there for up to 500 ms (``replica.fetch.wait.max.ms``) if nothing else is written. That holds for every
+consumer of a follower, so Sidefetch is compared with a client that reads the same replica directly, with the leader
+beside them.
 """
 
 import contextlib
@@ -27,13 +29,13 @@ from tests.sidefetch import Sidefetch
 __all__ = ["run_idle", "run_wake"]
 
 _LEADER: Final = 2
-"""Of what the scripted client reads."""
+"""The leader of the partitions that the scripted client reads."""
 _NEAR: Final = {"closest-near-1": (1, 2, 3), "closest-near-2": (2, 1, 3), "closest-near-3": (3, 1, 2)}
 """Topics kept in the rack, and their replicas, the leader first."""
 _FAR: Final = {"closest-far-2": (2, 3), "closest-far-3": (3, 2)}
 """Topics that are not."""
 _PARTITIONS: Final = 50
-"""Of each topic."""
+"""The number of partitions of each topic."""
 _UPSTREAM_MAX_WAIT_S: Final = 5.0
 _SETTLE_S: Final = 2.0
 _WARM_UP_SAMPLES: Final = 10
@@ -41,11 +43,11 @@ _GAPS_S: Final = (0.1, 0.4)
 """Between records, evenly distributed, so that they meet every moment of a client's wait."""
 _MOST_LATER_MS: Final = 10.0
 _MOST_LATER: Final = 0.2
-"""Of what it takes directly, from the same replica."""
+"""The largest additional delay, relative to a direct read from the same replica."""
 
 
 def run_wake(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """From writing a record to its arrival, where only one of the brokers that are read from has something."""
+    """Measure the time from the production of a record to its delivery, if only one broker has something new."""
     samples, rounds = (20, 1) if quick else (50, 3)
     near, far = _of(_LEADER, _NEAR), _of(_LEADER, _FAR)
     with _sides(cluster) as (direct, through):
@@ -83,14 +85,14 @@ def run_wake(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None])
         ]
         writer = Writer(cluster)
         writer.warm_up(_all())
-        tell("warming up")  # the brokers' JVMs compile what they use
+        tell("warming up")  # the brokers' JVMs compile their code
         for case in cases:
             case.once(cluster, next(iter(case.ways)), writer, _WARM_UP_SAMPLES)
         return [table for case in cases for table in _wake(case, cluster, writer, samples, rounds, tell)]
 
 
 def run_idle(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """What an idle consumer asks of each broker, in the time that a fetch may wait there."""
+    """Measure the requests of an idle consumer at each broker, within the time that a fetch may wait there."""
     windows = 3 if quick else 8
     with _sides(cluster) as both:
         readers: Mapping[str, tuple[Callable[[Side], Crowd], int]] = {
@@ -140,9 +142,9 @@ def _librdkafka(side: Side) -> Crowd:
 class _Case:
     name: str
     ways: Mapping[str, Callable[[], Crowd]]
-    """Of them ``Sidefetch`` is the last."""
+    """The ways; the last one is ``Sidefetch``."""
     topics: Mapping[str, int]
-    """Where records are written, and how many partitions they have."""
+    """The topics that get records, and their numbers of partitions."""
     compared_with: str
     """The way by which a client would read the same replica by itself."""
     source: int

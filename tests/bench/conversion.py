@@ -1,4 +1,4 @@
-"""How fast records come to clients that need them converted, next to brokers that convert and to no conversion."""
+"""The speed of reads by clients that need conversion, next to brokers that convert and to no conversion."""
 
 import contextlib
 import dataclasses
@@ -37,7 +37,7 @@ class _Shape:
     size: int
     codec: str = "none"
     versions: Sequence[int] = (1,)
-    """Of Fetch: v1 reads message format 0, and v3 format 1."""
+    """Versions of Fetch: v1 reads message format 0, and v3 format 1."""
 
     @property
     def topic(self) -> str:
@@ -59,7 +59,7 @@ class _Log:
 
     topic: str
     megabytes: int
-    """Of values."""
+    """The size of the values."""
 
 
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
@@ -87,7 +87,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
                     for name, (address, pids) in (*brokers.items(), ("Sidefetch", through))
                 }
                 ways["no conversion"] = _new_way(cluster, log)
-                for way in ways.values():  # the brokers' JVMs compile what they use
+                for way in ways.values():  # the brokers' JVMs compile their code
                     way()
                 measured = measure_all(f"{shape.name} by Fetch v{version}", ways, rounds=rounds, tell=tell)
                 tables += _judged(measured)
@@ -97,7 +97,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
 
 
 def _judged(measured: Mapping[Figure, Table]) -> Iterator[Table]:
-    """With what is expected: no slower than the brokers that convert, and at no more CPU."""
+    """Return the tables with their expectations: as fast as brokers that convert, with no more CPU time."""
     for figure, table in measured.items():
         if figure in (_SPEED, _CPU) and next(iter(table.values)) != "Sidefetch":
             ratio = table.ratio("Sidefetch")

@@ -1,4 +1,4 @@
-"""How fast records are converted, by the kernel compiled and interpreted; without any broker or socket."""
+"""The speed of conversion by the compiled and the interpreted kernel, without broker or socket."""
 
 import json
 import random
@@ -19,13 +19,13 @@ __all__ = ["run"]
 T = TypeVar("T")
 
 _SPEED: Final = Figure("speed", "MB/s")
-"""Of the source, as it was fetched."""
+"""The speed, measured by the size of the source."""
 _CPU: Final = Figure("CPU", "s/GB")
 _WASTE: Final = Figure("waste", "%")
 """Bytes sent for nothing, or to be fetched again, of the source."""
 _BATCH_BYTES: Final = 16 * 1024
 _PARTITION_BYTES: Final = 1_000_000
-"""What one conversion has: as much as a client asks for of one partition."""
+"""The input of one conversion: as much as a client usually requests from one partition."""
 _LEAST: Final = {1024: 2600, 100: 1000}
 """MB/s to magic 1, not compressed, compiled; by the size of the records."""
 

@@ -1,7 +1,8 @@
-"""A Python with what is deployed and nothing else.
+"""A Python environment with only the packages that are deployed.
 
-Where hypothesis is there, which tests need, a library that Sidefetch uses imports it, and pytest with it: ten MiB
-and a third of a second that nobody has who runs Sidefetch.
+If hypothesis is installed, which the tests need, a library of Sidefetch imports it, and pytest with it: 10 MiB and
+a
+third of a second that a deployment does not have.
 """
 
 import sys

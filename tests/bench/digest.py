@@ -12,7 +12,7 @@ from tests.bench.frame import figure_text
 __all__ = ["digest", "summary"]
 
 Run = Mapping[str, Any]
-"""As ``bench-TIME.json`` has it."""
+"""A run as in ``bench-TIME.json``."""
 
 
 @attrs.frozen
@@ -21,7 +21,7 @@ class _Row:
 
     case: str
     label: str
-    """What the pattern has found is put in for ``{0}``, ``{1}``."""
+    """The label; the groups of the pattern replace ``{0}``, ``{1}``."""
 
 
 @attrs.frozen
@@ -144,7 +144,7 @@ def summary(run: Run) -> str:
 
 
 def digest(run: Run) -> str:
-    """A head that says where it was measured, the tables, and what was expected and is not so."""
+    """Return a head with the machine, the tables, and the expectations that are not met."""
     parts = ["\n".join(_head(run)), *(table for grid in _GRIDS if (table := _table(grid, run["cases"])))]
     return "\n\n".join([*parts, "\n".join(_missed(run["cases"]))]) + "\n"
 

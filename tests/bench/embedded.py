@@ -1,7 +1,8 @@
-"""The embedded cluster in a process of its own, for cases that want more partitions than a real broker bears.
+"""The embedded cluster in a process of its own, for cases with more partitions than real brokers support.
 
-``python -m tests.bench.embedded TOPICS PARTITIONS BUSY`` prints where its one broker is, and for each line that it
-is sent what that broker has counted, as JSON.
+``python -m tests.bench.embedded TOPICS PARTITIONS BUSY`` prints the address of its only broker, and for each line
+of
+input the broker's counts as JSON.
 """
 
 import contextlib
@@ -31,13 +32,13 @@ def topic_name(number: int) -> str:
 
 @attrs.frozen
 class Counts:
-    """What the broker has seen so far."""
+    """The counts of the broker so far."""
 
     fetches: int
     incremental_fetches: int
-    """Of these, those within a session."""
+    """The part of ``fetches`` that was incremental."""
     bytes: int
-    """Of fetches, both ways."""
+    """Bytes of fetches and their responses."""
 
 
 class Embedded:

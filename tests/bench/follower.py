@@ -1,7 +1,8 @@
-"""Consumers that fetch all of their partitions in every fetch (see ``reader``) and note when records arrive.
+"""Consumers that send full fetches (see ``reader``) and note the arrival of records.
 
-``python -m tests.bench.follower`` plays them all in one process, of the standard library alone; ``load`` tells it
-what to do. They begin at the end of every partition.
+``python -m tests.bench.follower`` runs all of them in one process with the standard library alone; ``load`` sends
+it
+commands. They begin at the end of every partition.
 """
 
 import contextlib
@@ -18,11 +19,11 @@ from tests.bench.reader import Asking, Connection, Job, Part
 _LIST_OFFSETS = 2
 _LATEST = -1
 _ANSWERS_TO_BEGIN = 2
-"""Of each consumer, before all are ready: whoever makes sessions has begun to."""
+"""Responses that each consumer must have got before all count as ready: sessions are created by then."""
 
 
 def end_offsets(connection: Connection, job: Job) -> dict[tuple[str, int], int]:
-    """By ListOffsets v1."""
+    """Return the end offsets by ListOffsets v1."""
     client_id = job.client_id.encode()
     out = bytearray(struct.pack(">hhih", _LIST_OFFSETS, 1, 0, len(client_id)) + client_id)
     out += struct.pack(">ii", -1, len(job.topics))
@@ -65,13 +66,13 @@ class Follower:
         self.fetches = 0
         self.records = 0
         self.arrivals: list[tuple[int, int]] = []
-        """When a batch's first record was made and when it came, in microseconds since 1970."""
+        """The creation of each batch's first record and its arrival, in microseconds since 1970."""
 
     def ask(self) -> None:
         self._connection.send(self._asking.frame(self.fetches))
 
     def read(self) -> None:
-        """Take what is there; ask anew once an answer is whole."""
+        """Read the available bytes; fetch again once a response is complete."""
         size = struct.unpack_from(">i", self._buffer)[0] + 4 if self._got >= 4 else 4
         if size > len(self._buffer):
             self._buffer.extend(bytes(size - len(self._buffer)))

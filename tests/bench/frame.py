@@ -1,4 +1,4 @@
-"""Taking turns, medians and spreads, ratios, expectations; knows nothing of what is measured."""
+"""Alternation of ways, medians and spreads, ratios, and expectations, for any measurement."""
 
 import math
 import statistics
@@ -43,7 +43,7 @@ class Figure:
 
 @attrs.frozen
 class Expectation:
-    """What a figure should be, and whether it is."""
+    """An expected limit of a figure, and whether it is met."""
 
     text: str
     is_met: bool
@@ -56,14 +56,14 @@ class Table:
     case: str
     unit: str
     values: Mapping[str, Sequence[float]]
-    """The first way is what the others are compared with."""
+    """The values by way; the first way is the baseline."""
     expectations: Sequence[Expectation] = ()
 
     def median(self, way: str) -> float:
         return statistics.median(self.values[way])
 
     def ratio(self, way: str) -> float:
-        """Of *way*'s median to the first way's; 0 where that is 0."""
+        """Return the ratio of *way*'s median to that of the first way; 0 if that is 0."""
         base = self.median(next(iter(self.values)))
         return self.median(way) / base if base else 0.0
 
@@ -72,10 +72,10 @@ class Table:
 
 
 def in_turns(ways: Mapping[str, Callable[[], T]], *, rounds: int) -> Iterator[tuple[int, str, T]]:
-    """Run every way *rounds* times; yield the round's number from 0, the way's name and what it returned.
+    """Run every way *rounds* times; yield the round's number from 0, the way's name and the result.
 
-    Each round begins with another way: whatever changes slowly, such as the machine's mood or a page cache, meets
-    all ways alike.
+    Each round begins with another way, so that slow changes of the machine, such as in the page cache, affect all
+    ways alike.
     """
     names = list(ways)
     for number in range(rounds):
@@ -100,7 +100,7 @@ def measure_all(
     rounds: int,
     tell: Callable[[str], None],
 ) -> dict[Figure, Table]:
-    """As ``measure``, of ways that each give several figures; a table a figure, of the ways that have it."""
+    """Measure ways that return several figures each; return a table for each figure."""
     values: dict[Figure, dict[str, list[float]]] = {}
     for number, name, found in in_turns(ways, rounds=rounds):
         told = ", ".join(f"{figure.name} {figure_text(value)} {figure.unit}" for figure, value in found.items())
@@ -149,7 +149,7 @@ def figure_text(value: float) -> str:
 
 
 def as_json(tables: Iterable[Table]) -> list[dict[str, object]]:
-    """The same, with every single value."""
+    """Return the tables with every single value."""
     return [
         {
             "case": table.case,

@@ -1,4 +1,4 @@
-"""What it costs the brokers to tell a full-fetch client of idle partitions that there is nothing new."""
+"""The cost for the brokers of fetches by a full-fetch client of idle partitions."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from tests.tap import SeenFetch, Tap
 __all__ = ["run"]
 
 _MOST_BYTES: Final = 250
-"""Both ways, whatever the number of partitions: what is promised of a fetch within a session."""
+"""The largest size of a fetch within a session and its response, whatever the number of partitions."""
 _FETCHES: Final = 12
 _MAX_WAIT_MS: Final = 250
 _SETTLE_S: Final = 0.5
@@ -22,7 +22,7 @@ _SETTLE_S: Final = 0.5
 
 
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """Bytes between the brokers and whoever fetches from them, a fetch; making the session is told apart."""
+    """Measure the bytes of a fetch between brokers and their client; report the creation of the session apart."""
     sizes = (100, 1_000) if quick else (100, 1_000, 10_000)
     with cluster.tap() as tap, Sidefetch(tap.bootstrap, options=("--upstream-max-wait", "0")) as sidefetch:
         ways = {

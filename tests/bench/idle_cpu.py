@@ -1,7 +1,7 @@
-"""What an idle full fetch costs Sidefetch, beside what its bytes cost: those of a C program that only moves them.
+"""The CPU time of an idle full fetch in Sidefetch, next to a C program that only forwards its bytes.
 
-The client names every partition in every fetch, and asks again as soon as it is answered. Real brokers bear some
-10,000 partitions each, so that the cluster is the embedded one. Where 1 % are busy, the cost is to follow these.
+The client names every partition in every fetch, and fetches again at once. Real brokers support some 10,000
+partitions each, so that the cluster is the embedded one. With 1 % busy partitions, the cost should follow those.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ __all__ = ["run"]
 _VERSIONS: Final = (4, 11)
 _PER_TOPIC: Final = 100
 _MOST_PARTITIONS: Final = 100_000
-"""For which these are told: with fewer, what any fetch takes is a good part of it."""
+"""The number of partitions to which the limits apply; with fewer, the cost of any fetch dominates."""
 _MOST_RATIO: Final = 3.0
 _MOST_US: Final = 8_000
 _MOST_FETCHES: Final = 0.3
 _MOST_BYTES: Final = 60
 _MOST_OF_BUSY: Final = 2.0
-"""What busy partitions cost more among idle ones, to what they cost alone."""
+"""The largest cost of busy partitions among idle ones, relative to their cost alone."""
 _ROUNDS: Final = 3
 _WARM_UP_S: Final = 0.5
 _CPU: Final = Figure("CPU", "us a fetch")
@@ -45,7 +45,7 @@ _OPTIONS: Final = ("--ask-timeout", "30")
 
 
 def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """CPU of Sidefetch and of the C program, a fetch; and what reaches the broker meanwhile."""
+    """Measure the CPU time of Sidefetch and the C program per fetch, and the requests that reach the broker."""
     sizes = (100, _MOST_PARTITIONS) if quick else (100, 1_000, 10_000, _MOST_PARTITIONS)
     cases = product(sizes, _VERSIONS)
     tables = [table for size, version in cases for table in _at(size, version, quick=quick, tell=tell)]

@@ -1,7 +1,8 @@
-"""Clients by the thousand that fetch the same idle partitions all the time, each on a connection of its own.
+"""Thousands of clients that fetch the same idle partitions all the time, each on its own connection.
 
-``python -m tests.bench.idlers`` plays them in one process, of the standard library alone; ``load`` tells it what to
-do. Their first fetches do not wait at the broker, so that it shows when the last of them was served.
+``python -m tests.bench.idlers`` runs them in one process with the standard library alone; ``load`` sends it
+commands.
+Their first fetches do not wait at the broker, so that the time of the last one can be measured.
 """
 
 import json
@@ -16,9 +17,9 @@ from dataclasses import replace
 from tests.bench.reader import Asking, Connection, Job
 
 _HEAD = struct.Struct(">iiih")
-"""Of an answer: size, correlation id, throttle time, error."""
+"""The head of a response: size, correlation id, throttle time, error."""
 _CORRELATION_ID = 0
-"""Of all fetches, so that all are the same bytes."""
+"""The correlation id of all fetches, so that all have the same bytes."""
 
 
 class Idler:
@@ -32,7 +33,7 @@ class Idler:
         """Bytes of an answer that has begun."""
 
     def read(self, buffer: bytearray) -> bool:
-        """Take what is there; say whether an answer is whole by now."""
+        """Read the available bytes; return whether a response is complete."""
         if not self._lacks:
             head = self.socket.recv(_HEAD.size, socket.MSG_WAITALL)
             if len(head) < _HEAD.size:

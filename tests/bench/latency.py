@@ -1,4 +1,4 @@
-"""What a proxy adds to a fetch that has something to bring: one small record at a time, at a steady pace."""
+"""The additional delay of a fetch with records through a proxy: one small record at a time, at a steady pace."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ _TOPIC: Final = "latency"
 _RECORD_BYTES: Final = 100
 _PER_S: Final = 1_000
 _STEP: Final = 7
-"""Out of order: nobody knows what is asked for next."""
+"""The distance between the offsets of consecutive fetches, so that no proxy can read ahead."""
 _CONVERTED: Final = "latency-converted"
 _CONVERTED_PARTITIONS: Final = 4
 _CONVERTED_MEGABYTES: Final = 64
@@ -38,7 +38,7 @@ _MOST_ADDED_MS: Final = {_P50: 0.2, _P99: 1.0}
 
 
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """From a fetch to its answer, in order and not; then while another client of Sidefetch has some converted."""
+    """Measure fetches in order and out of order, and while another client's records are converted."""
     fetches, rounds = (2_000, 3) if quick else (3_000, 5)
     create_topics(cluster, {_TOPIC: 1, _CONVERTED: _CONVERTED_PARTITIONS})
     tell("writing records")
@@ -55,7 +55,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
 
         def case(name: str, addresses: Mapping[str, str], step: int = 1) -> dict[Figure, Table]:
             ways = {way: _way(Pace(address, _TOPIC, fetches, _PER_S, step)) for way, address in addresses.items()}
-            for way in ways.values():  # JVMs compile what they use
+            for way in ways.values():  # the brokers' JVMs compile their code
                 way()
             return measure_all(f"one record a fetch, {name}", ways, rounds=rounds, tell=tell)
 

@@ -17,11 +17,11 @@ _SETTLE_S = 2.0
 """For the group, once it has its partitions: the first fetches are made."""
 
 Arrivals = dict[tuple[str, int, int], tuple[int, int]]
-"""By topic, partition and offset, when a record was made and when it first came, in microseconds since 1970."""
+"""By topic, partition and offset, the creation of a record and its first arrival, in microseconds since 1970."""
 
 
 class Members:
-    """All consumers of this process and what they have read."""
+    """All consumers of this process and the records that they have read."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = spec
@@ -66,7 +66,7 @@ class Members:
         return False
 
     def run(self, number: int, seconds: float | None) -> None:
-        """Be a member of the group, for so long or until told to stop; again and again if *seconds* are given."""
+        """Be a member of the group until told to stop; if *seconds* are given, for so long, again and again."""
         try:
             while not self.stop.is_set():
                 consumer = self.consumer(number)

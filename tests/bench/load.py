@@ -1,4 +1,4 @@
-"""Consumers that stay, records that trickle, and what both cost the broker: for the cases about patience."""
+"""Consumers that stay, a trickle of records, and their cost for the broker: for the cases of long polls."""
 
 import contextlib
 import dataclasses
@@ -80,22 +80,22 @@ def sides(cluster: KafkaCluster, *, options: Sequence[str] = ()) -> Iterator[lis
 
 @attrs.frozen
 class Cost:
-    """What something cost ``NODE``, and Sidefetch where that takes part."""
+    """The cost of a workload for ``NODE``, and for Sidefetch if it takes part."""
 
     seconds: float
     broker_cpu_s: float
     own_cpu_s: float | None
     counted_s: float
-    """Of fetches and bytes: a second or two longer."""
+    """The time in which fetches and bytes were counted, a second or two longer."""
     fetches: int
     bytes: int
 
     def own_share(self, idle: float) -> float:
-        """The broker's CPU, in seconds, without what it uses for itself: *idle* is that, in seconds a second."""
+        """Return the broker's CPU seconds without its own: *idle* is that, in seconds per second."""
         return max(self.broker_cpu_s - idle * self.seconds, 0.0)
 
     def a_second(self, idle: float) -> dict[Figure, float]:
-        """All of it, without what the broker uses for itself."""
+        """Return the cost per second, without the broker's own."""
         own = {} if self.own_cpu_s is None else {OWN_CPU: 1000 * self.own_cpu_s / self.seconds}
         return {
             FETCHES: self.fetches / self.counted_s,
@@ -106,9 +106,9 @@ class Cost:
 
 
 def cost_of(work: Callable[[], T], cluster: KafkaCluster, side: Side | None = None) -> tuple[T, Cost]:
-    """Do *work* and tell what it returned and what it cost.
+    """Run *work*; return its result and its cost.
 
-    Asking the broker takes a second, in which clients go on, so what it counts has its own time.
+    A query of the broker's counters takes a second, in which clients go on, so that the counts have their own time.
     """
     own_pid = side.sidefetch_pid if side else None
     pids = [cluster.pid(NODE), *([own_pid] if own_pid else [])]
@@ -141,14 +141,14 @@ def idle_cpu(cluster: KafkaCluster, seconds: float) -> float:
 
 @attrs.frozen
 class Heard:
-    """What consumers have read since they were ready."""
+    """The records that consumers have read since they were ready."""
 
     records: int
     arrivals: Sequence[tuple[int, int]]
-    """When a record, or the first of its batch, was made and when it came, in microseconds since 1970."""
+    """The creation of a record, or of the first of its batch, and its arrival, in microseconds since 1970."""
 
     def since(self, made_us: int) -> "Heard":
-        """Without what was made before."""
+        """Return the same without records created before a time."""
         lately = [(made, came) for made, came in self.arrivals if made >= made_us]
         return Heard(self.records - (len(self.arrivals) - len(lately)), lately)
 
@@ -182,17 +182,17 @@ class Crowd:
         self._stack.close()
 
     def finish(self) -> Heard:
-        """As ``leave``, of those that note what they read."""
+        """Call ``leave`` for consumers that note their reads."""
         heard = self.leave()
         return Heard(heard["records"], [(made, came) for made, came in heard["arrivals"]])
 
     def leave(self) -> Any:
-        """Tell them to; return what they have to say. May be called once."""
+        """Stop the consumers and return their reports. May be called once."""
         self._say("")
         return json.loads(self._hear("{"))
 
     def _say(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # why it has ended is told when it is listened to
+        with contextlib.suppress(BrokenPipeError):  # its reader reports why it has ended
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
@@ -212,7 +212,7 @@ def followers(jobs: Sequence[Job]) -> Crowd:
 
 
 def idlers(job: Job, clients: int) -> Crowd:
-    """Of idle partitions that begin and end at 0."""
+    """Start clients of idle partitions that begin and end at 0."""
     return Crowd("idlers", {"job": dataclasses.asdict(job), "clients": clients})
 
 
@@ -225,7 +225,7 @@ def librdkafka(side: Side, topics: Mapping[str, int], **more: object) -> Crowd:
 
 
 class Writer:
-    """Writes records at once, with timestamps in microseconds: milliseconds would blur what takes a few of them."""
+    """A producer that sends each record at once, with timestamps in microseconds: milliseconds are too coarse."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._producer = Producer(
@@ -243,7 +243,7 @@ class Writer:
         self._producer.poll(0)
 
     def write_evenly(self, places: Sequence[Place], *, per_s: float, seconds: float, size: int) -> int:
-        """To *places* in turn; return how many."""
+        """Write to *places* in turn; return the number of records."""
         count = round(per_s * seconds)
         began = time.monotonic()
         for number in range(count):

@@ -18,12 +18,12 @@ __all__ = ["Loops", "Noise", "observed", "stolen_share"]
 
 _TIMES: Final = 50
 _TURNS: Final = 1_400_000
-"""Of a loop: some 20 ms."""
+"""The iterations of a loop, which takes some 20 ms."""
 
 
 @attrs.frozen
 class Loops:
-    """What the same loop took, in milliseconds, over all cores."""
+    """The durations of the same loop in milliseconds, over all cores."""
 
     median_ms: float
     p95_ms: float
@@ -39,7 +39,7 @@ class Loops:
 
 @attrs.frozen
 class Noise:
-    """Of one run."""
+    """The noise of one run."""
 
     before: Loops
     after: Loops
@@ -52,7 +52,7 @@ class Noise:
 
 @contextlib.contextmanager
 def observed() -> Iterator[Callable[[], Noise]]:
-    """Loops before and after what is in context; what is yielded tells of both, after."""
+    """Run loops before and after the context; the yielded object has the result of both afterwards."""
     found: list[Noise] = []
     before, at_first = _loops(), _stat()
     yield lambda: found[0]
@@ -60,7 +60,7 @@ def observed() -> Iterator[Callable[[], Noise]]:
 
 
 def stolen_share(before: str, after: str) -> float:
-    """Of all that the processors did between two readings of ``/proc/stat``."""
+    """Return the share of processor time that the host took between two readings of ``/proc/stat``."""
     since, until = (list(map(int, stat.partition("\n")[0].split()[1:9])) for stat in (before, after))
     ticks = [to - at for at, to in zip(since, until, strict=True)]
     return ticks[-1] / max(sum(ticks), 1)

@@ -1,8 +1,8 @@
-"""A client of Fetch v1 or v3 that reads partitions from their beginning to their end, and keeps nothing.
+"""A client of Fetch v1 or v3 that reads partitions from start to end and discards the records.
 
-It looks at the entries of message sets, not into them: that a client has to decompress costs the same either way.
-That is done by compiled code, or it would be the one that all others wait for.
-``python old_reader.py '{"address": "127.0.0.1:9092", ...}'`` prints what it counted as JSON.
+It looks at the entries of message sets, not into them: a client's decompression costs the same either way. Compiled
+code does that, as it would otherwise be the slowest part. ``python old_reader.py '{"address": "127.0.0.1:9092",
+...}'`` prints its counts as JSON.
 """
 
 import json
@@ -17,12 +17,12 @@ from tests.bench.reader import Connection
 _ASK = struct.Struct(">iqi")
 _HEAD = struct.Struct(">ihqi")
 _LIMITED_VERSION = 3
-"""From which on a fetch tells the most bytes of the whole answer."""
+"""The first version in which a fetch limits the size of the whole response."""
 
 
 @dataclass(frozen=True)
 class OldJob:
-    """What to do."""
+    """The job of the reader."""
 
     address: str
     topic: str
@@ -30,21 +30,21 @@ class OldJob:
     version: int
     partition_bytes: int = 1024 * 1024
     passes: int = 1
-    """How often to read all there is."""
+    """How often to read all records."""
 
 
 @dataclass
 class OldCount:
-    """What came of it."""
+    """The counts of the reader."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """Of the client itself."""
+    """CPU time of the client itself."""
     fetches: int = 0
     records: int = 0
     entry_bytes: int = 0
     other_bytes: int = 0
-    """Of message sets: what no message is made from."""
+    """Bytes of message sets that belong to no message."""
 
 
 def run(job: OldJob) -> OldCount:

@@ -1,7 +1,7 @@
-"""A client that fetches one record at a time, at a steady pace, and notes how long each fetch took.
+"""A client that fetches one record at a time, at a steady pace, and notes the duration of each fetch.
 
-It asks for so few bytes that a single batch comes, and waits for the answer before it asks again; a fetch that is
-late for its turn is sent at once. ``python -m tests.bench.paced '{"address": ...}'`` prints what it has counted.
+Its byte limit admits a single batch, and it waits for the response before it fetches again; a late fetch is sent at
+once. ``python -m tests.bench.paced '{"address": ...}'`` prints the durations.
 """
 
 import json
@@ -15,24 +15,24 @@ from tests.bench.reader import Asking, Connection, Job, Part
 
 @dataclass(frozen=True)
 class Pace:
-    """What to do."""
+    """The job of the client."""
 
     address: str
     topic: str
-    """Of one partition, with at least as many batches as are fetched, of one record each."""
+    """A topic with one partition, and at least as many batches of one record as are fetched."""
     fetches: int
     per_s: float
     step: int = 1
-    """From one offset to the next, round and round; 1 reads in order, as one may expect of a client."""
+    """The distance from one offset to the next, in a circle; 1 reads in order, as usual clients do."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """What came of it."""
+    """The results of the client."""
 
     seconds: float
     waits_us: list[float]
-    """From sending a fetch to the last byte of its answer, each."""
+    """The time from sending each fetch to the last byte of its response."""
 
 
 def run(pace: Pace) -> Times:

@@ -1,4 +1,4 @@
-"""What a full-fetch consumer of idle partitions asks of its broker while it stays."""
+"""The requests of a full-fetch consumer of idle partitions at its broker while it stays."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ __all__ = ["run"]
 _MOST_FETCHES: Final = 0.2
 _MOST_BYTES: Final = 50
 _MOST_CPU: Final = 0.2
-"""Of direct."""
+"""The largest CPU time of the broker, relative to a direct client."""
 _CPU_TOLD_AT: Final = 5_000
 """Partitions: with fewer, ticks of the clock are too coarse for a ratio."""
 _SESSION_S: Final = 15.0
@@ -31,7 +31,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
     seconds = 8.0 if quick else 30.0
     idle_topics(cluster, sizes[-1])
     with sides(cluster) as both:
-        tell("warming up")  # the brokers' JVMs compile what they use
+        tell("warming up")  # the brokers' JVMs compile their code
         for side in both:
             topics = idle_topics(cluster, sizes[-1])
             read(Job(side.address, topics, fetches=_WARM_UP_FETCHES, max_wait_ms=20))
@@ -86,7 +86,7 @@ def _at(
 
 
 def _wait_for_session(cluster: KafkaCluster, without: int) -> None:
-    """Return when the broker has one more than *without*, or has had time enough: then figures tell of its lack."""
+    """Return when the broker has more sessions than *without*, or after a timeout, which the figures show."""
     deadline = time.monotonic() + _SESSION_S
     while broker_counts(cluster, [NODE])[NODE].sessions <= without and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""What memory it takes to serve clients that ask for far more than there is."""
+"""The memory for serving clients that request far more than there is."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _TOPICS: Final = tuple(f"patience-memory-{number}" for number in range(8))
 """A client each."""
 _ASKED_BYTES: Final = 250_000_000
 _BUDGET_MIB: Final = 256
-"""What Sidefetch lets all fetches take, by default."""
+"""The default limit of memory for all fetches."""
 _MOST_BESIDE_MIB: Final = 60
 
 

@@ -1,4 +1,4 @@
-"""Where patience must not cost anything: partitions that move, consumers that come and go, waits of their own."""
+"""Cases in which long polls must not cost anything: busy partitions, changing consumers, waits of the clients."""
 
 import itertools
 import time
@@ -44,7 +44,7 @@ _WARM_UP_S: Final = 2.0
 
 @attrs.frozen
 class _Scene:
-    """What moves, and who reads it."""
+    """The busy partitions, and their readers."""
 
     name: str
     consumers: Callable[[Side], Crowd]
@@ -68,7 +68,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
     writer.warm_up({**topics, _TOPIC: 100})
     with sides(cluster) as both:
         scenes = _scenes(topics, consumers)
-        tell("warming up")  # the brokers' JVMs compile what they use
+        tell("warming up")  # the brokers' JVMs compile their code
         for scene in scenes[:2]:
             with scene.consumers(both[0]) as crowd:
                 writer.write_evenly(scene.places, per_s=scene.per_s, seconds=_WARM_UP_S, size=scene.size)
@@ -151,7 +151,7 @@ def _way(
 def _draining(
     side: Side, topics: Mapping[str, int], cluster: KafkaCluster, alone: float
 ) -> Callable[[], Mapping[Figure, float]]:
-    """From the beginning to the end by short fetches that do not wait; delivery counts from the beginning."""
+    """Read from start to end by short fetches that do not wait; deliveries count from the start."""
     job = Job(
         side.address,
         topics,

@@ -1,4 +1,4 @@
-"""How long a record takes to reach the consumer of partitions that were all idle."""
+"""The time until a record reaches the consumer of partitions that were all idle."""
 
 import random
 import time
@@ -31,7 +31,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
         "librdkafka": lambda side: librdkafka(side, topics),
     }
     with sides(cluster) as both:
-        tell("warming up")  # the brokers' JVMs compile what they use
+        tell("warming up")  # the brokers' JVMs compile their code
         for reader in readers.values():
             _way(reader, both[0], writer, topics, _WARM_UP_SAMPLES)()
         return [

@@ -1,8 +1,9 @@
-"""What a second process on the same ports is worth: idle full fetches, answered by one process and by two.
+"""The gain of a second process on the same ports: idle full fetches, answered by one process and by two.
 
-Each client asks again as soon as it is answered, for so few partitions that Sidefetch has the most to do by far,
-and its answers are its own. The clients, which one process plays, take CPU as well: on two cores, two processes
-have what these leave of the second one, and cannot answer twice as many. That takes three cores.
+Each client fetches again as soon as it is answered, few partitions, so that most of the work is Sidefetch's. The
+clients run in one process and need CPU time as well: on two cores, two processes cannot answer twice as many
+fetches.
+That takes three cores.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""A client that fetches every partition in every fetch (Fetch v11, no session) and keeps nothing.
+"""A client that fetches every partition in every fetch (Fetch v11, no session) and discards the records.
 
-It is a script of the standard library alone, so that it starts quickly and costs little next to what it measures.
-``python reader.py '{"address": "127.0.0.1:9092", ...}'`` prints what it counted as JSON.
+It uses the standard library alone, so that it starts quickly and costs little. ``python reader.py '{"address":
+"127.0.0.1:9092", ...}'`` prints its counts as JSON.
 """
 
 import json
@@ -16,9 +16,9 @@ from typing import Self
 _FETCH = 1
 _VERSION = 11
 _ENTRY = struct.Struct(">iiqqi")
-"""Of a request: partition, leader epoch, offset, log start offset, max bytes."""
+"""A partition of a request: index, leader epoch, offset, log start offset, max bytes."""
 _HEAD = struct.Struct(">ihqqqi")
-"""Of an answer: partition, error, high watermark, last stable offset, log start offset, aborted transactions."""
+"""A partition of a response: index, error, high watermark, last stable offset, log start, aborted transactions."""
 _BATCH_HEADER_BYTES = 61
 
 Offsets = dict[tuple[str, int], int]
@@ -27,13 +27,13 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Job:
-    """What to do."""
+    """The job of the reader."""
 
     address: str
     topics: Mapping[str, int]
     """Topics and how many of their partitions to read; one broker leads them all."""
     first_partition: int = 0
-    """Of each topic."""
+    """The first partition of each topic."""
     fetches: int = 0
     """Fetch so often; 0: until all that is there now has been read, *passes* times."""
     passes: int = 1
@@ -41,12 +41,12 @@ class Job:
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     partition_bytes: int = 1024 * 1024
-    """As Kafka's own consumer has them by default."""
+    """The default of Kafka's own consumer."""
     client_id: str = "bench"
     leader: str = ""
-    """Where to ask for offsets, if *address* is that of a follower: only leaders tell."""
+    """The broker to ask for offsets if *address* is that of a follower: only leaders have them."""
     not_before_s: float = 0.0
-    """By ``time.monotonic``, which all processes share: those that read at once begin at once."""
+    """A time of ``time.monotonic``, which all processes share, so that readers begin together."""
 
     @property
     def partitions(self) -> int:
@@ -55,13 +55,13 @@ class Job:
 
 @dataclass
 class Count:
-    """What came of it."""
+    """The counts of the reader."""
 
     began_s: float = 0.0
-    """By ``time.monotonic``."""
+    """A time of ``time.monotonic``."""
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """Of the client itself."""
+    """CPU time of the client itself."""
     fetches: int = 0
     record_bytes: int = 0
     bytes_sent: int = 0
@@ -70,12 +70,12 @@ class Count:
     """In any answer."""
     errors: list[int] = field(default_factory=list)
     arrivals_s: list[float] = field(default_factory=list)
-    """Of each answer with records, since its pass began."""
+    """The arrival of each response with records, since the beginning of its pass."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What an answer says of one partition."""
+    """The fields of one partition of a response."""
 
     topic: str
     partition: int
@@ -125,7 +125,7 @@ def whole_batches(records: memoryview) -> tuple[int, Sequence[int]]:
 
 
 class Asking:
-    """A job's request, written once; from then on only what changes."""
+    """The request of a job: encoded once, then only changed."""
 
     def __init__(self, job: Job) -> None:
         self._places: dict[tuple[str, int], int] = {}

@@ -22,7 +22,7 @@ _HERE: Final = Path(__file__).parent
 FIGURES: Final = _HERE / "figures.json"
 PICTURE: Final = _HERE / "figures.svg"
 PAGES: Final = {_HERE / "RESULTS.md": digest, _HERE.parents[1] / "README.md": summary}
-"""The pages with figures of the run, and what makes them."""
+"""The pages with figures of a run, and the functions that make them."""
 _DRAWN: Final = {
     r"reading 1 KiB records, (\d+ clients?): speed": "{0}, records of 1 KiB",
     r"one record a fetch, (in order|out of order): p50": "one record a fetch, {0}: p50",
@@ -33,7 +33,7 @@ _DRAWN: Final = {
         "a consumer of {0} idle partitions: CPU of the broker"
     ),
 }
-"""The cases whose bars are drawn, and what stands above them."""
+"""The cases whose bars are drawn, and their titles."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,8 @@
-"""Other proxies before the same brokers: HAProxy, which knows nothing of Kafka, and Kroxylicious, which does.
+"""Other proxies in front of the same brokers: HAProxy, which forwards TCP, and Kroxylicious, which decodes Kafka.
 
-Each works with one thread, as Sidefetch does, and changes nothing but addresses. A relay of a hundred lines of C is
-among them, which passes on whole frames: what it reaches is the most that a proxy can that writes answers anew.
+Each runs one thread, as Sidefetch does, and rewrites addresses only. A relay of a hundred lines of C, which
+forwards
+whole frames, shows the most that a proxy can reach that writes each response anew.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from tests.processes import Process
 __all__ = ["KROXYLICIOUS", "Rival", "haproxy_path", "rivals"]
 
 KROXYLICIOUS: Final = "0.12.0"
-"""Of May 2025: the newest whose runtime was to be had from Maven Central with all that it needs."""
+"""A version of May 2025: the newest whose runtime was complete in Maven Central."""
 _START_S: Final = 30
 
 
@@ -35,7 +36,7 @@ class Rival:
 
     name: str
     address: str
-    """Where ``NODE`` is behind it."""
+    """The address of ``NODE`` behind the proxy."""
     pid: int
 
 

@@ -1,4 +1,4 @@
-"""Many clients at one Sidefetch: how soon all are served, what each takes of its memory, and all of its CPU."""
+"""Many clients of one Sidefetch: the time until all are served, the memory of each, and the CPU time of all."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ def _polling(
 
 
 def _memory(cluster: KafkaCluster, topics: Mapping[str, int]) -> Mapping[Figure, float]:
-    """By how much it grows with each client after the first, for which it has got to know the partitions."""
+    """Measure the growth of memory per client after the first, which makes Sidefetch learn the partitions."""
     with sides(cluster) as (_, side):
         job = Job(side.address, topics)
         with idlers(job, 1) as first:

@@ -1,4 +1,4 @@
-"""How fast a client reads that fetches a little at a time from brokers that are far away."""
+"""The speed of a client that fetches little at a time from distant brokers."""
 
 from collections.abc import Callable
 from typing import Final

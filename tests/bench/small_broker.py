@@ -26,7 +26,7 @@ def take(broker: socket.socket) -> bytes:
 
 
 def asked_offset(request: bytes) -> int:
-    """Of a fetch for one partition."""
+    """Return the offset in a fetch of one partition."""
     (offset,) = struct.unpack_from(">q", request, len(request) - 26)
     assert isinstance(offset, int)
     return offset

@@ -1,4 +1,4 @@
-"""What the cases play on: brokers with their everyday JVM flags, topics on one of them, and the client."""
+"""The environment of the cases: brokers with usual JVM flags, topics on one of them, and the client."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ __all__ = [
 
 KAFKA: Final = "4.3.1"
 _PASSES: Final = 4
-"""Of all records, each time: what is read from the page cache is read quickly."""
+"""Passes over all records in each measurement, since records are read quickly from the page cache."""
 NODE: Final = 1
 """Leads every partition, so that a client has one connection to fetch by."""
 _PER_TOPIC: Final = 100
@@ -53,7 +53,7 @@ def brokers() -> Iterator[KafkaCluster]:
     settings = {
         "log.retention.check.interval.ms": 3_600_000,
         "log.segment.bytes": 1 << 29,
-        # Else a broker's own 55 MB bounds what a client may ask for.
+        # The broker's own limit of 55 MB would otherwise bound the client's fetches.
         "fetch.max.bytes": (1 << 31) - 1,
         # Of 50, most of a thousand clients that come at once would wait for TCP to try again.
         "socket.listen.backlog.size": 4096,
@@ -78,7 +78,7 @@ def create_topics(cluster: KafkaCluster, topics: Mapping[str, int], *, replicas:
     for first in range(0, len(new), _TOPICS_AT_ONCE):
         for done in client.create_topics(new[first : first + _TOPICS_AT_ONCE], request_timeout=60).values():
             done.result()
-    # Metadata tells of a leader before that has made all of its logs, so it is asked for each.
+    # Metadata names a leader before it has created all of its logs, so each is asked.
     job = Job(cluster.brokers[replicas[0]].address, topics, max_wait_ms=0)
     deadline = time.monotonic() + 120
     while not _all_led(job):
@@ -99,7 +99,7 @@ def idle_topics(cluster: KafkaCluster, partitions: int) -> dict[str, int]:
 def create_missing_topics(
     cluster: KafkaCluster, topics: Mapping[str, int], *, replicas: Sequence[int] = (NODE,)
 ) -> None:
-    """As ``create_topics``, of those that are not there yet."""
+    """Call ``create_topics`` for the topics that do not exist yet."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     known = client.list_topics(timeout=30).topics
     if missing := {name: count for name, count in topics.items() if name not in known}:
@@ -155,7 +155,7 @@ def produce(
 
 
 def address_of(node: int, bootstrap: str) -> str:
-    """Where whoever answers at *bootstrap* says that broker is."""
+    """Return the address of a broker in the Metadata from *bootstrap*."""
     answer = ask(bootstrap, MetadataRequest(topics=(), include_topic_authorized_operations=False))
     (found,) = (broker for broker in answer.brokers if broker.node_id == node)
     return f"{found.host}:{found.port}"

@@ -1,4 +1,4 @@
-"""How long Sidefetch takes from being spawned to serving."""
+"""The time from Sidefetch's start until it serves."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ _AGAIN_S: Final = 0.005
 
 
 def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
-    """Ten starts; a Python that does nothing shows what of it is Python's."""
+    """Measure ten starts, and for comparison those of an empty Python program."""
     ways = {"Sidefetch": lambda: _start(cluster.bootstrap), "python -c pass": _nothing}
     measured = measure_all("start", ways, rounds=5 if quick else 10, tell=tell)
     answers = measured[_ANSWERS]
@@ -48,7 +48,7 @@ def _start(bootstrap: str) -> Mapping[Figure, float]:
 
 
 def _answered(bootstrap: str) -> float:
-    """When it told for the first time where a broker is."""
+    """Return the time of the first Metadata response."""
     deadline = time.monotonic() + _GIVEN_UP_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What it costs to be told of what Sidefetch does: the same records with nobody watching, and with everybody."""
+"""The cost of telemetry: the same records with no exporter, and with all of them."""
 
 import contextlib
 import tempfile

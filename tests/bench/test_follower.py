@@ -9,7 +9,7 @@ from tests.bench.reader import Job
 from tests.bench.small_broker import answer, asked_offset, batch, served_by, take
 
 ENDS = struct.pack(">ih1sii", 1, 1, b"a", 1, 4) + struct.pack(">hqq", 0, -1, 7)
-"""Of a-4, as ListOffsets v1 answers."""
+"""The ListOffsets v1 response for a-4."""
 
 
 def test_a_follower_begins_at_the_end_and_notes_when_records_come() -> None:

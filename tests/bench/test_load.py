@@ -1,4 +1,4 @@
-"""What is made of the meters' readings."""
+"""Figures computed from the readings of the meters."""
 
 from tests.bench.load import BROKER_CPU, BYTES, FETCHES, OWN_CPU, P50, P99, Cost, Heard
 

@@ -1,4 +1,4 @@
-"""What is read of a process."""
+"""The figures of a process."""
 
 import os
 import time

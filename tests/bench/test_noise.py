@@ -1,4 +1,4 @@
-"""How the machine's unrest is told."""
+"""The report of the machine's noise."""
 
 from tests.bench.noise import Loops, Noise, observed, stolen_share
 

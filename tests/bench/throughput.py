@@ -1,4 +1,4 @@
-"""How fast records come through to one client and to many, and what CPU and memory that takes."""
+"""The speed of reads by one client and by many, and their CPU time and memory."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ _TOPIC: Final = "throughput"
 _PARTITIONS: Final = 4
 _CLIENTS: Final = (1, 16)
 _PASSES: Final = 8
-"""Of all records and by all clients together: what is read from the page cache is read quickly."""
+"""Passes over all records by all clients, since records are read quickly from the page cache."""
 _SPEED: Final = Figure("speed", "MB/s")
 _PROXY_CPU: Final = Figure("CPU of the proxy", "s/GB")
 _BROKER_CPU: Final = Figure("CPU of the broker", "s/GB")
@@ -51,7 +51,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             }
             case = f"reading 1 KiB records, {clients} client{'s' * (clients > 1)}"
             tell("warming up")
-            for way in ways.values():  # JVMs compile what they use
+            for way in ways.values():  # the brokers' JVMs compile their code
                 way()
             measured = measure_all(case, ways, rounds=3 if quick else 5, tell=tell)
             measured[_SPEED] = measured[_SPEED].expecting(*_expected(measured[_SPEED]))

@@ -1,4 +1,4 @@
-"""What TLS with the brokers costs: the same records through Sidefetch with and without it."""
+"""The cost of TLS with the brokers: the same records through Sidefetch with and without it."""
 
 import contextlib
 import tempfile
@@ -17,7 +17,8 @@ __all__ = ["run"]
 _TOPIC: Final = "full"
 _PARTITIONS: Final = 4
 _LEAST_RATIO: Final = 0.1
-"""Of plaintext: the brokers' own TLS, which copies every byte in Java, takes most of it."""
+"""The least speed relative to plaintext: the brokers' own TLS, which copies every byte in Java, is the main
+cost."""
 
 
 def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:

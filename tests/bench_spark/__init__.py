@@ -1,5 +1,6 @@
-"""What Spark makes of a ledger's rows on this machine, as they grow, next to DuckDB: ``make bench-spark``.
+"""The speed of Spark's queries over a growing ledger on this machine, next to DuckDB: ``make bench-spark``.
 
-Rows are generated, tiled to as many as are wanted, and written as Parquet once; both then read the same files, in
-turns, in one run. What holds elsewhere is how it grows and how the two compare; rows a second are this machine's.
+Generated rows are tiled to the wanted number and written as Parquet once; then both read the same files, in turns,
+in
+one run. The growth and the ratio of the two hold elsewhere; the rows per second are this machine's.
 """

@@ -34,7 +34,7 @@ from tests.bench_spark.queries import QUERIES, by_duckdb, by_spark
 _MILLIONS: Final = (1.0, 10.0, 50.0)
 _QUICK_MILLIONS: Final = (0.1, 0.4)
 _WHOLE_MILLIONS: Final = (0.5, 2.0)
-"""Of ledgers that go through the jobs: of their size as lines, some 850 bytes a row."""
+"""Sizes of the ledgers that pass through the jobs, in lines of some 850 bytes."""
 _QUICK_WHOLE_MILLIONS: Final = (0.05, 0.2)
 _SIDECARS, _HOURS, _SEED = 24, 6, 1
 _MOST_FALL: Final = 0.5
@@ -117,7 +117,7 @@ def _measured_whole(spark: SparkSession, folder: Path, millions: Sequence[float]
 
 
 def _as_parquet(ledger: LedgerFrames, folder: Path) -> LedgerFrames:
-    """Written once, since what is generated is made anew for whoever asks."""
+    """Write the ledger once, because generated frames are computed again for each use."""
 
     def kept(frame: DataFrame, path: str) -> DataFrame:
         frame.write.parquet(path)
@@ -136,7 +136,7 @@ def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
 
 
 def _tiles(base: DataFrame, path: Path, copies: int) -> Path:
-    """As many copies, over a week, as files that are large enough."""
+    """Write so many copies, spread over a week, in files that are large enough."""
     ledger = LedgerFrames(exchange=base, fetch=base, session=base, client=base, topology=base, lost=base)
     tiled(ledger, copies, days=7).exchange.write.parquet(str(path))
     return path
@@ -164,7 +164,7 @@ def _grown(tables: list[Table], each: int) -> list[Table]:
 
 
 def _bytes_a_row() -> dict[str, float]:
-    """Of generated rows of all records, none of them a copy: as a sidecar writes them, and as Parquet."""
+    """Return the size of generated rows of all records without copies, as lines and as Parquet."""
     rows = [row for index in range(_SIDECARS) for row in sidecar_rows(FleetMix(), _SEED, index, _HOURS)]
     lines = sum(len(json.dumps(row, separators=(",", ":"))) + 1 for row in rows)
     parquet = 0

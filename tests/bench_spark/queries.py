@@ -1,4 +1,4 @@
-"""The same questions to both: sums by client, bytes between racks, a percentile a day."""
+"""The same queries for both engines: sums by client, bytes between racks, a percentile per day."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -65,19 +65,19 @@ QUERIES: Final = (
 
 
 def by_spark(spark: SparkSession, folder: Path) -> Mapping[str, Callable[[], int]]:
-    """What runs each query, and returns how many rows came of it."""
+    """Return a function that runs each query and returns the number of its rows."""
     return {query.name: partial(_collected, spark, folder, query) for query in QUERIES}
 
 
 def by_duckdb(folder: Path, threads: int) -> Mapping[str, Callable[[], int]]:
-    """The same, with as many threads and as much memory."""
+    """Return the same for DuckDB, with as many threads and as much memory."""
     database = duckdb.connect(config={"threads": threads, "memory_limit": "4GB"})
     database.execute(f"create view exchange as select * from read_parquet('{folder}/*.parquet')")
     return {query.name: partial(_fetched, database, query.sql) for query in QUERIES}
 
 
 def _collected(spark: SparkSession, folder: Path, query: Query) -> int:
-    # A frame that is collected again is not asked again: Spark has kept what its stages have made.
+    # A frame that is collected twice is not computed twice: Spark keeps the results of stages.
     return len(query.spark(spark.read.parquet(str(folder))).collect())
 
 

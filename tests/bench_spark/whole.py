@@ -16,11 +16,11 @@ from proxy.analysis.report.build import report_of
 __all__ = ["JOBS", "by_spark", "written_lines"]
 
 JOBS: Final = ("ingest of JSON lines", "report of Parquet")
-"""In this order: the second reads what the first has written."""
+"""The jobs in order: the second reads the output of the first."""
 
 
 def written_lines(ledger: LedgerFrames, folder: Path) -> Path:
-    """As sidecars write them."""
+    """Write the rows as sidecars do."""
     for record, frame in attrs.asdict(ledger, recurse=False).items():
         frame.write.option("ignoreNullFields", False).json(str(folder / record))
     for path in folder.glob("*/*.json"):
@@ -29,7 +29,7 @@ def written_lines(ledger: LedgerFrames, folder: Path) -> Path:
 
 
 def by_spark(spark: SparkSession, lines: Path) -> Mapping[str, Callable[[], int]]:
-    """What runs each job, and returns how many rows it has read."""
+    """Return a function that runs each job and returns the number of rows that it read."""
     parquet = lines.with_name(f"{lines.name}-parquet")
     return {JOBS[0]: partial(_ingested, spark, lines, parquet), JOBS[1]: partial(_reported, spark, parquet)}
 

@@ -1,4 +1,4 @@
-"""What check concludes from what it has seen."""
+"""The conclusions of ``check`` from its observations."""
 
 from collections.abc import Mapping
 from typing import Literal

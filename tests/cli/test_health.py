@@ -1,4 +1,4 @@
-"""``sidefetch health``: what the image's health check runs."""
+"""``sidefetch health``, the health check of the image."""
 
 import subprocess
 import sys

@@ -25,7 +25,7 @@ def test_the_same_arguments_make_the_same_files(tmp_path: Path, capsys: pytest.C
     assert all(name.endswith(".jsonl") for name in written)
     rows = [json.loads(line) for lines in written.values() for line in lines.splitlines()]
     assert not [problem for row in rows for problem in problems(row)]
-    assert len({row["proxy_id"] for row in rows}) == 3 + 1  # and what the topology is told by
+    assert len({row["proxy_id"] for row in rows}) == 3 + 1  # and the process that wrote the topology
     assert f"{len(rows)} rows of 3 sidecars" in capsys.readouterr().out
 
 

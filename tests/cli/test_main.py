@@ -1,4 +1,4 @@
-"""Exit codes and what is printed; no command gets as far as a socket here."""
+"""Exit codes and output of commands that end before they open a socket."""
 
 import argparse
 import importlib
@@ -117,7 +117,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class _Command:
-    """Raises what a command might."""
+    """A command that raises a given exception."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error

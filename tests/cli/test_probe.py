@@ -30,7 +30,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {1: (4, 18), 3: (0, 13)}
 
 
 def selector_of(value: str | None, *, hidden: bool = False) -> tuple[DescribeConfigsResourceResult, ...]:
-    """What a broker tells of its ``replica.selector.class``."""
+    """Return the ``replica.selector.class`` that ``probe`` reads from a broker."""
     told = DescribeConfigsResourceResult(
         name="replica.selector.class", value=value, read_only=True, is_sensitive=hidden, synonyms=()
     )
@@ -39,7 +39,7 @@ def selector_of(value: str | None, *, hidden: bool = False) -> tuple[DescribeCon
 
 @attrs.frozen
 class Broker:
-    """Answers Metadata and DescribeConfigs, at once or never."""
+    """A broker that answers Metadata and DescribeConfigs, at once or never."""
 
     cluster: "Cluster"
     address: Address
@@ -92,7 +92,7 @@ class Cluster:
     up: frozenset[str]
     is_mute: bool = False
     configs: tuple[DescribeConfigsResourceResult, ...] | Exception | None = None
-    """That each broker tells; none where it denies them, None where it does not serve DescribeConfigs."""
+    """The configuration of each broker; an exception if it is denied, None if DescribeConfigs is not served."""
 
     @asynccontextmanager
     async def dial(self, address: Address, *, client_id: str, connect_timeout_s: float) -> AsyncIterator[Broker]:

@@ -1,4 +1,4 @@
-"""report, as its users run it; that it tells the truth is in ``tests/analysis/report/test_truth.py``."""
+"""``sidefetch report`` as users run it; ``tests/analysis/report/test_truth.py`` checks its figures."""
 
 import csv
 import gzip
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_told_before_anything_starts(tmp_path: Path, options: t
 
 
 def java_of(folder: Path, version: str) -> str:
-    """A folder with a Java of that version, which can tell it and nothing else."""
+    """Create a folder with a fake Java that can only print that version."""
     java = folder / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2021-01-19' >&2\n", encoding="utf-8")

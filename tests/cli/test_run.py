@@ -80,7 +80,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 
 async def is_bypassed(bootstrap: str) -> bool:
-    """Whether a client that asks for a session is granted one: Sidefetch is told to grant none, brokers do."""
+    """Return whether a client gets a fetch session: brokers grant it, Sidefetch is configured not to."""
     async with connect(bootstrap) as client:
         asked = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_epoch": 0}
         part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}

@@ -1,4 +1,4 @@
-"""What check says of TLS and logins."""
+"""The report of ``check`` on TLS and logins."""
 
 import pytest
 

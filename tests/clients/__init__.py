@@ -1,25 +1,26 @@
-"""Real Kafka clients, each a process of its own that does what it is told, one JSON command a line::
+"""Real Kafka clients, each a process of its own that executes one JSON command a line::
 
     --> {"do": "read", "bootstrap": "127.0.0.1:9092", "topic": "t", "partitions": [0, 1], "count": 1000}
     <-- {"record": [partition, offset, timestamp_ms, key, value, [[name, value], ...]]}     bytes as base64
     <-- {"done": null}                                                     or {"error": "what went wrong"}
 
 ================================================  ==============================================================
-command (with ``bootstrap`` and ``topic``)        what it does; the value of ``done``
+command (with ``bootstrap`` and ``topic``)        effect; the value of ``done``
 ================================================  ==============================================================
 read     partitions, count                        reads from the start by assignment; null
-group    group, count                             joins, reads at least *count*, commits what it has read, leaves
-produce  records                                  [[partition, offset], ...] as the broker said
+group    group, count                             joins, reads at least *count*, commits all of it, leaves
+produce  records                                  [[partition, offset], ...] as the broker reports them
 create   partitions                               null, once the broker has answered
 delete                                            the same
 offsets                                           {partition: [earliest, latest]}
 ================================================  ==============================================================
 
-A reader says ``{"committed": {partition: offset}}`` after each commit, and ``{"heard": "..."}`` of an error that it
-overcomes. With a ``count`` of null (Python programs only) it reads until the next line comes, whatever it is. It
-may be told a ``client_id``, ``wait_ms``, ``chunk_bytes`` and ``max_bytes`` (of a partition, and altogether), and
-an ``isolation`` of ``read_committed`` (all but kafka-python). Java of today may be told its ``rack``, and with it
-``rack_age_ms``: how old it lets metadata and a preferred replica grow. ``produce`` may be told a ``codec``: none,
+A reader reports ``{"committed": {partition: offset}}`` after each commit, and ``{"heard": "..."}`` for an error
+that
+it overcomes. With a ``count`` of null (Python programs only) it reads until the next line of input. Optional fields
+are ``client_id``, ``wait_ms``, ``chunk_bytes`` and ``max_bytes`` (of a partition, and altogether), and an
+``isolation`` of ``read_committed`` (all but kafka-python). Current Java also takes ``rack``, and with it
+``rack_age_ms``: the age to which metadata and a preferred replica are kept. ``produce`` takes a ``codec``: none,
 gzip, snappy or lz4 (KafkaJS: none or gzip).
 
 ``drive`` reads a topic as applications do, with the library's own defaults, for the differential test::
@@ -36,21 +37,22 @@ gzip, snappy or lz4 (KafkaJS: none or gzip).
 - ``from``: the partitions and where to start. ``until``: the command ends once each partition that is named here
   has delivered a record with that offset or a later one. There is no timeout.
 - ``ms`` counts from the beginning of the command; ``crc`` is the CRC-32 of the key and the value, one after the
-  other, null counting as empty; ``timestamp_ms`` is -1 where the library does not know it.
-- ``consumers``: how many readers of one client, and so of its connections, the partitions are dealt out among.
+  other, null counting as empty; ``timestamp_ms`` is -1 if the library does not know it.
+- ``consumers``: the number of readers of one client, and so of its connections, that share the partitions.
 - ``steps``: each is taken once, right after the first record of partition ``at[0]`` whose offset is ``at[1]`` or
   greater:
 
-  - ``{"at": [p, o], "do": "seek", "partition": p, "to": n}`` discards what was polled of p and goes on at n;
+  - ``{"at": [p, o], "do": "seek", "partition": p, "to": n}`` discards the polled records of p and goes on at n;
   - ``{"at": [p, o], "do": "pause", "partition": q, "ms": 300}`` pauses q for that long;
   - ``{"at": [p, o], "do": "assign", "partitions": [q], "ms": 300}`` assigns only these for that long, then all;
   - ``{"at": [p, o], "do": "sleep", "ms": 500}`` does not poll for that long;
-  - ``{"at": [p, o], "do": "commit"}`` commits for ``group`` what was delivered so far.
+  - ``{"at": [p, o], "do": "commit"}`` commits for ``group`` the records delivered so far.
 
-``programs`` says which steps each program can take, and which of from, isolation, group, rack and consumers it
-supports. Only KafkaJS joins ``group``; its offsets are committed automatically unless a step commits.
+  ``programs`` declares the steps of each program, and which of from, isolation, group, rack and consumers it
+  supports. Only KafkaJS joins ``group``; its offsets are committed automatically unless a step commits.
 
-``conversation`` is the tests' side; ``programs`` has each program's name, its command, and what old ones cannot;
-``talk`` is what the Python programs share, as those of a folder share theirs. They fetch in chunks of
-``chunk_bytes`` a partition, so that 1,000 records take many fetches, and check every checksum.
+``conversation`` is the tests' side; ``programs`` has each program's name, its command, and the limits of old ones;
+``talk`` is shared by the Python programs. They fetch in chunks of ``chunk_bytes`` a partition, so that 1,000
+records
+take many fetches, and check every checksum.
 """

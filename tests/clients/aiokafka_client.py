@@ -131,7 +131,7 @@ async def drive(talk: Talk, request: dict[str, Any]) -> None:
 
 
 def _assign(consumer: Any, state: Drive, places: dict[int, Any]) -> None:
-    """Assign what *state* says, each where it was: an assignment of aiokafka's knows nothing of the one before."""
+    """Assign the partitions of *state*, each at its position, because aiokafka forgets the positions before."""
     consumer.assign([places[each] for each in sorted(state.assigned)])
     for each in state.assigned:
         consumer.seek(places[each], state.next[each])

@@ -33,7 +33,7 @@ class Delivered:
     """One record that ``drive`` has delivered."""
 
     after_ms: int
-    """Since the command began."""
+    """Milliseconds since the command began."""
     partition: int
     offset: int
     crc: int
@@ -48,11 +48,11 @@ class Task:
     def __init__(self, client: "Client", what: str) -> None:
         self._client, self._what = client, what
         self.records: list[Record] = []
-        """As far as they have been waited for, in the order in which the client gave them."""
+        """The records received so far, in the order in which the client delivered them."""
         self.committed: dict[int, int] = {}
-        """By partition, the offset that the client has committed last, as far as it has said."""
+        """By partition, the last offset that the client has reported as committed."""
         self.delivered: list[Delivered] = []
-        """What ``drive`` has delivered, in the order in which the client gave it."""
+        """The records that ``drive`` has delivered, in their order."""
         self.heard: list[str] = []
         """Errors that the client has met and says it overcomes."""
         self.is_done = False
@@ -70,20 +70,20 @@ class Task:
         return self.records
 
     def take_what_is_there(self) -> list[Record]:
-        """Return the records that the program told of before it was killed."""
+        """Return the records that the program reported before it was killed."""
         with contextlib.suppress(ClientFailed):
             self._listen(lambda: False, "more", 1.0)
         self.is_done = True
         return self.records
 
     def stop(self, timeout_s: float = 60.0) -> list[Record]:
-        """Tell a reader (Python programs only) to commit, leave and end; return all its records."""
+        """Make a reader (Python programs only) commit, leave and end; return all its records."""
         if not self.is_done:
             self._client.write({"do": "stop"})
         return self.wait(timeout_s)
 
     def poll(self) -> None:
-        """Take what the program has said so far, without waiting."""
+        """Take the messages of the program so far, without waiting."""
         while not self.is_done and (answer := self._client.next_answer(0)) is not None:
             self._take(answer)
 
@@ -182,7 +182,7 @@ class Client:
         self._process.stdin.flush()
 
     def next_answer(self, timeout_s: float) -> Any:
-        """What the program says next; None if it does not say it in time, or has ended."""
+        """Return the next message of the program; None after a timeout, or if it has ended."""
         deadline = time.monotonic() + timeout_s
         while True:
             with contextlib.suppress(queue.Empty):
@@ -192,7 +192,7 @@ class Client:
 
     @property
     def has_ended(self) -> bool:
-        """By itself, and all that it said was taken."""
+        """Whether the program ended by itself, and all of its messages were taken."""
         ended = self._process is not None and self._process.exit_code is not None
         return ended and self._answers.empty()
 
@@ -203,7 +203,7 @@ class Client:
         return has_connection(self._process.pid)
 
     def fate(self) -> str:
-        """Is it running, and what did it write?"""
+        """Return whether the program runs, and its output."""
         assert self._process is not None, "not in context"
         return f"exit code {self._process.exit_code}\n{self._process.log_text()[-4000:]}"
 

@@ -1,4 +1,4 @@
-"""What the Python programs share of ``drive``: the request, the steps that are due, and the report of records."""
+"""The parts of ``drive`` that the Python programs share: the request, the due steps, and the report of records."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Drive:
         self._began_s = time.monotonic()
         self.topic: str = request["topic"]
         self.next = {int(partition): offset for partition, offset in request["from"].items()}
-        """By partition, the offset after the last record that was reported, or where a seek has led."""
+        """By partition, the offset after the last reported record, or the destination of a seek."""
         self.assigned = set(self.next)
         self._placed: set[int] = set()
         self._missing = {int(partition): offset for partition, offset in request["until"].items()}
@@ -69,7 +69,7 @@ class Drive:
         self._talk.say(committed=offsets)
 
     def to_commit(self) -> dict[int, int]:
-        """By partition, the offset after what was delivered; of partitions that are assigned."""
+        """Return, by assigned partition, the offset after the delivered records."""
         return {each: self.next[each] for each in sorted(self._delivered & self.assigned)}
 
     def pause(self, step: dict[str, Any]) -> None:

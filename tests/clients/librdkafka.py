@@ -19,7 +19,7 @@ from tests.clients.drive import Drive
 from tests.clients.talk import CHUNK_BYTES, MAX_BYTES, Talk, from_text, serve
 
 _ENDING: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-"""Errors that other clients end with, and that this one only tells."""
+"""Errors that end other clients, and that this one only reports."""
 
 
 def _consumer(request: dict[str, Any]) -> Consumer:
@@ -46,9 +46,9 @@ def _consumer(request: dict[str, Any]) -> Consumer:
 
 
 def _tell(talk: Talk, message: Message, after: dict[int, int]) -> None:
-    """Tell of *message*, and note in *after* the offset behind it."""
+    """Report *message*, and note in *after* the offset after it."""
     if (error := message.error()) is not None:
-        # librdkafka goes on by itself from all that is not fatal; what is lost for good is missed by the test.
+        # librdkafka overcomes all errors that are not fatal; the test notices lost records.
         if error.fatal():
             raise KafkaException(error)
         talk.say(heard=str(error))
@@ -146,7 +146,7 @@ def _admin(request: dict[str, Any]) -> AdminClient:
 
 def create(_: Talk, request: dict[str, Any]) -> None:
     topic = NewTopic(request["topic"], num_partitions=request["partitions"], replication_factor=2)
-    admin = _admin(request)  # bound: what it has not finished is cancelled when it goes
+    admin = _admin(request)  # bound, because its unfinished operations are cancelled when it is collected
     admin.create_topics([topic])[request["topic"]].result()
 
 
@@ -193,7 +193,7 @@ def drive(talk: Talk, request: dict[str, Any]) -> None:
 
 
 def _assign(consumer: Consumer, state: Drive) -> None:
-    """Assign what *state* says, each where it was; what is paused stays paused over assignments."""
+    """Assign the partitions of *state*, each at its position; paused partitions stay paused."""
     consumer.resume([TopicPartition(state.topic, each) for each in state.next])
     consumer.assign([TopicPartition(state.topic, each, state.next[each]) for each in sorted(state.assigned)])
     if paused := [each for each in state.paused() if each in state.assigned]:

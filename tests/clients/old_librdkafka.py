@@ -177,7 +177,7 @@ def _headers(message: Any) -> Iterator[tuple[str, bytes | None]]:
 
 
 def _tell(talk: Talk, message: Any, after: dict[int, int]) -> None:
-    """Tell of *message*, and note in *after* the offset behind it."""
+    """Report *message*, and note in *after* the offset after it."""
     it = message.contents
     if it.err == _UNSUPPORTED_FEATURE:  # the brokers say so once and for all
         _check(it.err)
@@ -255,7 +255,7 @@ def produce(_: Talk, request: dict[str, Any]) -> list[list[int]]:
 
 
 def _message(topic: str, record: list[Any]) -> Iterator[Any]:
-    """What to send, as the variable arguments of producev."""
+    """Return the variable arguments of producev for a record."""
     partition, _, timestamp_ms, key, value, named = record
     yield from (ctypes.c_int(_TOPIC), topic.encode())
     yield from (ctypes.c_int(_PARTITION), ctypes.c_int32(partition))
@@ -321,7 +321,7 @@ def _on_partitions(name: str, state: Drive, consumer: ctypes.c_void_p, partition
 
 
 def _assign(state: Drive, consumer: ctypes.c_void_p) -> None:
-    """Assign what *state* says, each where it was; what is paused stays paused over assignments."""
+    """Assign the partitions of *state*, each at its position; paused partitions stay paused."""
     _on_partitions("resume_partitions", state, consumer, state.next)
     _on_partitions("assign", state, consumer, sorted(state.assigned))
     if paused := [each for each in state.paused() if each in state.assigned]:

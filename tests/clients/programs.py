@@ -1,15 +1,17 @@
-"""The command that starts each client program; what it needs is installed or built when it is first asked for.
+"""The command that starts each client program; its dependencies are installed or built at the first use.
 
-What the old ones cannot:
+Limits of the old ones:
 
-- ``create`` and ``delete``: of them only Sarama as 0.10.2 can. Java has no admin client before 0.11, and one
-  source serves that and its elders; the admin clients of kafka-python and librdkafka ask brokers for their newest
-  versions, and so would show nothing of old ones.
+- ``create`` and ``delete``: of the old clients only Sarama as 0.10.2 has them. Java has no admin client before
+    0.11,
+  and one source serves that and older ones; the admin clients of kafka-python and librdkafka use the newest
+  versions
+  of the broker, and would test nothing of old ones.
 - Headers: they came with Fetch v4, which Java 0.11 and librdkafka speak; others neither read nor send any.
-- Timestamps: they came with Fetch v2. Java 0.9, kafka-python and Sarama as 0.8 and 0.9 tell -1.
-- To join a group: kafka-python as 0.8 (0.9 brought groups) and Sarama before 0.10.2 (where its own begin) take all
-  partitions for ``group``, and keep their offsets with the coordinator; as 0.8.1, with any broker, for ZooKeeper.
-- To produce lz4: Sarama refuses to before 0.10, kafka-python as 0.8.1.
+- Timestamps: they came with Fetch v2. Java 0.9, kafka-python and Sarama as 0.8 and 0.9 report -1.
+- Groups: kafka-python as 0.8 (0.9 brought groups) and Sarama before 0.10.2 (when its own began) take all partitions
+  for ``group``, and keep their offsets with the coordinator; as 0.8.1, with any broker, for ZooKeeper.
+- lz4 in producers: Sarama refuses it before 0.10, kafka-python as 0.8.1.
 - An ``isolation`` other than reading all.
 """
 
@@ -32,7 +34,7 @@ _LOCKS: Final = _HERE / "locks"
 
 
 def _python(module: str, *arguments: str) -> list[str]:
-    # Client libraries warn of what is not ours to mend.
+    # Deprecation warnings of client libraries are not the tests' concern.
     return [sys.executable, "-W", "ignore", "-m", f"tests.clients.{module}", *arguments]
 
 
@@ -63,7 +65,7 @@ def _node() -> list[str]:
 
 
 def _pip_install(lock: Path, *options: str) -> Path:
-    """Return a folder with what *lock* names, beside the environment of the tests and not in it."""
+    """Return a folder with the packages of *lock*, separate from the environment of the tests."""
 
     def install(folder: Path) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -108,7 +110,7 @@ CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "java": cache(_java),
     "franz-go": cache(partial(_go, "franz")),
 }
-"""Those that Kafka 4 serves, by name."""
+"""The clients that Kafka 4 serves, by name."""
 
 OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "java-0.9.0.1": cache(partial(_old_java, "0.9.0.1", "v0_9")),
@@ -123,12 +125,12 @@ OLD_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "sarama-1.19.0-as-0.10.2": cache(partial(_go, "sarama", "0.10.2.0")),
     "librdkafka-0.11.6": cache(_librdkafka),
 }
-"""Those that were made for brokers before 1.0."""
+"""The clients that were made for brokers before 1.0."""
 
 SESSION_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "java-2.0.1": cache(partial(_old_java, "2.0.1", "v2_0", "v0_11")),
 }
-"""Those that have sessions (KIP-227), and came before racks (KIP-392)."""
+"""The clients that have sessions (KIP-227) and were released before racks (KIP-392)."""
 
 MORE_CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "java-1.1.1": cache(partial(_old_java, "1.1.1", "v0_11", "v0_10")),
@@ -178,11 +180,11 @@ DRIVE_GO_NODE: Final[Mapping[str, frozenset[str]]] = {
     "sarama-1.19.0-as-0.9": _OLD_SARAMA,
     "sarama-1.19.0-as-0.10.2": _OLD_SARAMA,
 }
-"""By program, the steps of ``drive`` that it can do, and which of from, isolation, group, rack and consumers it
+"""By program, the steps of ``drive`` that it can take, and which of from, isolation, group, rack and consumers it
 supports."""
 
 _ALL_STEPS: Final = frozenset({"from", "seek", "pause", "assign", "sleep"})
-_KAFKA_PYTHON: Final = _ALL_STEPS - {"pause"}  # it skips what it has buffered of a partition that is paused
+_KAFKA_PYTHON: Final = _ALL_STEPS - {"pause"}  # it skips the buffered records of a paused partition
 _OLD_JAVA: Final = _ALL_STEPS | {"commit", "group"}
 _JAVA: Final = _OLD_JAVA | {"isolation"}
 
@@ -205,5 +207,5 @@ DRIVE: Final[Mapping[str, frozenset[str]]] = {
     "librdkafka-0.11.6": _ALL_STEPS | {"commit", "group"},
     **DRIVE_GO_NODE,
 }
-"""By program, the steps of ``drive`` that it can do, and which of "from", "isolation", "group", "rack" and
-"consumers" it heeds."""
+"""By program, the steps of ``drive`` that it can take, and which of "from", "isolation", "group", "rack" and
+"consumers" it supports."""

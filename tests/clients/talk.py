@@ -12,10 +12,10 @@ from typing import Any
 __all__ = ["CHUNK_BYTES", "MAX_BYTES", "Command", "Talk", "from_text", "serve", "to_text"]
 
 CHUNK_BYTES = 16_384
-"""What a client asks for of a partition at once."""
+"""The default limit of a partition in a fetch."""
 
 MAX_BYTES = 50 * 1024**2
-"""What it asks for altogether."""
+"""The default limit of a whole fetch."""
 
 Header = tuple[str, bytes | None]
 
@@ -29,7 +29,7 @@ def from_text(text: str | None) -> bytes | None:
 
 
 class Talk:
-    """What a command says while it runs, and whether it has been told to stop."""
+    """The output of a running command, and whether it must stop."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -66,7 +66,7 @@ class Talk:
         value: bytes | None,
         headers: Iterable[Header],
     ) -> None:
-        """Tell of one record, in the order of reading."""
+        """Report one record, in the order of reading."""
         self.count += 1
         shown = [[name, to_text(data)] for name, data in headers]
         self.say(record=[partition, offset, timestamp_ms, to_text(key), to_text(value), shown])
@@ -76,7 +76,7 @@ Command = Callable[[Talk, dict[str, Any]], object]
 
 
 def serve(commands: Mapping[str, Command]) -> None:
-    """Do what standard input says, until it ends."""
+    """Execute the commands of standard input until it ends."""
     talk = Talk()
     while (request := talk.next_command()) is not None:
         try:

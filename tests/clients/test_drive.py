@@ -1,4 +1,4 @@
-"""Each program's ``drive`` delivers exactly what a topic holds, and takes the steps that the program claims."""
+"""The ``drive`` of each program delivers exactly the records of a topic, and takes the steps that it declares."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,7 +117,7 @@ STOPPED: Final[Mapping[str, tuple[dict[str, Any], Sequence[int]]]] = {
     "assign": ({"partitions": [0]}, [1, 2]),
     "sleep": ({}, [0, 1, 2]),
 }
-"""For each step that stops partitions for a while, what it is given, and which it stops."""
+"""By step that stops partitions for a while, its arguments and the partitions that it stops."""
 
 
 @pytest.mark.each_once

@@ -1,4 +1,4 @@
-"""When partitions return to a follower that did not answer."""
+"""The time at which partitions return to a follower that did not answer."""
 
 from proxy.cluster.routing import Routes, Selector, Source
 from proxy.cluster.topology import BrokerId

@@ -1,1 +1,1 @@
-"""Real clients and real brokers, directly and through Sidefetch: nobody may be able to tell the difference."""
+"""Real clients and real brokers, directly and through Sidefetch: no difference may be observable."""

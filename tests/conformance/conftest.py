@@ -17,7 +17,7 @@ Filled = Callable[[int], tuple[str, list[Record]]]
 
 @pytest.fixture(scope="session", params=[pytest.param("direct", marks=pytest.mark.long), "through"])
 def bootstrap(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[str]:
-    """Where a client begins: at the brokers, or at a Sidefetch in front of them."""
+    """The bootstrap address of a client: that of the brokers, or of a Sidefetch in front of them."""
     if request.param == "direct":
         yield kafka.bootstrap
     else:

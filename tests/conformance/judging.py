@@ -1,4 +1,4 @@
-"""What a reader may have got, however its cluster misbehaved."""
+"""The records that a reader may have received in spite of faults in its cluster."""
 
 from collections.abc import Sequence
 

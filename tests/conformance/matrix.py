@@ -1,4 +1,4 @@
-"""The clients that Sidefetch is for, old and new: what each of them can hold of a record, and in which codecs."""
+"""The clients that Sidefetch serves, old and new, with the codecs and the record fields that each supports."""
 
 from typing import Final, Literal
 
@@ -20,9 +20,9 @@ class Entry:
     """One client."""
 
     title: str
-    """As the README names it."""
+    """The name in the README."""
     program: str
-    """As ``tests.clients.programs`` names it."""
+    """The name in ``tests.clients.programs``."""
     magic: Literal[0, 1, 2]
     """The record format that it reads and writes: 0 has no timestamps, 1 no headers."""
     reads: tuple[str, ...] = CODECS
@@ -32,14 +32,14 @@ class Entry:
     writes: tuple[str, ...] = CODECS[:-1]
     makes_topics: bool = False
     keeps_offsets_in_zookeeper: bool = False
-    """It commits to any broker, and that is to tell ZooKeeper: Kafka 3.9 has none any more."""
+    """It commits to any broker, for ZooKeeper, which Kafka 3.9 does not have in KRaft mode."""
 
     def codecs(self, way: Way) -> tuple[str, ...]:
-        """What it can read of a log that holds all codecs."""
+        """Return the codecs that the client can read from a log with all codecs."""
         return self.reads_on_39 if way == DIRECTLY_ON_39 else self.reads
 
     def seen(self, record: Record) -> Record:
-        """What is left of *record* in the client's format."""
+        """Return *record* with the fields that the client's format has."""
         if self.magic < 1:
             record = attrs.evolve(record, timestamp_ms=-1)
         return attrs.evolve(record, headers=()) if self.magic < 2 else record

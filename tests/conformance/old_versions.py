@@ -1,4 +1,4 @@
-"""What a client says in each request version that Kafka 4 removed, in bytes that others than us wrote down."""
+"""Client requests in each version that Kafka 4 removed, encoded by an independent library."""
 
 import io
 import struct
@@ -16,11 +16,11 @@ from tests.convert.versions.old import admin, commit, encoded, group, legacy_set
 __all__ = ["CONVERSATIONS", "Heard", "Setting", "Speaker"]
 
 Heard = dict[str, Any]
-"""What was answered, by what it was about."""
+"""The fields of a response, by name."""
 
 FIRST_MS = 1_700_000_000_000
 NOT_READY = (14, 15, 16)
-"""What a coordinator answers that has only just become one."""
+"""The errors of a coordinator that has just taken over."""
 TOPIC_RESOURCE, ANY, READ, ALLOW = 2, 1, 3, 3
 
 
@@ -37,7 +37,7 @@ class Speaker:
         return await self.receive()
 
     async def receive(self) -> bytes:
-        """The answer to what was sent last."""
+        """Return the response to the last request."""
         frame = await self._connection.receive_frame()
         if frame is None:
             raise ConnectionResetError("the connection was closed")
@@ -183,7 +183,7 @@ async def _fetch_offsets(speaker: Speaker, setting: Setting) -> Heard:
 
 
 _SUBSCRIPTION = struct.pack(">hih1si", 0, 1, 1, b"t", 0)
-"""To topic ``t``, without user data; in version 0 of the consumers' protocol."""
+"""A subscription to topic ``t`` without user data, in version 0 of the consumer protocol."""
 
 
 def _joining(version: int) -> Conversation:
@@ -287,7 +287,7 @@ async def _acls(speaker: Speaker, setting: Setting) -> Heard:
         return decoded(admin.CreateAclsResponse_v0, await speaker.ask(30, 0, body))
 
     async def settled(acls: int) -> Any:
-        """Access is controlled by what each broker has heard of."""
+        """Wait until each broker applies the access rules."""
         for _ in range(100):
             told = await described()
             if len(told[-1][1]) == acls:

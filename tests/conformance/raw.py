@@ -1,4 +1,4 @@
-"""What tests need that speak single messages: a connection, and record batches."""
+"""A connection for single messages, and record batches."""
 
 from proxy.demo.batches import BatchInfo, DemoRecord, encode_batch, split_batches
 from proxy.demo.client import KafkaConnection as Raw

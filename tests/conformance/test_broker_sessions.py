@@ -1,7 +1,7 @@
-"""What a broker does with fetch sessions (KIP-227): the embedded cluster and real brokers, by the same tests.
+"""Fetch sessions of brokers (KIP-227): the embedded cluster and real brokers pass the same tests.
 
-Each test has a topic of its own, all of whose partitions one broker leads, and speaks to that broker. ``by name``
-is Fetch v12, ``by id`` Fetch v17.
+Each test has a topic of its own, with all partitions led by one broker, and sends to that broker. ``by name`` is
+Fetch v12, ``by id`` Fetch v17.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -322,7 +322,7 @@ async def test_an_offset_out_of_range_is_answered_at_once(topic: Topic) -> None:
 
     data = partitions_of(response)[0]
     assert (data.error_code, data.high_watermark) == (ErrorCode.offset_out_of_range, -1)
-    assert told(await topic.fetch((session_id, 2), [(0, 0)])) == [0]  # good again: told, though nothing is new
+    assert told(await topic.fetch((session_id, 2), [(0, 0)])) == [0]  # recovered: included, though nothing is new
 
 
 async def test_an_epoch_from_the_future_is_75(topic: Topic) -> None:

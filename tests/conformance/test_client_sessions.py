@@ -1,4 +1,4 @@
-"""Clients that have sessions have them with Sidefetch, and are told in them what a broker would tell."""
+"""Clients that use sessions get them from Sidefetch, with the responses that a broker would send."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -90,7 +90,7 @@ async def sides(
 
 
 async def positions(within: Within) -> list[tuple[int, int]]:
-    """Log start and end of each partition, as the leader tells them."""
+    """Return the log start and end of each partition, from the leader."""
     found = []
     for which in (-2, -1):
         asks = [{"partition_index": partition, "timestamp": which} for partition in range(PARTITIONS)]
@@ -191,7 +191,7 @@ async def test_a_record_comes_within_a_session_that_waits_and_on_another_connect
 
 @contextmanager
 def tapped(bootstrap: str, *options: str) -> Iterator[tuple[Sidefetch, Tap, str]]:
-    """Sidefetch, and a tap between it and its clients, which begin at the address given: it is told to them."""
+    """Start Sidefetch, and a tap between it and its clients, which begin at the yielded address."""
     told_host = "127.0.0.2"
     with Sidefetch(bootstrap, options=("--advertise", told_host, *QUICK, *options)) as sidefetch:
         host, port = sidefetch.bootstrap.split(":")

@@ -1,18 +1,18 @@
-"""Record bytes come from the reader's own rack while they can, by the brokers' own count, and every record once.
+"""Record bytes come from the reader's own rack if possible, by the brokers' own counters, and every record once.
 
-Three ways, through the same disturbances of the broker in the rack that is read from:
+Three ways, through the same disturbances of the broker in the reader's rack:
 
-- ``reference``: Apache's Java client of today, which is told its rack, directly. It shows that the stage is one on
-  which reading from the closest replica works, and that the measure would tell if it did not; once without a
-  disturbance and once with.
-- ``broker``:    clients that know nothing of racks, through Sidefetch, which goes by the leaders' word.
-- ``selector``:  the same on brokers without a ``replica.selector.class``, so that Sidefetch chooses by itself.
+- ``reference``: Apache's current Java client with a rack, directly. It shows that reads from the closest replica
+    work
+  in this cluster, and that the test would notice if they did not; once without a disturbance and once with.
+- ``broker``: clients that know nothing of racks, through Sidefetch, which follows the leaders' preferred replicas.
+- ``selector``: the same on brokers without a ``replica.selector.class``, so that Sidefetch selects by itself.
 
 All clients of a way read at the same time, each on its own, so that every client without sessions meets every
-disturbance: the broker of the rack is killed, comes back without a rack, is stopped in good order and comes back
-with it; leaves the in-sync set and lags behind (it stalls, and then its replication is throttled); loses its
-replicas and gets them back; and, which Sidefetch's own choice has no part in, the leaders elsewhere move. Clients
-that have fetch sessions with Sidefetch read undisturbed.
+disturbance: the broker of the rack is killed, returns without a rack, is stopped in good order and returns with it;
+leaves the in-sync set and lags behind (it stalls, then its replication is throttled); loses its replicas and gets
+them back; and (irrelevant for Sidefetch's own selection) leaders move elsewhere. Clients with fetch sessions read
+without disturbances.
 """
 
 import time
@@ -44,13 +44,13 @@ WITHOUT_LOCAL: Final = [[2, 3], [3, 2], [2, 3]]
 REFERENCE: Final = "java"
 OLD_READERS: Final = ("java-0.10.2.2", "kafka-python", "kafkajs", "librdkafka")
 READERS_IN_SESSIONS: Final = ("java-2.0.1", "java", "franz-go")
-"""Of today's two, each would read from the closest replica by itself, were it told its rack."""
+"""The two current ones would read from the closest replica themselves if they had a rack."""
 HEADLESS: Final = ("java-0.10.2.2",)
 """Their records have no headers."""
 IN_GROUPS: Final = ("kafkajs",)
 """They cannot read otherwise."""
 AGE_S: Final = 1
-"""How long anybody keeps a preferred replica: the shortest that Sidefetch takes."""
+"""The age limit of preferred replicas: the shortest that Sidefetch accepts."""
 IN_SYNC_S: Final = 2
 """A replica that has not caught up for so long leaves the in-sync set."""
 BEHIND: Final = 900
@@ -65,7 +65,7 @@ _SETTINGS: Final = {
     "replica.lag.time.max.ms": IN_SYNC_S * 1000,
     # A broker that stalls until it is out of sync does not count as gone.
     "broker.session.timeout.ms": 6_000,
-    # A batch at a time: a throttle holds back what comes next.
+    # One batch at a time: a throttle delays the next one.
     "replica.fetch.max.bytes": 1_024,
 }
 
@@ -81,7 +81,7 @@ class Way:
     readers_in_sessions: tuple[str, ...] = ()
     """Clients that have fetch sessions with whom they fetch from."""
     more: Mapping[str, object] = {}
-    """What the readers are told besides."""
+    """Further options of the readers."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def selecting() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="module")
 def unselecting() -> Iterator[KafkaCluster]:
-    """The same, but its leaders name none."""
+    """Start the same cluster without a replica selector."""
     with KafkaCluster("4.3.1", settings={**_SETTINGS, "replica.selector.class": None}) as cluster:
         yield cluster
 
@@ -125,7 +125,7 @@ def _whole_again(way: Way) -> Iterator[None]:
 
 
 class Reading:
-    """All readers of a way at one topic: what has been produced to it, and where it was read from."""
+    """All readers of a way at one topic, the records produced to it, and the brokers that they came from."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Reading:
         how: dict[str, object] = {"partitions": [0, 1, 2], "count": ENDLESS, "wait_ms": 200, **self._way.more}
         if reader.name not in IN_GROUPS:
             return reader.begin("read", self._way.bootstrap, self.topic, **how)
-        # A group that loses its coordinator reads again what it has not committed: that is not the matter here.
+        # A group that loses its coordinator reads again from its last commit, which is not tested here.
         group = unique("group")
         while self._operator.coordinator(group) == LOCAL:
             group = unique("group")
@@ -183,7 +183,7 @@ class Reading:
         )
 
     def assert_once_and_in_order(self) -> None:
-        time.sleep(0.3)  # for what comes twice to come
+        time.sleep(0.3)  # time for duplicates to arrive
         for name, task in self._tasks.items():
             task.poll()
             seen = [attrs.evolve(each, headers=()) for each in self.produced] if name in HEADLESS else self.produced

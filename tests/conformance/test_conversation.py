@@ -1,6 +1,6 @@
-"""The same conversation on a raw socket, with a broker and with Sidefetch in front of it, for every Fetch version.
+"""The same conversation on a socket with a broker, and with Sidefetch in front of it, for every version of Fetch.
 
-The answers may differ in nothing but ``ALLOWED``.
+The responses may differ in ``ALLOWED`` only.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Side:
 
 
 def plain(value: Any) -> Any:
-    """An entity as a dictionary, without what may differ."""
+    """Return an entity as a dictionary, without the fields that may differ."""
     if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return {each.name: plain(getattr(value, each.name)) for each in fields if each.name not in ALLOWED}

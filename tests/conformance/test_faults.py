@@ -17,7 +17,7 @@ from tests.sidefetch import Sidefetch
 pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 FEW_SLOTS = 16
-"""Of fetch sessions in a broker: two in each of its eight shards, and followers take theirs from them."""
+"""Session slots of a broker: two in each of its eight shards, from which followers evict."""
 CROWD = 130
 ALL_REPLICAS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 """Three partitions, each led by another broker and kept by all."""
@@ -235,7 +235,7 @@ def _member_of_the_crowd(way: str, topic: str, number: int) -> Consumer:
 
 
 def _poll_all(consumers: list[Consumer], read: list[list[Record]]) -> int:
-    """Take what has come to each of the crowd; return how many records the slowest has."""
+    """Take the new records of each consumer; return how many the slowest has."""
     for consumer, records in zip(consumers, read, strict=True):
         for message in consumer.consume(200, timeout=0.005):
             if message.error() is None:

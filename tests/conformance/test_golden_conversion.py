@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 
 NOW_MS = int(time.time() * 1000)
 VERSIONS = {0: 0, 2: 1, 3: 1}
-"""Of Fetch, and the magic that a broker answers it with."""
+"""By version of Fetch, the magic of a broker's responses."""
 MAX_BYTES = 10_000_000
 
 
@@ -136,7 +136,7 @@ def same(broker: Broker, offset: int, *, zstd: Codec | None = None) -> int:
             continue
         assert error == 0
         assert isinstance(outcome, Converted)
-        # Kafka commits to the size before, and cuts what it does not have room for.
+        # Kafka commits to the size before it converts, and cuts the records that do not fit.
         whole = ours[: sum(entry_sizes(ours))]
         assert messages_of(held) == messages_of(whole)[: len(messages_of(held))]
         assert shape(held) == shape(whole)[: len(shape(held))]

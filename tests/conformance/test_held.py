@@ -1,4 +1,4 @@
-"""What Sidefetch holds or waits for when that has changed: a right is revoked, a topic is another, time is over."""
+"""Records that Sidefetch holds or waits for while a right is revoked, a topic is replaced, or retention passes."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ READERS: Final = ("java-0.10.2.2", "kafka-python", "librdkafka")
 HEADLESS: Final = ("java-0.10.2.2",)
 UPSTREAM_MAX_WAIT_S: Final = 2.0
 PARKED_S: Final = 0.7
-"""Until a client that waits 200 ms has been answered, and its partitions wait at the brokers."""
+"""The time until a client that waits 200 ms is answered, and its partitions wait at the brokers."""
 ENDLESS: Final = 1_000_000
 ALL_REPLICAS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 
@@ -53,7 +53,7 @@ def way(guarded: KafkaCluster) -> Iterator[str]:
 
 
 class Readings:
-    """Readers of one topic, and what they have read so far."""
+    """Readers of one topic, and the records that they have read."""
 
     def __init__(self, programs: Programs, names: Sequence[str], way: str, topic: str) -> None:
         self._programs = programs
@@ -74,7 +74,7 @@ class Readings:
         return stopped
 
     def read(self) -> dict[str, dict[int, list[Record]]]:
-        """By reader and partition; once nothing more comes."""
+        """Return the records by reader and partition, once no more arrive."""
         time.sleep(PARKED_S)
         for task in self.tasks.values():
             task.poll()
@@ -82,7 +82,7 @@ class Readings:
 
 
 def seen(name: str, records: Sequence[Record]) -> dict[int, list[Record]]:
-    """As that reader sees them."""
+    """Return *records* as that reader sees them."""
     return by_partition([attrs.evolve(each, headers=()) for each in records] if name in HEADLESS else [*records])
 
 
@@ -117,7 +117,7 @@ def _heard(task: Task, what: str) -> bool:
 def test_a_topic_that_is_made_again_with_the_same_offsets_while_records_of_the_old_are_held_is_read_on_from_there(
     programs: Programs, way: str, operator: Admin
 ) -> None:
-    """To old clients, who know topics by their names, it is the same one: of each comes one piece."""
+    """Check that old clients, which name topics, read the replaced topic on from their offset."""
     topic = operator.create_topic(unique("remade"), assignment=ALL_REPLICAS)
     old = operator.produce_known(topic, 300, 3)
     readings = Readings(programs, ("java-0.10.2.2", "kafka-python"), way, topic)

@@ -1,4 +1,4 @@
-"""The ledger, unsampled, is the wire: what taps at the clients and at the brokers have seen, byte for byte."""
+"""The ledger without sampling has the bytes that taps saw at the clients and at the brokers."""
 
 import json
 from collections import Counter
@@ -77,7 +77,7 @@ def test_the_rows_of_clients_and_of_brokers_are_what_taps_have_seen(kafka4: Kafk
 
     assert sums(exchanges, "exchanges", "request_bytes", "response_bytes") == seen(at_clients)
     assert sums(fetches, "fetches", "request_bytes") == seen(at_brokers)[:2]
-    # What a broker still says to a client that has gone is heard by nobody, but by the tap.
+    # The last responses to a client that left are seen by the tap alone.
     unheard = seen(at_brokers)[2] - sums(fetches, "response_bytes")[0]
     asked = Counter(row["request_bytes"] for row in fetches if row["error"] == 13)
     last = [fetch for fetch in {fetch.connection: fetch for fetch in at_brokers}.values() if fetch.response_bytes]

@@ -87,7 +87,7 @@ def _place(record: Record) -> tuple[int, int]:
 
 @attrs.frozen
 class Side:
-    """Brokers, where a client begins to come to them, and what they hold."""
+    """A cluster, the bootstrap address of its clients, and its logs."""
 
     way: Way
     cluster: KafkaCluster
@@ -127,7 +127,7 @@ def test_reads_every_codec_by_assignment(
     entry: Entry, client: Client, side: Side, timestamps: TimestampType
 ) -> None:
     readable = entry.codecs(side.way)
-    # What has no assignment reads all partitions, whatever it is told.
+    # Clients without assignment read all partitions.
     held = CODECS if "snappy" in readable else readable
     topic, produced = side.logs.of(held, timestamps)
     partitions = [held.index(codec) for codec in readable]
@@ -257,7 +257,7 @@ def readme_rows() -> dict[str, Row]:
 
 @pytest.fixture(scope="module")
 def fates(kafka4: KafkaCluster, programs: Callable[[str], Client]) -> Mapping[str, str]:
-    """How each client fares on Kafka 4 itself, in the README's words."""
+    """Return the result of each client on Kafka 4 itself, in the README's words."""
     logs = Logs(kafka4, programs("librdkafka"))
     plain, produced = logs.of(("none", "gzip"), "CreateTime")
     packed, _ = logs.of(("zstd",), "CreateTime")
@@ -278,7 +278,7 @@ def fates(kafka4: KafkaCluster, programs: Callable[[str], Client]) -> Mapping[st
 
 
 def until_heard(reading: Mapping[Entry, Task]) -> dict[Entry, str]:
-    """What has become of each after a while: "yes", "no: polls for ever", or "no:" and what was said."""
+    """Return the result of each after a while: "yes", "no: polls for ever", or "no:" and its error."""
     fates: dict[Entry, str] = {}
     rows, began = readme_rows(), time.monotonic()
 

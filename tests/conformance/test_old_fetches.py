@@ -1,6 +1,6 @@
-"""Fetch v0 to v3 of the same log, from brokers that still convert records and through Sidefetch: the same messages.
+"""Fetch v0 to v3 of the same log, from brokers that still convert and through Sidefetch: the same messages.
 
-On Kafka 4, which converts nothing, what comes through Sidefetch is held to what was produced.
+On Kafka 4, which converts nothing, the records through Sidefetch are compared with the produced ones.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ def _producer(kafka: KafkaCluster, codec: str) -> Producer:
 
 @contextlib.asynccontextmanager
 async def led_by_1(bootstrap: str) -> AsyncIterator[KafkaConnection]:
-    """A connection to broker 1, or to what stands for it."""
+    """Return a connection to broker 1, or to its listener at Sidefetch."""
     async with connect(bootstrap) as raw:
         brokers = (await raw.call("metadata", 12, {})).brokers
     (address,) = [f"{broker.host}:{broker.port}" for broker in brokers if broker.node_id == 1]
@@ -109,7 +109,7 @@ async def led_by_1(bootstrap: str) -> AsyncIterator[KafkaConnection]:
 
 
 async def read(raw: KafkaConnection, version: int, topic: str, partition: int, **more: Any) -> Read:
-    """From the beginning to the end: on from the last message, one offset at a time where there is none."""
+    """Read from start to end: on from the last message, or one offset further if there is none."""
     records: list[OldRecord] = []
     offset = 0
     for number in itertools.count(1):
@@ -196,7 +196,7 @@ async def test_zstd_is_read_as_gzip_by_default(kafka: KafkaCluster, log: Log, ve
     assert [(each.offset, each.value) for each in got.records] == [
         (each.offset, each.value) for each in log.produced[partition]
     ]
-    assert {each.codec for each in got.records} == {0, 1}  # what does not become smaller is sent as it is
+    assert {each.codec for each in got.records} == {0, 1}  # data that does not become smaller is sent uncompressed
 
 
 async def test_a_client_at_a_marker_that_ends_the_log_is_told_that_there_is_nothing_until_there_is(

@@ -1,26 +1,26 @@
-"""Offsets that a replica does not have: a follower's word is not the leader's, and the leader's is told.
+"""Offsets that a replica does not have: only the leader's error is delivered, a follower's is not.
 
-KIP-392 has four cases of an offset that a follower is asked for and has not. Where each is shown:
+KIP-392 has four cases of an offset that a follower does not have. The place of each test:
 
 ===========  ===================================================  ================================================
-case         what is so                                           shown
+case         situation                                            test
 ===========  ===================================================  ================================================
 uncommitted  in the follower's log, above the high watermark      here: without a selector a follower learns of a
-             that it knows: it answers empty                      high watermark by its next fetch, which may wait
+             that it knows: its response is empty                 high watermark by its next fetch, which may wait
 unavailable  committed, and not in the follower's log yet: it     scripted (``relay/test_closest_replica``): real
              answers 1                                            leaders name no follower that is behind, and one
                                                                   that falls behind loses no records that it had
-too small    below where the follower's log begins: it            here, both: retention runs at the follower only;
-             answers 1, and the leader may still have it, or not  and records are deleted at the leader
-too large    beyond the leader's end: an unclean election has     here, both: the client asks while the new log is
-             taken records back                                   shorter, and when it has grown past its position
+too small    below the start of the follower's log: it answers    here, both: retention runs at the follower only;
+             1, and the leader may still have it, or not          and records are deleted at the leader
+too large    beyond the leader's end: an unclean election has     here, both: the client fetches while the new log
+             removed records                                      is shorter, and when it has grown past its offset
 ===========  ===================================================  ================================================
 
-That leader and follower send a client to each other for ever is scripted, too: real leaders stop it in
-milliseconds, when the follower has told where its log begins.
+Another scripted test has a leader and a follower that send a client to each other for ever: real leaders end that
+within milliseconds, when the follower has reported its log start.
 
-The clients are old: they send no epochs, and take error 1 for a reason to begin at the start. So what they read
-tells what they were told: without error 1 every record once, with it those of the start again.
+The clients are old: they send no epochs, and reset to the start on error 1. So their records show their errors:
+without error 1 every record once, with it those of the start again.
 """
 
 import time
@@ -64,7 +64,7 @@ _RETENTION: Final = {
     LOCAL: {"log.retention.check.interval.ms": 300, "log.initial.task.delay.ms": 300},
     **{node: {"log.retention.check.interval.ms": LONG_MS, "log.initial.task.delay.ms": LONG_MS} for node in (2, 3)},
 }
-"""By broker: what is too old goes from the follower at once, and stays at leaders."""
+"""By broker: old records are deleted at the follower at once, and stay at leaders."""
 
 
 @attrs.frozen
@@ -92,7 +92,7 @@ def by_the_leaders(programs: Programs) -> Iterator[Way]:
 
 @pytest.fixture(scope="module")
 def by_itself(programs: Programs) -> Iterator[Way]:
-    """Sidefetch chooses, on a cluster whose followers learn late what is committed."""
+    """Let Sidefetch select replicas, on a cluster whose followers learn the high watermark late."""
     late = {"replica.selector.class": None, "replica.fetch.wait.max.ms": round(LEARNS_AFTER_S * 1000)}
     with KafkaCluster("4.3.1", settings=late, of_broker=_RETENTION) as cluster:
         yield from _through(cluster, programs, "--replica-selector", "rack-aware")

@@ -44,7 +44,7 @@ def _set_quota(kafka: KafkaCluster, *, remove: bool) -> None:
 
 
 async def fetch(address: str, client_id: str, topic: str, version: int, times: int) -> tuple[float, int]:
-    """How long so many fetches of everything took, and the longest throttle time that was told, in ms."""
+    """Return the duration of so many fetches of all records, and the longest throttle time in ms."""
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 4_000, "current_leader_epoch": -1}
     request = {
         "max_wait": 10,

@@ -21,7 +21,7 @@ from tests.sidefetch import Sidefetch
 pytestmark = pytest.mark.kafka
 
 LIFE_S: Final = 15.0
-"""Of what is replaced: nobody is let in by it any longer than that."""
+"""The lifetime of replaced credentials: they are accepted no longer than that."""
 TURN_S: Final = 2.5
 """Long enough for Sidefetch to look at its files."""
 EVERY_S: Final = 0.002
@@ -30,7 +30,7 @@ EVERY_S: Final = 0.002
 Where = tuple[int, int]
 """Partition and offset."""
 Contents = dict[str, bytes]
-"""Of files, by name."""
+"""Contents of files, by name."""
 
 
 class Mounted:
@@ -41,7 +41,7 @@ class Mounted:
         self._versions = 0
 
     def hold(self, contents: Contents) -> None:
-        """From now on, all at once."""
+        """Replace all files at once."""
         self._versions += 1
         version = self._folder / f"..version-{self._versions}"
         version.mkdir(parents=True)
@@ -59,7 +59,7 @@ class Mounted:
 
 
 class Issuer:
-    """Of what Sidefetch shows to brokers and to clients, and of what it tells brokers."""
+    """The issuer of Sidefetch's certificates for brokers and clients, and of its tokens."""
 
     def __init__(self, brokers: Authority, clients: Authority) -> None:
         self._brokers = brokers
@@ -100,7 +100,7 @@ def replaced(mounted: Mounted, issuer: Issuer) -> Iterator[None]:
 
 @contextmanager
 def running(work: Callable[[], None], is_over: threading.Event) -> Iterator[None]:
-    """*work* in a thread, until it is told that it is over."""
+    """Run *work* in a thread until *is_over* is set."""
     thread = threading.Thread(target=work)
     thread.start()
     try:
@@ -124,7 +124,7 @@ def options_of(mounted: Mounted, secured: Secured) -> list[str]:
 
 @contextmanager
 def written(secured: Secured, topic: str) -> Iterator[list[Where]]:
-    """What has been acknowledged, while a producer writes to all partitions in turn."""
+    """Produce to all partitions in turn; yield the acknowledged records."""
     acknowledged: list[Where] = []
     is_over = threading.Event()
 
@@ -147,7 +147,7 @@ def written(secured: Secured, topic: str) -> Iterator[list[Where]]:
 
 @contextmanager
 def read_by(consumer: Consumer) -> Iterator[list[Where]]:
-    """What one client has read so far that reads all the while."""
+    """Read with one client all the time; yield its records so far."""
     found: list[Where] = []
     is_over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What the brokers see of a client behind Sidefetch: incremental fetches, told by a tap and by the brokers."""
+"""Incremental fetches of a client behind Sidefetch, as a tap and the brokers' own counters show them."""
 
 import itertools
 import time
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
 
 PARTITIONS = 30
 IDLE_BYTES = 250
-"""Both ways, with size prefixes: what a fetch that brings nothing may cost, however many partitions it covers."""
+"""The largest fetch and response, with size prefixes, without new records, however many partitions it covers."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nobody_waits() -> None:
-    """What other tests have left waiting at the brokers is counted there when its wait is over."""
+    """Wait until fetches of earlier tests no longer wait at the brokers, where they would be counted."""
     time.sleep(UpstreamConfig(()).upstream_max_wait_s)
 
 
@@ -44,7 +44,7 @@ def test_the_fetches_of_any_client_reach_the_brokers_as_incremental_ones(
     before = broker_counts(kafka)
 
     with kafka.tap() as tap:
-        # What is read ahead may go on the other lane, which takes no session for so few.
+        # Records may be read ahead by the other lane, which creates no session for so few.
         options = ("--upstream-max-wait", "0.3s", "--read-ahead", "off")
         with Sidefetch(tap.bootstrap, options=options) as sidefetch:
             reading = client.begin(

@@ -1,6 +1,6 @@
-"""SaslHandshake v0 and raw tokens, through a client connection to a real broker that asks for credentials.
+"""SaslHandshake v0 and raw tokens, through a client connection to a real broker that requires a login.
 
-One connection is looked at alone: the broker's address is told here, and not learnt.
+A single connection is tested: the test passes it the broker's address.
 """
 
 import base64
@@ -147,7 +147,7 @@ async def test_who_is_refused_is_hung_up_on(kafka: KafkaCluster) -> None:
 
 
 async def test_a_mechanism_that_is_not_there_is_refused_and_another_may_be_tried(kafka: KafkaCluster) -> None:
-    """By another connection: brokers hang up after a refusal."""
+    """Check on another connection, since brokers close a connection after a refusal."""
     async with through(kafka) as client:
         assert await handshake(client, "GSSAPI") == UNSUPPORTED_MECHANISM
     async with through(kafka) as client:
@@ -176,7 +176,7 @@ async def test_versions_may_be_asked_for_before(kafka: KafkaCluster) -> None:
 
 
 def _scram(mine: str, challenge: str) -> tuple[bytes, bytes]:
-    """The client's last word, and what the broker has to answer (RFC 5802)."""
+    """Return the client's last message and the expected response (RFC 5802)."""
     said = dict(part.split("=", 1) for part in challenge.split(","))
     salted = hashlib.pbkdf2_hmac("sha256", SCRAM_SECRET, base64.b64decode(said["s"]), int(said["i"]))
     without_proof = f"c=biws,r={said['r']}"

@@ -32,10 +32,10 @@ READERS: Final = ("java", "librdkafka", "kafka-python", "kafkajs")
 BY_ASSIGNMENT: Final = ("java", "librdkafka", "kafka-python")
 """KafkaJS has groups only, and joins its own anew, from its last commit, whenever a leader has moved."""
 OF_COMMITTED: Final = {3: ("java", "librdkafka", "aiokafka"), 1: ("kafkajs",)}
-"""By producers: KafkaJS gives away aborted records where transactions overlap. kafka-python cannot do it at all."""
+"""By producers: KafkaJS delivers aborted records if transactions overlap. kafka-python has no isolation."""
 WAIT_MS: Final = 200
 PARKED_S: Final = 1.0
-"""By then the fetch of a client that has read all waits at the broker, beyond the client's own wait."""
+"""The time after which a client's fetch waits at the broker beyond the client's own wait."""
 STALLED_S: Final = 6.0
 IDLE_PARTITIONS: Final = 30
 IDLE_S: Final = 6.0
@@ -253,7 +253,7 @@ def test_the_polls_of_idle_clients_do_not_reach_the_brokers_and_news_reach_the_c
 
 
 def waiting(fetches: list[SeenFetch]) -> set[tuple[str | None, int]]:
-    """By whom and at which tap's port a fetch waits within a session."""
+    """Return the clients and tap ports of the fetches that wait within a session."""
     return {(fetch.client_id, fetch.port) for fetch in fetches if fetch.is_incremental and not fetch.response_bytes}
 
 
@@ -272,7 +272,7 @@ def consumer_of(way: str, topic: str) -> Consumer:
 
 
 def take(consumer: Consumer, got: list[int]) -> int:
-    """Take what has come; *got* are the offsets of partition 0, of which the count is returned."""
+    """Take the new records into *got*, the offsets of partition 0; return their number."""
     for message in consumer.consume(500, timeout=0.3):
         assert message.error() is None
         if message.partition() == 0:

@@ -44,7 +44,7 @@ def topic(secured: Secured) -> tuple[str, list[Record]]:
 
 
 def read(bootstrap: str, topic: str, count: int, **settings: object) -> list[tuple[int, int]]:
-    """(Partition, offset) of *count* records, with a client that is told nothing but where to begin."""
+    """Return (partition, offset) of *count* records, read by a client that knows only the bootstrap address."""
     with reading(bootstrap, topic, **settings) as consumer:
         return taken(consumer, count)
 
@@ -249,7 +249,7 @@ def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Pat
 def test_a_user_of_such_brokers_can_try_it(
     secured: Secured, topic: tuple[str, list[Record]], listener: str, tmp_path: Path
 ) -> None:
-    """By a password, or by a certificate and a token; both ways, and directly it is another client that reads."""
+    """Log in with a password, or with a certificate and a token, both directly and through Sidefetch."""
     ours = secured.authority.issue("sidefetch", file="tried")
     options = {
         "SASL": named(tmp_path, "SCRAM-SHA-256"),

@@ -1,6 +1,6 @@
-"""Every request version that Kafka 4 removed, spoken to a broker of 3.9 and, through Sidefetch, to one of 4.3.
+"""Requests of all versions that Kafka 4 removed, sent to a 3.9 broker and through Sidefetch to a 4.3 broker.
 
-What is answered agrees, but for ``DIFFERENT``.
+The responses are equal, except for ``DIFFERENT``.
 """
 
 import random
@@ -41,7 +41,7 @@ DIFFERENT: dict[tuple[int, int], dict[str, str]] = {
     (9, 0): {"kept": _NO_ZOOKEEPER},
     (32, 0): {"set, inherited, and by default": _FORGOTTEN},
 }
-"""By API key, version and what it is about: why the answers differ, and rightly."""
+"""By API key, version and field: the reason why the responses rightly differ."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def sidefetch(kafka4: KafkaCluster) -> Iterator[Sidefetch]:
 
 @pytest.fixture
 def setting(kafka39: KafkaCluster, kafka4: KafkaCluster) -> Setting:
-    """The same in both clusters."""
+    """Create the same topics and groups in both clusters."""
     it = Setting(unique("versions"), unique("group"))
     for kafka in (kafka39, kafka4):
         admin = Admin(kafka)
@@ -86,7 +86,7 @@ async def heard_at(address: str, key: int, version: int, setting: Setting) -> He
 
 
 def node_for(kafka: KafkaCluster, key: int, setting: Setting) -> int:
-    """Whom a client asks: of groups, their coordinator."""
+    """Return the broker that a client would ask: for groups, their coordinator."""
     return Admin(kafka).coordinator(setting.group) if key in COORDINATED else 1
 
 
@@ -140,7 +140,7 @@ async def ask_produce(speaker: Speaker, topic: str, records: bytes, *, acks: int
 async def test_a_large_set_arrives_in_order_in_several_batches(
     codec: int, kafka4: KafkaCluster, sidefetch: Sidefetch, setting: Setting
 ) -> None:
-    """Of what does not compress, so that it has to be several."""
+    """Produce data that does not compress, so that it needs several batches."""
     dice = random.Random(7)
     values = [dice.randbytes(1000) for _ in range(3000)]
     sets = [legacy_set(0, [(-1, None, value) for value in some], codec) for some in (values, values[:1])]

@@ -1,7 +1,8 @@
-"""kafka-python's records, as a process of its own: what it brings along warns about every later import.
+"""kafka-python's records in a process of its own, because its import causes warnings at every later one.
 
-``python -m tests.convert.kafka_python read`` prints the records of what comes in as JSON: offset, time, key, value.
-``write MAGIC CODEC`` makes a message set of such a list.
+``python -m tests.convert.kafka_python read`` prints the records of standard input as JSON: offset, time, key,
+value.
+``write MAGIC CODEC`` encodes a message set of such a list.
 """
 
 import json

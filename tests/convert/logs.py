@@ -1,6 +1,6 @@
-"""Logs and message sets written and read slowly and plainly, to hold the conversion against.
+"""Slow and simple encoders and decoders of logs and message sets, as a reference for the conversion.
 
-Compression is aiokafka's; for magic 0, LZ4's own package reads what is written with Kafka's old checksum.
+Compression is aiokafka's; for magic 0, the lz4 package, with Kafka's old checksum.
 """
 
 import struct
@@ -49,7 +49,7 @@ _BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 
 @attrs.frozen
 class Record:
-    """Of a log."""
+    """A record of a log."""
 
     offset: int
     time_ms: int = -1
@@ -60,7 +60,7 @@ class Record:
 
 @attrs.frozen
 class Message:
-    """As a client sees it."""
+    """A message as a client sees it."""
 
     offset: int
     time_ms: int
@@ -92,7 +92,7 @@ def varint(value: int) -> bytes:
 
 
 def _wrapped(time_ms: int) -> int:
-    """As 64 bits have it: Kafka adds and subtracts times without looking."""
+    """Return the time in 64 bits: Kafka's arithmetic wraps around."""
     return (time_ms + 2**63) % 2**64 - 2**63
 
 
@@ -186,7 +186,7 @@ def _entries(log: bytes) -> Iterator[bytes]:
 
 
 def entry_sizes(log: bytes) -> list[int]:
-    """Of the complete entries."""
+    """Return the sizes of the complete entries."""
     return [len(each) for each in _entries(log)]
 
 
@@ -241,7 +241,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def records_of(log: bytes) -> list[Record]:
-    """Of all batches; checksums and sizes are asserted."""
+    """Return the records of all batches; check checksums and sizes."""
     found = []
     for entry in _entries(log):
         base, size, _, magic, crc = struct.unpack_from(">qiibI", entry)

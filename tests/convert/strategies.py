@@ -39,11 +39,11 @@ class Part:
 
 @attrs.frozen
 class Log:
-    """What a fetch brings."""
+    """The records of a fetch response."""
 
     parts: tuple[Part, ...]
     tail: bytes
-    """Of an entry that is cut off."""
+    """The part of an entry that is cut off."""
     aborted: tuple[tuple[int, int], ...]
 
     @property
@@ -147,7 +147,7 @@ def logs(draw: st.DrawFn, *, most: int = 6, old: bool = True) -> Log:
 
 @st.composite
 def message_sets(draw: st.DrawFn) -> tuple[bytes, tuple[Record, ...], int, int]:
-    """What an old producer sends: the set, its messages, its magic and the codec of its last wrapper."""
+    """Draw a set of an old producer: its bytes, its messages, its magic and the codec of its last wrapper."""
     magic, codec = draw(st.sampled_from([0, 1])), int(Codec.NONE)
     data = b""
     found: list[Record] = []

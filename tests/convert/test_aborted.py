@@ -1,4 +1,4 @@
-"""Which batches are of aborted transactions; a plain walk over all records is the second opinion."""
+"""The batches of aborted transactions, compared with a simple walk over all records."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What old clients read of a log, for every log, offset, target and size of chunk."""
+"""The messages that old clients read from a log, for every log, offset, target and chunk size."""
 
 from collections.abc import Iterable
 
@@ -47,7 +47,7 @@ targets = st.builds(
 
 
 def convert(conversion: DownConversion) -> bytes:
-    """All chunks; that they keep what was committed to is asserted."""
+    """Return all chunks, and check the size that was committed to."""
     chunks = []
     while (chunk := conversion.next_chunk()) is not None:
         assert len(chunk)
@@ -60,7 +60,7 @@ def convert(conversion: DownConversion) -> bytes:
 def converted(
     log: bytes | memoryview, offset: int, target: ConversionTarget, aborted: Iterable[tuple[int, int]] = ()
 ) -> tuple[DownConversion, bytes]:
-    """The conversion and what it brought; its outcome must be messages."""
+    """Return the conversion and its chunks; its outcome must be messages."""
     conversion = DownConversion(memoryview(log), offset, target, tuple(aborted))
     outcome = conversion.begin()
     assert outcome == Converted(len(conversion))
@@ -76,7 +76,7 @@ def outcome(log: bytes, offset: int, target: ConversionTarget) -> object:
 
 
 def seen(part: Part, target: ConversionTarget) -> list[Message]:
-    """What a client of *target* is to see of an entry."""
+    """Return the messages that a client of *target* reads from an entry."""
     if target.committed and part.is_aborted:
         return []
     magic = min(part.magic, target.magic)

@@ -20,7 +20,8 @@ from tests.convert.strategies import Log, changed, logs, message_sets
 from tests.strategies import examples
 
 Call = Callable[[ModuleType], tuple[Any, ...]]
-"""What a kernel gives for one input, and wrote; damage by its number, since each kernel has its own."""
+"""A call that returns the result and the output of a kernel; damage by its number, since each kernel has its
+own."""
 
 
 def numbers(done: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -205,7 +206,7 @@ GOOD = b"\x0c\0\0\0\1\1\0"
         (b"\x0e\0\0\0\1\1\0\0", 1, "LENGTH"),  # a byte behind no headers
         (b"\x80\x80\x80\x80\x80\x01" + GOOD[1:], 1, "NUMBER"),
         (b"\x8c\x80\x80\x80\x10" + GOOD[1:], 1, "NUMBER"),  # 33 bits
-        (b"\x8c\x80\x80\x80\x00" + GOOD[1:], 1, "NONE"),  # long, but what it should be
+        (b"\x8c\x80\x80\x80\x00" + GOOD[1:], 1, "NONE"),  # longer than necessary, but the right value
     ],
 )
 def test_each_kind_of_damage_has_a_name(kernel: ModuleType, records: bytes, count: int, damage: str) -> None:

@@ -1,4 +1,4 @@
-"""Clients' own readers and writers of records, of two client libraries, on what is converted here."""
+"""Readers and writers of two client libraries, on converted records."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def kafka_python(given: bytes, *command: str) -> bytes:
 
 
 def legacy_set(library: str, wanted: Seen, magic: int, codec: Codec) -> bytes:
-    """As a producer of *library* writes it."""
+    """Return a set as a producer of *library* writes it."""
     if library == "kafka-python":
         listed = [
             (offset, time, *(each if each is None else each.hex() for each in pair))

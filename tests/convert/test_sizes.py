@@ -1,4 +1,4 @@
-"""What is guessed of compressed batches, and what the guesses waste."""
+"""Estimates of the decompressed size of batches, and the padding that they cost."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from tests.convert.logs import Record, batch, entry_sizes, marker
 
 
 def orders(batches: int, *, codec: Codec, each: int = 100) -> bytes:
-    """What many logs hold: small JSON documents."""
+    """Return batches of small JSON documents, as many logs hold them."""
     chance = random.Random(5)
     made = []
     for index in range(batches):

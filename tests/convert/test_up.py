@@ -1,4 +1,4 @@
-"""What old producers send, as batches; brokers' rules, one by one."""
+"""Message sets of old producers, converted to batches by the rules of brokers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -78,7 +78,7 @@ def test_damaged_sets_are_refused_or_had_their_end_cut_off(data: st.DataObject) 
         batches = up(damaged)
     except BadRecords:
         return
-    if damaged[16:17] != b"\2":  # what claims to be batches passes as it is
+    if damaged[16:17] != b"\2":  # sets that claim to be batches are passed on unchanged
         arrived = [record for each in batches for record in records_of(each)]
         assert contents(arrived) == contents(sent)[: len(arrived)]
 

@@ -370,7 +370,7 @@ async def racks() -> AsyncIterator[EmbeddedCluster]:
 
 
 async def preferred(cluster: EmbeddedCluster, node: int, rack: str, version: int = 12, **asked: int) -> int:
-    """Which replica that broker would have a client in *rack* read; -1 for itself."""
+    """Return the replica that the broker names to a client in *rack*; -1 for itself."""
     request = fetch_of({"topic": "t"}, {"partition": 0, **asked}, rack_id=rack)
     partition = await fetched(cluster, node, version, request)
     assert partition.error_code == ErrorCode.none

@@ -1,4 +1,4 @@
-"""Real clients cannot tell the embedded cluster from a real one."""
+"""Real clients work with the embedded cluster as with a real one."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial

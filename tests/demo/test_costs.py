@@ -1,4 +1,4 @@
-"""How costs are counted together and shown."""
+"""The sums of costs, and their display."""
 
 import io
 import re

@@ -20,7 +20,7 @@ def table(lines: list[str], way: str) -> list[str]:
 
 
 def own_rack_percent(lines: list[str]) -> list[int]:
-    """How much came from the reader's rack, in either way."""
+    """Return the share of bytes from the reader's rack, both ways."""
     start = lines.index("Bytes of records, by the rack that they came from (the reader is in rack b):") + 2
     assert re.split(" {2,}", lines[start].strip()) == ["rack a", "rack b", "rack c", "from rack b"]
     return [int(table(lines[start:], way)[-2]) for way in WAYS]
@@ -97,7 +97,7 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 
 async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: EmbeddedCluster) -> None:
     arguments = ["--bootstrap-servers", cluster.bootstrap, "--topic", "idle", "--seconds", "5"]
-    # What clients and probes are promised elsewhere must not reach the Sidefetch that it shows.
+    # Settings for clients and probes of another Sidefetch must not affect the one of the demo.
     env = {"SIDEFETCH_LISTEN_SASL_FILE": "/nowhere", "SIDEFETCH_ADMIN_LISTEN": cluster.bootstrap.split(",")[0]}
     async with started("try", *arguments, env=env) as trial:
         code = await trial.end()

@@ -1,4 +1,4 @@
-"""The tap counts what the brokers count."""
+"""The tap's counts equal those of the brokers."""
 
 from proxy.demo.client import connect
 from proxy.demo.cluster import embedded_cluster

@@ -1,4 +1,4 @@
-"""``python -m tests.differential``: draw combinations, run them, report what differs."""
+"""``python -m tests.differential``: draw combinations, run them, report differences."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from tests.differential.trial import Trial, run
 
 _SHRINKING_LIMIT_S = 15.0
 _REPEATS = 2
-"""How often a combination that is merely slow, or void, is run again before it is counted."""
+"""How often a combination that is only slow, or void, is run again before it counts."""
 
 
 @attrs.define
@@ -88,9 +88,9 @@ def _seeds(seed: int, first: int, count: int) -> list[str]:
 
 
 def run_surely(stage: Stage, combination: Combination) -> tuple[Trial, int]:
-    """Run *combination*, again if it is merely slow or void: the machine may be busy; return how often that was.
+    """Run *combination*, again if it is only slow or void: the machine may be busy; return how often that was.
 
-    What was slow is compared with brokers that are some milliseconds away.
+    A slow one is compared with brokers that are some milliseconds away.
     """
     trial = run(stage, combination)
     for repeat in range(_REPEATS):

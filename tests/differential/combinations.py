@@ -1,4 +1,4 @@
-"""What is drawn: one combination of client, settings, topic, steps and event by its seed."""
+"""Random combinations of client, settings, topic, steps and event, by their seed."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ EVENTS: Final[Mapping[EventName, int]] = {
     "partition-reassigned": 2,
     "producers-write": 4,
 }
-"""How often each is drawn, relative to the others."""
+"""The relative frequency of each event."""
 
 CLIENTS: Final = tuple(DRIVE)
 
@@ -60,7 +60,7 @@ _CODECS: Final[Mapping[str, frozenset[str]]] = {
     "sarama-1.19.0": frozenset({"none", "gzip", "snappy", "lz4"}),
     "librdkafka-0.11.6": frozenset({"none", "gzip", "snappy", "lz4"}),
 }
-"""By the beginning of clients' names, what they can decode; others can decode all."""
+"""By prefix of clients' names, the codecs that they can decode; others can decode all."""
 
 _OPTIONS: Final[Sequence[tuple[str, ...]]] = (
     (),
@@ -80,7 +80,7 @@ to its end waits there, while its others have had little."""
 
 @attrs.frozen
 class Step:
-    """What the application does on its way; places are fractions of the partition's log."""
+    """An action of the application at a place, which is a fraction of the partition's log."""
 
     do: Literal["seek", "pause", "assign", "sleep", "commit"]
     partition: int
@@ -88,7 +88,7 @@ class Step:
     to: float = 0.0
     ms: int = 0
     partitions: tuple[int, ...] = ()
-    """Those that are paused (the first) or assigned."""
+    """The partitions that are paused (the first) or assigned."""
 
 
 @attrs.frozen
@@ -106,7 +106,7 @@ class Combination:
     event: EventName | None = None
     event_after_ms: int = 0
     options: tuple[str, ...] = ()
-    """Of Sidefetch."""
+    """Options of Sidefetch."""
     isolation: str = "read_uncommitted"
     rack: str | None = None
     consumers: int = 1

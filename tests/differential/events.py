@@ -1,4 +1,4 @@
-"""What happens to a topic while it is read, and what follows for the readers."""
+"""Events that happen to a topic while it is read, and their consequences for the readers."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ _DENIED_S: Final = 4.0
 
 @attrs.frozen
 class Scene:
-    """Where an event takes place."""
+    """The place of an event."""
 
     stage: Stage
     topic: Topic
     sidefetch: str
     """Its bootstrap address."""
     elapsed_ms: Callable[[], int]
-    """Since the readers were started."""
+    """Returns the time since the readers were started."""
 
 
 def ends_after(event: EventName | None, topic: Topic) -> Mapping[int, Ends]:
@@ -46,7 +46,7 @@ def ends_after(event: EventName | None, topic: Topic) -> Mapping[int, Ends]:
 
 
 def fire(event: EventName, scene: Scene) -> Expectation:
-    """Let *event* happen; return what follows from it when it is over."""
+    """Cause *event*; return its consequences when it is over."""
     return _EVENTS[event](scene)
 
 

@@ -80,7 +80,7 @@ class Reader:
 
     @property
     def lasted_s(self) -> float:
-        """Until its end, or until now."""
+        """Return the duration until the reader's end, or until now."""
         return self._lasted_s or time.monotonic() - self._began_s
 
     def give_up(self) -> None:
@@ -88,7 +88,7 @@ class Reader:
         self.is_given_up.set()
 
     def reading(self) -> Reading:
-        """Return what was read, once the reader has ended."""
+        """Return the reading, once the reader has ended."""
         self._thread.join()
         assert self._end is not None
         end, error = self._end

@@ -115,7 +115,7 @@ BUGS: Final = {
         _RAW,
     ),
 }
-"""By their numbers in the changelog."""
+"""The bugs, by their numbers in the changelog."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,7 +149,7 @@ def _reintroduce(bug: Bug) -> dict[str, object]:
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
         marks = ("VIOLATION", " find ")
         finds = [line.strip() for line in done.stdout.splitlines() if any(mark in line for mark in marks)]
-        # A bug may be so bad that Sidefetch does not start: then the last that was said is what was found.
+        # With some bugs Sidefetch does not even start: then the last output is the find.
         finds += [line.strip() for line in f"{done.stdout}{done.stderr}".splitlines() if line.strip()][-1:]
         return {
             "meaning": bug.meaning,

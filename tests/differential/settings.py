@@ -21,7 +21,7 @@ class Family:
     presets: Sequence[Settings] = ()
     """Combinations that have broken before, drawn often."""
     always: Mapping[str, Value] = attrs.field(factory=dict)
-    """Where the library's default does not suit a reader that is to see everything."""
+    """Settings that a reader of all records needs instead of the library's defaults."""
     min_bytes: str = ""
     partition_bytes: str = ""
     max_wait_ms: str = ""
@@ -166,7 +166,7 @@ _KAFKA_GO: Final = Family(
     min_bytes="MinBytes",
     partition_bytes="MaxBytes",
     max_wait_ms="MaxWait",
-    brief_waits_ms=(100,),  # it is the deadline of its socket, too: what takes longer it gives up
+    brief_waits_ms=(100,),  # it is also the deadline of its socket, after which it gives up
 )
 
 FAMILIES: Final[Mapping[str, Family]] = {
@@ -180,7 +180,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "kafkajs": _KAFKAJS,
     "kafka-go": _KAFKA_GO,
 }
-"""By the beginning of the clients' names."""
+"""The settings, by prefix of the clients' names."""
 
 
 def family_of(client: str) -> Family:

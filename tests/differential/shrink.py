@@ -1,4 +1,4 @@
-"""The smallest combination that still fails, by leaving out what is drawn, one thing after the other."""
+"""The smallest combination that still fails, found by removing one random choice after the other."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +27,7 @@ def shrink(combination: Combination, fails: Callable[[Combination], bool], *, mo
 
 
 def _smaller(combination: Combination) -> Iterator[Combination]:
-    """Yield what is *combination* with one thing less, the largest things first."""
+    """Yield *combination* with one choice less, the largest choices first."""
     if combination.event is not None and not shape_of(combination.shape).name.startswith("event"):
         yield attrs.evolve(combination, event=None)
     if combination.steps:

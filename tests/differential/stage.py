@@ -1,4 +1,4 @@
-"""What all combinations of a run share: clusters, topics that nobody changes, Sidefetch, client programs."""
+"""The parts that all combinations of a run share: clusters, read-only topics, Sidefetch, client programs."""
 
 import contextlib
 import threading
@@ -21,7 +21,7 @@ REFERENCE_KAFKA: Final = "3.9.2"
 """The last Kafka that serves all clients."""
 
 _AWAY_S: Final = 0.005
-"""How far away distant brokers are, there and back: about what Sidefetch takes for a fetch on a busy machine."""
+"""The round trip to distant brokers: about the time that Sidefetch needs for a fetch on a busy machine."""
 _SETTINGS: Final = {
     **GUARDED,
     "log.retention.check.interval.ms": 300,

@@ -1,4 +1,4 @@
-"""What is drawn, and how it is made smaller."""
+"""Random combinations, and how they are made smaller."""
 
 import attrs
 import pytest

@@ -18,7 +18,7 @@ SECONDS: Final = 15.0
 
 
 def violations(seeds: Sequence[int], *, direct: bool = False, tags: bool = False) -> list[str]:
-    """Run the sequences of *seeds*, as many as 15 s are enough for; return what is wrong with the first bad one."""
+    """Run the sequences of *seeds* for up to 15 s; return the violations of the first bad one."""
     require("java", "maven")
     with staged(VERSION, direct=direct, tags=tags) as (stage, _):
         deadline = time.monotonic() + SECONDS

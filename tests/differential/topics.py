@@ -32,19 +32,19 @@ __all__ = [
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 _LARGEST_BYTES: Final = 2_000_000
-"""Of a message, to brokers and producers."""
+"""The largest message that brokers and producers accept."""
 
 
 @attrs.frozen
 class Shape:
-    """What a topic is made of; equal shapes give equal records at equal offsets."""
+    """The properties of a topic; equal shapes give equal records at equal offsets."""
 
     name: str
     partitions: int = 3
     records: int = 3_000
     """Altogether."""
     sizes: tuple[int, ...] = (300,)
-    """Of the values, one of which is drawn for each record."""
+    """Sizes of values, one of which is drawn for each record."""
     codecs: tuple[Codec, ...] = ("none",)
     batch_bytes: int = 16_384
     empty: tuple[int, ...] = ()
@@ -183,7 +183,7 @@ def fill(cluster: KafkaCluster, admin: Admin, shape: Shape, topic: str, *, gener
     nodes = sorted(cluster.brokers)
     first = crc32(shape.name.encode())
     leaders = [nodes[(first + each * shape.is_spread) % 3] for each in range(shape.partitions)]
-    # Replicas compact on their own, so what a consumer gets of a compacted topic depends on which one it reads.
+    # Replicas compact on their own, so the records of a compacted topic depend on the replica that is read.
     followers = 0 if shape.kind == "compacted" else 1
     assignment = [[leader, nodes[nodes.index(leader) - 1]][: 1 + followers] for leader in leaders]
     admin.create_topic(topic, assignment=assignment, config=config)

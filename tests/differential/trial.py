@@ -17,7 +17,7 @@ from tests.kafka.admin import unique
 __all__ = ["Trial", "run"]
 
 _DIRECT_S: Final = 60.0
-"""How long a direct reader may take at most."""
+"""The longest time of a direct reader."""
 _SLOWER_BY: Final = 4.0
 _BEGIN_S: Final = 8.0
 _GROUP_MEMBERS: Final = ("kafkajs",)
@@ -28,7 +28,7 @@ _TRUTH: Final = "java"
 
 @attrs.frozen
 class Trial:
-    """What came of a combination."""
+    """The result of a combination."""
 
     combination: Combination
     verdict: Verdict
@@ -116,7 +116,7 @@ def _start(
     wanted: Mapping[str, str],
     names: Mapping[str, str],
 ) -> dict[str, Reader]:
-    """Start a reader for each role; all programs run before the first is told to read."""
+    """Start a reader for each role; all programs run before the first begins to read."""
     clients = {role: stage.programs.take(names[role]) for role in wanted}
     needs_group = any(each.do == "commit" for each in combination.steps) or combination.client in _GROUP_MEMBERS
     readers = {}

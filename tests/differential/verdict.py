@@ -1,4 +1,4 @@
-"""Judgement over the readings of one combination: pure functions of what the readers reported."""
+"""The judgement over the readings of one combination: pure functions of the readers' reports."""
 
 import itertools
 import re
@@ -15,7 +15,7 @@ LONGEST_GAP_MS: Final = 10_000
 STILL_READING_MS: Final = 5_000
 """A reader that was given up is slow, and not stuck, if it had records later than so long before."""
 STALE_AFTER_MS: Final = 1_500
-"""How long after an event was acknowledged records that it has taken away may still be delivered."""
+"""The time after an acknowledged event in which records that it removed may still be delivered."""
 
 Row = tuple[int, int, int, int]
 """Partition, offset, CRC-32 of key and value, timestamp in ms."""
@@ -23,7 +23,7 @@ Key = tuple[int, int, int]
 """Offset, CRC-32, timestamp in ms; the timestamp is 0 where it is not compared."""
 
 End = Literal["done", "error", "stuck"]
-"""How a reader ended: with all records, with an error, or by being killed."""
+"""The end of a reader: with all records, with an error, or by being killed."""
 
 
 @attrs.frozen
@@ -31,10 +31,10 @@ class Reading:
     """The report of one reader."""
 
     lines: Sequence[tuple[int, Sequence[Row]]]
-    """By time of delivery in ms since the start, the records that were delivered then."""
+    """The delivered records, by time of delivery in ms since the start."""
     end: End
     lasted_ms: int
-    """Until the end, or until the reader was killed."""
+    """The time until the end, or until the reader was killed."""
     error: str = ""
     heard: Sequence[str] = ()
     committed: Mapping[int, int] = attrs.field(factory=dict)
@@ -50,7 +50,7 @@ class Reading:
 
     @property
     def took_ms(self) -> int:
-        """Until the last record, or until the end if there is none."""
+        """Return the time until the last record, or until the end if there is none."""
         return self.lines[-1][0] if self.lines else self.lasted_ms
 
     def lines_after(self, event_ms: int) -> Iterator[tuple[int, Sequence[Row]]]:
@@ -143,11 +143,12 @@ def judge(
     Args:
         truth: the records, if they are another client's; its timestamps are not compared. The direct readers then
             read from another cluster, and one that fails there is no reason to fail here.
-        may_repeat: the readers are members of groups, and what disturbs them may make them go back to where they
-            committed last, as Kafka promises at least once.
+        may_repeat: the readers are members of groups, and disturbances may make them go back to their last commit,
+            since Kafka promises at least once.
         directly_again: the direct readers' broker converts records down. Kafka 3.9 then delivers a batch a second
-            time where the offset after it has no record (an end of a transaction, a record that compaction took
-            away), to Java 0.9 and 0.10 and kafka-python 1.4. Sidefetch delivers each once.
+            time if the offset after it has no record (an end of a transaction, a record that compaction removed),
+            to
+            Java 0.9 and 0.10 and kafka-python 1.4. Sidefetch delivers each once.
     """
     if may_repeat:
         direct, control, side = map(_once, (direct, control, side))
@@ -281,7 +282,7 @@ def _sequences(reading: Reading, until: Mapping[int, int], *, timestamps: bool =
 def _sequence_problem(
     partition: int, expected: Sequence[Key], got: Sequence[Key], *, is_whole: bool
 ) -> Iterator[Problem]:
-    """Yield the first difference; only what both have is compared unless *is_whole*."""
+    """Yield the first difference; unless *is_whole*, compare only the common part."""
     for index, (wanted, had) in enumerate(zip(expected, got, strict=False)):
         if wanted != had:
             before = got[index - 1][0] if index else None
@@ -351,6 +352,6 @@ def _recreated_problems(reading: Reading, direct: Reading, event: Recreated) -> 
 
 
 def _stale_problems(count: int, direct_count: int) -> Iterator[Problem]:
-    """A client delivers what it has buffered itself: about as many records as directly."""
+    """Yield problems with stale records: a client delivers its own buffer, about as many records as directly."""
     if count > 2 * direct_count + 20:
         yield Problem("stale", f"{count} records that are gone or forbidden, directly {direct_count}")

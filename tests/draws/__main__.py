@@ -1,7 +1,8 @@
-"""Texts drawn by lot, to be read with fresh eyes: ``python -m tests.draws docstrings COMMIT``.
+"""Randomly drawn texts, to be read with fresh eyes: ``python -m tests.draws docstrings COMMIT``.
 
-A reader writes down what each text means before the code is seen, then compares. The commit's hash is the seed, so
-that nobody chooses the texts. The text must be that of the checkout: draw from a clean tree at COMMIT.
+A reader writes down the meaning of each text before seeing the code, then compares. The commit's hash is the seed,
+so
+that nobody chooses the texts. The texts are those of the checkout: draw from a clean tree at COMMIT.
 """
 
 import argparse

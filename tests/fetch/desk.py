@@ -1,4 +1,4 @@
-"""Where clients' sessions are served without a broker: requests in, answers out, as bytes and back."""
+"""Sessions of clients without a broker: requests and responses as bytes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
@@ -43,14 +43,14 @@ def fetch_of(
     forgotten: Iterable[PartitionKey] = (),
     options: FetchOptions = _OPTIONS,
 ) -> FetchRequest:
-    """As it is read from the bytes that a client sends."""
+    """Return a request as decoded from the client's bytes."""
     header = RequestHeader(FETCH, version, 7, "client")
     frame = write_request(header, options, session_id, epoch, asks, forgotten)
     return read_request(*read_request_header(memoryview(frame)[_SIZE_BYTES:]))
 
 
 class Connection:
-    """What a reader keeps of a client: nothing of it outlives the connection."""
+    """The state that a reader keeps for a client; none of it outlives the connection."""
 
     def __init__(self) -> None:
         self.wanted = Wanted()
@@ -62,7 +62,7 @@ class Connection:
         offsets: Mapping[PartitionKey, tuple[int, int, int]],
         news: Sequence[tuple[Topic, PartitionReply]],
     ) -> FetchResponse:
-        """*offsets* as brokers tell them now; of the others they tell none."""
+        """Answer with *offsets* as if brokers had just sent them, and without offsets of other partitions."""
         request = context.request
         layout = request_layout(request.version)
         asker = Asker(BrokerId(1), layout.by_id, may_read_followers=False)
@@ -91,7 +91,7 @@ def read(version: int, pieces: Sequence[object]) -> FetchResponse:
 
 @attrs.define
 class Desk:
-    """Sessions, and the offsets that brokers tell of partitions: 10, 10 and 0 unless told otherwise."""
+    """Sessions, and the offsets of partitions from the brokers: 10, 10 and 0 by default."""
 
     version: int = 12
     slots: int = 10
@@ -131,12 +131,12 @@ class Desk:
 
 
 def wanted_of(context: Context) -> dict[PartitionKey, FetchPartition]:
-    """What is read for a fetch, in order."""
+    """Return the partitions that are read for a fetch, in order."""
     return asked_by(context.request)
 
 
 def asked_by(request: FetchRequest) -> dict[PartitionKey, FetchPartition]:
-    """What a fetch names, in order."""
+    """Return the partitions that a fetch names, in order."""
     layout = request_layout(request.version)
     return {
         PartitionKey(section.topic, fields[0]): layout.ask(fields)

@@ -1,4 +1,4 @@
-"""Requests of clients, as sections, made from what they ask for."""
+"""Client requests, built from their partitions."""
 
 from collections.abc import Mapping, Sequence
 

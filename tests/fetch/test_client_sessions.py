@@ -188,7 +188,7 @@ def test_a_session_that_is_used_is_not_evicted() -> None:
     assert told(desk.answer(desk.open(session_id, 2))) == []
 
 
-# what a session holds
+# the contents of a session
 
 
 @EVERY_VERSION
@@ -323,7 +323,7 @@ def test_a_session_outlives_a_change_of_version(version: int, other: int) -> Non
     assert told(desk.answer(desk.open(session_id, 2))) == []
 
 
-# what an incremental answer contains
+# the contents of an incremental response
 
 RECONNECTS = pytest.mark.parametrize("reconnects", [False, True], ids=["one connection", "two connections"])
 
@@ -523,7 +523,7 @@ def test_throttling_a_full_fetch_grants_no_session(epoch: int) -> None:
     assert len(desk.sessions) == 0
 
 
-# bytes, and what is traced
+# bytes and traces
 
 
 def test_an_idle_fetch_is_the_same_bytes_as_the_last_and_is_not_compared() -> None:

@@ -89,7 +89,7 @@ def test_bombs_are_begun_in_a_thread_however_few_bytes_they_are() -> None:
 def test_a_few_are_begun_at_once_that_need_nothing_decompressed(
     count: int, codec: int, is_small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "is_compiled", True)  # what is interpreted always takes its time
+    monkeypatch.setattr(kernel, "is_compiled", True)  # interpreted code always takes long
     log = batch([Record(0, 0, None, random.Random(1).randbytes(20_000))], codec=codec)
 
     assert are_small((job(log, ConversionTarget(1)),) * count) is is_small

@@ -1,4 +1,4 @@
-"""Which partitions move, and whether it pays to read them apart."""
+"""Moving partitions, and whether it pays to read them separately."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which held records fit into a response."""
+"""Held records that fit into a response."""
 
 from proxy.cluster.routing import Source
 from proxy.cluster.topology import BrokerId

@@ -31,11 +31,11 @@ BY_ID: Final = (13, 18)
 
 @attrs.frozen
 class Seen:
-    """A request, and what it meant when it arrived."""
+    """A request, and its meaning when it arrived."""
 
     context: Context
     asks: dict[PartitionKey, FetchPartition]
-    """By name."""
+    """The partitions by name."""
 
 
 class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse]):

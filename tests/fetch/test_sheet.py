@@ -140,7 +140,7 @@ def test_offsets_fall_only_with_a_newer_leader_epoch() -> None:
 
 
 def test_offsets_fall_with_the_leaders_newest_reply() -> None:
-    """By name a leader may be asked about a topic that is another by now."""
+    """Check that a leader's reply about a topic name may concern a new topic."""
     made = sheet(11, [(ORDERS, [0])])
     made.learn(ORDERS, PartitionReply(0, 0, 50, 45, 3), 5)
 

@@ -1,4 +1,4 @@
-"""What is compared with the broker, what is asked of it, and what counts as a difference."""
+"""The compared samples, the requests to the broker, and the differences that count."""
 
 import struct
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from proxy.wire.headers import RequestHeader, read_request_header
 from tests.relay.playbook import topology
 
 ID = TopicId(bytes(15) + b"\7")
-"""Of topic ``t``."""
+"""The id of topic ``t``."""
 
 
 def requested(version: int, offsets: Mapping[int, int]) -> FetchRequest:
@@ -47,7 +47,7 @@ def read(frame: bytes) -> FetchRequest:
 
 
 def answered(request: FetchRequest, *replies: PartitionReply) -> list[bytes | memoryview]:
-    """As the client was told."""
+    """Return the response as the client got it."""
     sheet = Sheet(response_layout(request.version), committed=False)
     sheet.reshape(request_layout(request.version), request.sections, range(len(request.sections)))
     exchange = Exchange(request, 0.0)
@@ -71,7 +71,7 @@ def sample(records: bytes = b"abcdef", *, offset: int = 10) -> Sample:
 
 
 def told(reply: PartitionReply | None, sampled: Sample | None = None, *, committed: bool = False) -> Compared:
-    """What comes of one sample and the broker's answer about it."""
+    """Return the verdict on one sample and the broker's response about it."""
     topics = ((ID, (reply,)),) if reply is not None else ()
     response = FetchResponse(0, 0, 0, 0, topics, ())
     (compared,) = compare([sampled or sample()], 13, response, committed=committed)

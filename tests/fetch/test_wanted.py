@@ -1,4 +1,4 @@
-"""What a client wants, kept from fetch to fetch: always what a table made from scratch would hold."""
+"""The partitions that a client wants, kept from fetch to fetch: always equal to a table made from scratch."""
 
 from collections.abc import Sequence
 

@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _add(run: dict[str, Any], path: Path) -> None:
-    """To the runs in the file, and to their sum."""
+    """Add a run to the runs in the file, and to their sum."""
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
     runs.append(run)
     text = json.dumps({"inputs": sum(each["inputs"] for each in runs), "runs": runs}, indent=2)

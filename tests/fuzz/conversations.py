@@ -1,4 +1,4 @@
-"""What is fed, and what is promised of it: whole conversations, in which one hostile message follows another."""
+"""Fuzzing of whole conversations, in which one damaged message follows another, and their postconditions."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -203,7 +203,7 @@ _FAULTS: Final = (ClientProtocolError, BrokerProtocolError, BrokerUnavailable)
 
 
 def _seed_relay() -> list[bytes]:
-    """Fetches by hundreds, lifted requests, and what passes, each with good answers."""
+    """Return hundreds of fetches, upgraded requests, and forwarded requests, each with valid responses."""
     made = [b"\0"]
     fetches: dict[int, list[bytes]] = {}
     for frame in seeds.request_frames():

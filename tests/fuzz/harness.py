@@ -1,8 +1,9 @@
-"""Runs one input after the other under guard, and tells what must not have happened.
+"""The execution of inputs with limits, and the report of violations.
 
-Time is guarded twice: the CPU time of each input by an alarm, and of one in ``TRACED`` the lines of Python that it
-takes, which are the same on every machine, against a bound in proportion to its size. Memory is guarded by the
-process's own peak, and by an address space that leaves no room for a count that was believed.
+Time has two limits: the CPU time of each input by an alarm, and for one in ``TRACED`` the executed lines of Python,
+which are the same on every machine, in proportion to its size. Memory is limited by the process's own peak, and by
+an
+address space too small for an allocation by an unchecked count.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ __all__ = ["TRACED", "Find", "Ran", "Target", "lines_of", "run", "try_one"]
 TRACED: Final = 64
 """One input in so many has its lines counted."""
 _ALARM_S: Final = 5.0
-"""Of CPU time: a hundred times what the slowest honest input takes."""
+"""The CPU time after which an input is interrupted: a hundred times that of the slowest valid input."""
 _LINES: Final = 20_000
 _LINES_A_BYTE: Final = 200
 _MOST_NEW_BYTES: Final = 192 * 1024**2
@@ -38,12 +39,13 @@ _SIZE_BYTES: Final = 4
 
 @attrs.frozen
 class Target:
-    """Something that reads what others have written."""
+    """A parser of foreign input."""
 
     name: str
     seeds: Callable[[], Sequence[bytes]]
     feed: Callable[[bytes], object]
-    """Reads one input, and raises AssertionError where a promise is broken. What it returns tells kinds apart."""
+    """Parses one input; raises AssertionError if a postcondition fails. The result distinguishes kinds of
+    outcome."""
     documented: tuple[type[ProxyError], ...]
     """The errors that may come of it."""
     weight: float = 1.0
@@ -52,7 +54,7 @@ class Target:
 
 
 class Find(AssertionError):
-    """An input that does what no input may."""
+    """An input that violates a rule."""
 
     def __init__(self, target: str, data: bytes, why: str) -> None:
         super().__init__(f"{target}: {why}\ninput of {len(data)} bytes: {data[:400].hex()}")
@@ -63,18 +65,18 @@ class Find(AssertionError):
 
 @attrs.define
 class Ran:
-    """What has come of a target's inputs."""
+    """The results of a target's inputs."""
 
     target: str
     inputs: int = 0
     refused: int = 0
     """Inputs answered by a documented error."""
     outcomes: int = 0
-    """Kinds of outcome told apart: each was worth making more of."""
+    """The number of different outcomes; inputs with new ones were mutated further."""
     traced: int = 0
     seconds: float = 0.0
     most_new_kib: int = 0
-    """By how much the process grew beyond what it had after the seeds."""
+    """The growth of the process beyond its size after the seeds."""
     slowest_cpu_ms: float = 0.0
 
 
@@ -87,7 +89,7 @@ def _ring(_number: int, _frame: FrameType | None) -> None:
 
 
 def try_one(target: Target, data: bytes) -> str:
-    """What came of one input, in words that are the same for inputs alike. Raises: Find."""
+    """Return the outcome of one input, in words that are equal for similar inputs. Raises: Find."""
     try:
         told = target.feed(data)
     except target.documented as wrong:
@@ -100,7 +102,7 @@ def try_one(target: Target, data: bytes) -> str:
 
 
 def lines_of(target: Target, data: bytes) -> int:
-    """How many lines of Python one input takes. Raises: Find: more than its size allows."""
+    """Return the lines of Python that one input executes. Raises: Find: more than its size allows."""
     most = _LINES + target.lines_a_byte * len(data)
     count = 0
 

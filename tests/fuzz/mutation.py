@@ -12,7 +12,7 @@ _BYTES: Final = (0, 1, 2, 3, 4, 15, 16, 31, 32, 63, 64, 127, 128, 129, 253, 254,
 _MOST_KEPT: Final = 4000
 """Inputs kept beside the seeds; then an old one makes room."""
 _LONGEST: Final = 1 << 16
-"""Of an input: what grows with the square of it is seen at a fraction of that."""
+"""The largest size of an input: quadratic growth shows at a fraction of that."""
 
 
 class Mutator:
@@ -98,7 +98,7 @@ class Mutator:
         data[at:at] = self._chance.randbytes(1 + int(self._chance.random() * 8))
 
     def _repeat(self, data: bytearray, at: int) -> None:
-        """A part many times over, nested in what counts it or not."""
+        """Repeat a part many times, with or without an adjusted count before it."""
         part = data[at : at + 1 + int(self._chance.random() * 64)]
         if part:
             times = min(2 + int(self._chance.random() ** 4 * 400), _LONGEST // len(part))

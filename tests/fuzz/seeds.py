@@ -34,7 +34,7 @@ _NEWEST = 20
 
 
 def filled(kind: Any, items: int = 1) -> Any:
-    """An entity with *items* in every array, and something in what may be null."""
+    """Return an entity with *items* in every array, and with values in optional fields."""
     hints = get_type_hints(kind)
     given = {}
     for field in fields(kind):
@@ -151,7 +151,7 @@ def _plain(count: int) -> list[Record]:
 
 @cache
 def message_sets() -> tuple[bytes, ...]:
-    """What old producers send."""
+    """Return message sets of old producers."""
     made_ = []
     for magic in (0, 1):
         plain = [Record(r.offset, r.time_ms if magic else -1, r.key, r.value) for r in _plain(5)]
@@ -167,7 +167,7 @@ def message_sets() -> tuple[bytes, ...]:
 
 @cache
 def logs() -> tuple[bytes, ...]:
-    """What brokers answer fetches with."""
+    """Return the logs of fetch responses."""
     made_ = [marker(5, 7, commits=False), batch([], base_offset=5, last_offset=9, records_bytes=b"")]
     for codec in Codec:
         made_.append(batch(_records(4), codec=codec))

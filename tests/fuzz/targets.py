@@ -1,4 +1,4 @@
-"""What is fed, and what is promised of it: the parsers of ``wire``, and the conversion."""
+"""Fuzzing of the parsers of ``wire`` and of the conversion, and their postconditions."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -259,7 +259,7 @@ def _seed_codecs() -> list[bytes]:
 
 
 def _repaired(data: bytes) -> bytes:
-    """With right checksums, so that what is behind them is looked at."""
+    """Return the data with correct checksums, so that the code behind the check runs."""
     fixed = bytearray(data)
     at = 0
     while len(fixed) - at > 17:
@@ -334,7 +334,7 @@ def _on(module: ModuleType, feed: Callable[[bytes], object]) -> Callable[[bytes]
 
 
 def _feed_kernels(data: bytes) -> object:
-    """Compiled and interpreted, all functions tell and write the same."""
+    """Compare the results and outputs of the compiled and the interpreted kernel."""
     log = memoryview(_repaired(data[1:]) if _u8(data, 0) & 7 else data[1:])[:2048]
     room = 4096 if _u8(data, 0) & 8 else 40
     told = [list(_all_of(module, log, room)) for module in (kernel, _INTERPRETED)]

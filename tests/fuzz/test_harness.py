@@ -1,4 +1,4 @@
-"""That the guards see what they are there for."""
+"""The limits of the harness notice violations."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What an operator and a producer do to a cluster, for tests to arrange and disturb it; blocking."""
+"""Operations of an operator and a producer on a cluster, to prepare and disturb it; blocking."""
 
 import contextlib
 import itertools
@@ -39,7 +39,7 @@ __all__ = ["Admin", "Log", "eventually", "unique"]
 
 _numbers = itertools.count(1)
 _TOPIC, _BROKER = 2, 4
-"""Kinds of what can be configured."""
+"""Kinds of configurable resources."""
 _THROTTLED_RATE = "follower.replication.throttled.rate"
 _THROTTLED_REPLICAS = "follower.replication.throttled.replicas"
 
@@ -157,7 +157,7 @@ class Admin:
         self._expect_ok(ask(self._running()[0], AlterPartitionReassignmentsRequest(topics=topics)))
 
     def configure_topic(self, topic: str, config: Mapping[str, str | None]) -> None:
-        """Set what is given, and take away what is None; brokers hear of it within a second."""
+        """Set the given options, and remove those that are None; brokers apply them within a second."""
         self._configure(_TOPIC, topic, config)
 
     def throttle_replication(self, topic: str, node_id: int) -> None:
@@ -170,7 +170,7 @@ class Admin:
         self.configure_topic(topic, {_THROTTLED_REPLICAS: replicas})
 
     def release_replication(self, topic: str, node_id: int) -> None:
-        """End what ``throttle_replication`` began."""
+        """Undo ``throttle_replication``."""
         self._configure(_BROKER, str(node_id), {_THROTTLED_RATE: None})
         self.configure_topic(topic, {_THROTTLED_REPLICAS: None})
 
@@ -227,11 +227,11 @@ class Admin:
                 done.result()
 
     def members(self, group: str) -> int:
-        """How many members *group* has, by its coordinator's word."""
+        """Return the number of members of *group*, from its coordinator."""
         return len(self._client.describe_consumer_groups([group])[group].result().members)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """By partition, the offset that *group* has committed, by its coordinator's word."""
+        """Return, by partition, the committed offset of *group*, from its coordinator."""
         (asked,) = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
         return {each.partition: each.offset for each in asked.result().topic_partitions if each.topic == topic}
 
@@ -313,10 +313,10 @@ class Admin:
                 "api.version.request.timeout.ms": 3_000,
                 "compression.type": codec,
                 "acks": "all",
-                # Order is what the expected offsets rest on.
+                # The expected offsets depend on the order.
                 "enable.idempotence": True,
                 "linger.ms": 20,
-                # Several batches a partition, none larger than what the clients ask for at once.
+                # Several batches per partition, none larger than the clients' fetch limits.
                 "batch.size": 4096,
                 "log_level": 0,
             }

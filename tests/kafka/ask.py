@@ -1,4 +1,4 @@
-"""One request to one broker, on a connection of its own, through kio: for what no client library offers."""
+"""A single request to one broker on its own connection, through kio, for APIs that no client library offers."""
 
 import io
 import socket

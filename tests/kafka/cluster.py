@@ -30,7 +30,7 @@ _LOGGING = (
     "defaultLogLevel=warn",
     "showDateTime=true",
     "dateTimeFormat=HH:mm:ss.SSS",
-    # These two tell of every attempt to reach a broker that a test has killed.
+    # These two log every attempt to reach a broker that a test has killed.
     "log.org.apache.kafka.clients.NetworkClient=error",
     "log.kafka.server.ReplicaFetcherThread=error",
 )
@@ -68,23 +68,23 @@ _SETTINGS: Mapping[str, object] = {
 
 @attrs.frozen
 class Broker:
-    """Where one broker is."""
+    """The addresses of one broker."""
 
     node_id: int
     host: str
     port: int
-    """Of the listener that advertises itself."""
+    """The port of the listener that advertises itself."""
     rack: str
-    """Where it begins; see ``KafkaCluster.racks``."""
+    """The initial rack; see ``KafkaCluster.racks``."""
     tap_port: int
-    """What the second listener advertises: where ``KafkaCluster.tap`` stands, for whoever comes in by it."""
+    """The port that the second listener advertises: that of ``KafkaCluster.tap``."""
     behind_tap_port: int
-    """Where that listener really is."""
+    """The real port of that listener."""
     internal_port: int
     controller_port: int
     jmx_port: int
     more_ports: Mapping[str, int] = attrs.field(factory=dict)
-    """Of listeners that a test has asked for, by name."""
+    """The ports of further listeners of a test, by name."""
 
     @property
     def address(self) -> str:
@@ -96,9 +96,9 @@ class KafkaCluster:
 
     Args:
         settings: server properties over those above, equal on all brokers; None leaves one of those above out.
-        listeners: names of more listeners, which advertise themselves; *settings* say what they speak.
+        listeners: names of more listeners, which advertise themselves; *settings* define their protocols.
         of_broker: more of them by node id, for that broker alone.
-        hosts:    addresses of this host other than loopback, by the names of the listeners that are there.
+        hosts:    addresses of this host other than loopback, by the names of the listeners that use them.
         heap_mib: of each broker; some 220 MiB are used with few partitions.
         quick:    JVM flags for a quick start; False for benchmarks.
     Raises: RuntimeError, with the brokers' logs, when they are not up in time.
@@ -128,7 +128,7 @@ class KafkaCluster:
             for i, node_id, rack in ((0, 1, "a"), (each, 2, "b"), (2 * each, 3, "c"))
         }
         self.racks: dict[int, str | None] = {node_id: broker.rack for node_id, broker in self.brokers.items()}
-        """By node id; what is changed here counts from that broker's next start."""
+        """The racks by node id; a change applies from that broker's next start."""
         self._home: Path | None = None
         self._processes: dict[int, Process] = {}
         self._stalled: set[int] = set()
@@ -183,7 +183,7 @@ class KafkaCluster:
             process.kill()
 
     def restart(self, node_id: int) -> None:
-        """Start a broker that was killed or stopped, at its old address; return when clients are told of it."""
+        """Start a killed or stopped broker at its old address; return when Metadata lists it."""
         self._start(node_id)
         self.wait_for(set(self._processes))
 
@@ -203,12 +203,12 @@ class KafkaCluster:
         return self._processes[node_id].pid
 
     def jmx_url(self, node_id: int) -> str:
-        """Where a broker tells its metrics."""
+        """Return the JMX address of a broker's metrics."""
         return f"service:jmx:rmi:///jndi/rmi://{HOST}:{self.brokers[node_id].jmx_port}/jmxrmi"
 
     @property
     def tapped(self) -> dict[int, tuple[str, int]]:
-        """By each port that the second listeners advertise, where the listener is that it must lead to."""
+        """Return, by port that the second listeners advertise, the real address of the listener."""
         return {broker.tap_port: (broker.host, broker.behind_tap_port) for broker in self.brokers.values()}
 
     @contextlib.contextmanager
@@ -229,11 +229,11 @@ class KafkaCluster:
                 time.sleep(0.1)
 
     def log_text(self) -> str:
-        """What the running brokers have written: warnings and errors."""
+        """Return the warnings and errors of the running brokers."""
         return "\n".join(f"--- broker {node}\n{process.log_text()}" for node, process in self._processes.items())
 
     def _format(self, node_id: int) -> None:
-        """Do what ``kafka-storage format`` does, without its JVM."""
+        """Do the same as ``kafka-storage format``, without its JVM."""
         storage = self._folder(node_id) / "data"
         # Before 4.4 a checkpoint, since then a snapshot in a folder.
         shutil.copytree(formatted_storage(self.version), storage, ignore=shutil.ignore_patterns("*.properties"))

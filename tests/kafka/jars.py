@@ -14,7 +14,7 @@ What = Literal["kafka", "kafka-clients", "kroxylicious"]
 another proxy, which the benchmarks compare with."""
 
 CLUSTER_ID = "c2lkZWZldGNoLXRlc3RzIQ"
-"""Of every cluster that the tests start: 16 bytes in base64, as Kafka wants it."""
+"""The id of every cluster that the tests start: 16 bytes in base64."""
 
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _POMS: Mapping[What, str] = {
@@ -58,7 +58,7 @@ def home(version: str, what: What = "kafka") -> Path:
 
 
 def class_path(version: str, what: What = "kafka") -> str:
-    """Return a Java class path with *what* in *version*, fetching it when it is not there.
+    """Return a Java class path with *what* in *version*, and fetch it if it is missing.
 
     Cost: some 45 MB from Maven Central the first time (6 MB for a client), a lock and two reads after that.
     """
@@ -82,10 +82,11 @@ def _fetch(folder: Path, pom: str) -> None:
 
 
 def formatted_storage(version: str) -> Path:
-    """Return a folder with what ``kafka-storage format`` writes for *version*, and the properties it was given.
+    """Return a folder with the output of ``kafka-storage format`` for *version*, and its properties.
 
-    It names the features that a new cluster starts with and no node, so one serves every broker, and no broker
-    costs a JVM for its formatting.
+    It names the features of a new cluster and no node, so one serves every broker, and no broker needs a JVM for
+    its
+    formatting.
     """
     classes = class_path(version)
     folder = home(version) / "format"

@@ -15,9 +15,9 @@ QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 def java_command(source: Path, version: str, *, what: What = "kafka", beside: Sequence[Path] = ()) -> list[str]:
-    """Return the command that runs *source* with the jars of *what* in *version*; its class is named as the file.
+    """Return the command that runs *source* with the jars of *what* in *version*; its class has the file's name.
 
-    Other classes of its folder and of the folders *beside* it are compiled with it as far as it names them.
+    Other classes of its folder and of the folders *beside* it are compiled with it if it names them.
     """
     jars = class_path(version, what)
     folders = (source.parent, *beside)

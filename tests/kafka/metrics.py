@@ -1,4 +1,4 @@
-"""What a broker itself counted, read over JMX: a second witness beside the tap."""
+"""The counters of a broker itself, read over JMX: a second witness beside the tap."""
 
 import subprocess
 from collections.abc import Sequence
@@ -56,11 +56,11 @@ def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[i
 
 
 def record_bytes_out(cluster: KafkaCluster, *topics: str) -> dict[int, int]:
-    """By node id, the record bytes of *topics* that each running broker has sent to consumers since it started.
+    """Return, by node id, the bytes of records that each running broker sent to consumers since its start.
 
-    Of all topics, if none is named. Other brokers that replicate from it are no consumers: they are counted
-    elsewhere. A broker that has sent nothing of a topic has no bean of it; nor, as brokers of 4.3 do it, has one
-    that has lost its last replica of it, sometimes for good.
+    Without *topics*, those of all topics. Replication is counted elsewhere. A broker that has sent nothing of a
+    topic has
+    no bean of it; nor, in brokers of 4.3, has one that has lost its last replica of it, sometimes for good.
     Source: BrokerTopicMetrics, BytesOutPerSec.
     """
     asked = [f"{_RECORD_BYTES},topic={topic}|Count" for topic in topics] or [f"{_RECORD_BYTES}|Count"]
@@ -68,7 +68,7 @@ def record_bytes_out(cluster: KafkaCluster, *topics: str) -> dict[int, int]:
 
 
 def _ask(cluster: KafkaCluster, nodes: Sequence[int], asked: Sequence[str]) -> dict[int, list[int]]:
-    """By node id, for each ``PATTERN|ATTRIBUTE`` the sum over all beans that match."""
+    """Return, by node id, for each ``PATTERN|ATTRIBUTE`` the sum over all matching beans."""
     command = java_command(_PROGRAM, cluster.version)
     urls = [cluster.jmx_url(node) for node in nodes]
     done = subprocess.run([*command, *urls, "--", *asked], capture_output=True, text=True, timeout=60, check=False)

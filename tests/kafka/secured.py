@@ -34,8 +34,9 @@ _MODULES: Final = "org.apache.kafka.common.security"
 
 @attrs.frozen
 class Secured:
-    """The brokers have four more listeners: TLS; MUTUAL, which wants a certificate; SASL, within TLS; STRICT, which
-    wants both, and has tokens told again every ``REAUTH_MS``.
+    """A cluster with four more listeners: TLS, MUTUAL (client certificates), SASL (within TLS) and STRICT.
+
+    STRICT requires both, and a new login every ``REAUTH_MS``.
     """
 
     kafka: KafkaCluster

@@ -14,13 +14,13 @@ from tests.kafka.records import FIRST_TIMESTAMP_MS, Record
 __all__ = ["Step", "Transactors", "committed_count", "planned"]
 
 RECORDS: Final = 3
-"""Of each step in each of its partitions: a batch of some 750 bytes."""
+"""The records of each step in each of its partitions: a batch of some 750 bytes."""
 _VALUE_BYTES: Final = 200
 
 
 @attrs.frozen
 class Step:
-    """What one producer does: a batch to each of some partitions, and perhaps the end of its transaction."""
+    """One action of a producer: a batch to each of some partitions, and perhaps the end of its transaction."""
 
     producer: int
     partitions: tuple[int, ...]
@@ -42,7 +42,7 @@ def planned(steps: int, partitions: int, *, producers: int = 3, seed: int = 7) -
 
 
 def committed_count(plan: Iterable[Step]) -> int:
-    """How many records of *plan* are committed in the end."""
+    """Return the number of records of *plan* that are committed in the end."""
     open_counts: dict[int, int] = {}
     committed = 0
     for step in plan:
@@ -55,7 +55,7 @@ def committed_count(plan: Iterable[Step]) -> int:
 
 
 class Transactors:
-    """Transactional producers that carry out a plan; ``committed`` is what a reader of committed records gets."""
+    """Transactional producers that execute a plan; ``committed`` has the records of committed transactions."""
 
     def __init__(self, bootstrap: str, topic: str, producers: int = 3) -> None:
         self._topic = topic

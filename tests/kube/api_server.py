@@ -27,7 +27,7 @@ _TOKEN: Final = "tests-are-the-masters-here"
 
 
 class Refusal(Exception):
-    """What the API server says against something."""
+    """An error of the API server."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class ApiServer:
     def ask_and_warnings(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> tuple[dict[str, Any], list[str]]:
-        """The answer, and what the API server warns of."""
+        """Return the response, and the warnings of the API server."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
         request = Request(f"https://127.0.0.1:{self.port}{path}", data, headers, method=method)
@@ -71,7 +71,7 @@ class ApiServer:
     def create_pod(
         self, pod: Mapping[str, Any], namespace: str = "default", *, dry_run: bool = False
     ) -> tuple[dict[str, Any], list[str]]:
-        """As it was admitted, and the warnings."""
+        """Create a pod; return it as admitted, and the warnings."""
         path = f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}"
         return self.ask_and_warnings("POST", path, pod)
 
@@ -85,7 +85,7 @@ class ApiServer:
         self.ask("POST", path, {"metadata": {"name": "default"}})
 
     def as_pod(self, namespace: str, account: str) -> Api:
-        """The API for a pod of that service account, with what a kubelet would mount."""
+        """Return the API for a pod of that service account, with the files that a kubelet would mount."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         token = self.ask("POST", path, {"spec": {}})["status"]["token"]
         folder = self.folder / f"{namespace}-{account}"
@@ -101,7 +101,7 @@ class ApiServer:
 
 @contextmanager
 def running(folder: Path) -> Iterator[ApiServer]:
-    """Both programs, built first where they are not, with what they write in *folder*."""
+    """Start both programs, built first if necessary, with their files in *folder*."""
     require("openssl")
     built = programs()
     port, client, peer = free_ports(3)

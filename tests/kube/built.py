@@ -13,7 +13,7 @@ __all__ = ["programs"]
 _MODULE: Final = Path(__file__).parent / "go"
 _PROGRAMS: Final = ("apiserver", "etcd")
 _VERSION: Final = "v1.36.3"
-"""What the server says it is: the one that go.mod requires."""
+"""The version that the server reports, which is the one that go.mod requires."""
 _BUILD_S: Final = 3600
 
 

@@ -23,7 +23,7 @@ _RUN_S: Final = 60.0
 
 
 def loaded(file: Path) -> Any:
-    """What a YAML file says."""
+    """Return the contents of a YAML file."""
     return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
 
 
@@ -57,7 +57,7 @@ def _told() -> Iterator[tuple[str, str]]:
 
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """What it says; it is built the first time, which takes minutes."""
+    """Return the output of helm; it is built the first time, which takes minutes."""
     require("go")
     program = kept("helm", [], _build, of=_HELM) / "helm"
     return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=_RUN_S)

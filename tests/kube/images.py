@@ -36,7 +36,7 @@ class Image:
 
     @property
     def size_bytes(self) -> int:
-        """Of its layers, not compressed."""
+        """The size of its layers, not compressed."""
         return int(_said("podman", "image", "inspect", self.name, "--format", "{{.Size}}"))
 
     def files(self) -> list[Path]:
@@ -76,7 +76,7 @@ class Container:
 
     @property
     def status(self) -> dict[str, str]:
-        """What the kernel says of its process."""
+        """Return the kernel's status of its process."""
         pid = _said("podman", *_RUN, "inspect", self.name, "--format", "{{.State.Pid}}")
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
@@ -86,7 +86,7 @@ class Container:
         return _said("podman", *_RUN, "inspect", self.name, "--format", "{{.State.Running}}") == "true"
 
     def executed(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """Of a *command* inside."""
+        """Return the output of a *command* inside the container."""
         return subprocess.run(
             ["podman", *_RUN, "exec", self.name, *command], capture_output=True, text=True, check=False, timeout=60
         )
@@ -98,13 +98,13 @@ class Container:
         return done.stdout + done.stderr
 
     def stopped(self) -> int:
-        """Tell it to end; its exit code."""
+        """Stop the container; return its exit code."""
         _said("podman", *_RUN, "stop", "--time", "20", self.name)
         return int(_said("podman", *_RUN, "inspect", self.name, "--format", "{{.State.ExitCode}}"))
 
 
 def ran(image: Image, *arguments: str, options: Sequence[str] = (), said: str = "") -> str:
-    """What it answers to what is *said* to it, without a network, and without rights but by podman's *options*."""
+    """Return the output for the input *said*, without network, and with no rights except podman's *options*."""
     hardened = ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL"]
     command = ["podman", *_RUN, "run", "--rm", "--interactive", *hardened, *_LIMITS, *options, "--pull", "never"]
     done = subprocess.run(
@@ -115,7 +115,7 @@ def ran(image: Image, *arguments: str, options: Sequence[str] = (), said: str = 
 
 
 def built() -> tuple[Image, str]:
-    """The image, and what its build said; takes a minute, and some more the first time."""
+    """Return the image and the output of its build, which takes a minute, and more the first time."""
     require("root", "containers")
     packages = kept("image-base", [], _debootstrapped, of=_BASE_PACKAGES)
     wheels = kept("image-wheels", _LOCKS, _downloaded)
@@ -146,7 +146,7 @@ def _debootstrapped(folder: Path) -> None:
 
 
 def _downloaded(folder: Path) -> None:
-    """What both locks name of which the image is made; as the base's Python takes it, which is this one's kind."""
+    """Download the packages of both locks that the image needs, for this machine's Python and architecture."""
     everything, runtime = (lock.read_text(encoding="utf-8") for lock in _LOCKS)
     entries = re.split(r"^(?=[a-z])", everything, flags=re.MULTILINE)
     build = folder / "build.lock"
@@ -170,7 +170,7 @@ def _downloaded(folder: Path) -> None:
 
 
 def _said(*command: str) -> str:
-    """What a command said that went well."""
+    """Return the output of a successful command."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONG_S, cwd=ROOT)
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""What an API server asks a webhook, and how it does so."""
+"""The requests of an API server to a webhook."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ class Asking:
         self._http = h11.Connection(h11.CLIENT)
 
     async def __call__(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """The status, and what is answered to a GET, or to a POST of *body*."""
+        """Return the status and the response to a GET, or to a POST of *body*."""
         if self._http.our_state is h11.DONE:
             self._http.start_next_cycle()
         method = "GET" if body is None else "POST"

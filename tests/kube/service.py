@@ -1,4 +1,4 @@
-"""What a Service of Kubernetes does to connections: each goes to a pod that is ready, and stays there."""
+"""A stand-in for a Service of Kubernetes: each connection goes to a ready pod, and stays there."""
 
 import random
 from collections.abc import Iterable

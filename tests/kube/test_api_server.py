@@ -46,7 +46,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 def configuration(name: str, url: str, authorities: bytes, policy: str, namespace: str) -> dict[str, Any]:
-    """As the chart has it, but for an address in place of a service, and for one namespace."""
+    """Return the chart's configuration for one namespace, with an address instead of a service."""
     return {
         "metadata": {"name": name},
         "webhooks": [
@@ -134,7 +134,7 @@ def named(name: str, **annotations: Any) -> dict[str, Any]:
 
 
 def has_sidecar(api: ApiServer, namespace: str) -> bool:
-    """Of a pod that is made for show only."""
+    """Return whether a pod of a dry run has a sidecar."""
     made, _ = api.create_pod(named("for-show"), namespace, dry_run=True)
     return bool(made["spec"]["initContainers"][0]["name"] == "sidefetch")
 
@@ -288,12 +288,12 @@ CHART = {
     "Secret": "/api/v1/namespaces/place/secrets",
     "ServiceAccount": "/api/v1/namespaces/place/serviceaccounts",
 }
-"""Where what the chart makes is made, as far as a webhook outside of the cluster needs it."""
+"""The collections of the chart's objects, as far as a webhook outside the cluster needs them."""
 
 
 @pytest.fixture(scope="module")
 def installed(api: ApiServer) -> dict[str, Any]:
-    """The chart, with an address in place of its Service: what it has made, by kind; of Secrets the last."""
+    """Install the chart with an address instead of its Service; return its objects by kind, Secrets last."""
     (port,) = free_ports(1)
     api.create_namespace("place")
     made: dict[str, Any] = {"port": port}

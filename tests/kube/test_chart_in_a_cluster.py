@@ -1,4 +1,4 @@
-"""The chart, installed by helm in a real API server: what that takes, who may do what, who depends on whom."""
+"""The chart, installed by helm in a real API server: required rights, granted rights, and dependencies."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 def ran(api: ApiServer, *command: str) -> str:
-    """What helm said, in that cluster."""
+    """Return the output of helm, in that cluster."""
     where = ("--kube-apiserver", f"https://127.0.0.1:{api.port}", "--kube-ca-file", str(api.authority))
     done = helm(*command, "--namespace", NAMESPACE, *where, "--kube-token", api.token)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -161,5 +161,5 @@ def test_its_tests_are_pods_that_the_namespace_takes(api: ApiServer) -> None:
 
     assert len(hooks) == 2
     for each in hooks:
-        del each["metadata"]["annotations"]  # what asks for a sidecar would not be made without a webhook
+        del each["metadata"]["annotations"]  # an object that asks for a sidecar cannot be created without a webhook
         api.create_pod(each, NAMESPACE, dry_run=True)

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes, against what injection makes and what Kubernetes takes."""
+"""The manifests of deploy/kubernetes equal the result of injection, and match Kubernetes' schemas."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The image, built and run by what builds and runs images."""
+"""The image, built and run with real container tools."""
 
 import re
 import time
@@ -53,7 +53,7 @@ def settings(cluster: KafkaCluster) -> tuple[int, dict[str, str]]:
 
 
 def wait_until_it_serves(container: Container) -> float:
-    """How long that took, in seconds."""
+    """Return the seconds until it serves."""
     began = time.monotonic()
     eventually(lambda: "listening" in container.log_text(), "a listener")
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""What a pod is given, and that it can be taken from it again."""
+"""The changes that injection makes to a pod, and their removal."""
 
 import json
 import re
@@ -231,7 +231,7 @@ def test_variables_of_opentelemetry_may_name_what_is_known_of_the_pod() -> None:
         env = done(before, defaults)["spec"]["initContainers"][0]["env"]
 
         known: set[str] = set()
-        for each in env:  # Kubernetes puts in what stands before
+        for each in env:  # Kubernetes substitutes variables that are defined before
             assert set(re.findall(r"\$\((\w+)\)", each.get("value", ""))) <= known
             known.add(each["name"])
         assert len(known) == len(env)
@@ -330,7 +330,7 @@ def test_every_option_can_be_given_by_an_annotation(option: Option) -> None:
 
 
 def paths(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """To all that is in *node*."""
+    """Yield the paths to all values in *node*."""
     inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     return [path, *(each for key, value in inner for each in paths(value, (*path, key)))]
 
@@ -353,7 +353,7 @@ ODD = pod(
 
 
 def meaning(of: Any) -> Any:
-    """To the API a list that is empty is none."""
+    """Return the meaning for the API, to which an empty list is none."""
     return {**of, "spec": {key: value for key, value in of["spec"].items() if value not in (None, [])}}
 
 

@@ -23,7 +23,7 @@ _documents = st.recursive(
 
 
 def exact(document: Any) -> Any:
-    """With truths told from numbers."""
+    """Return the document with booleans distinguished from numbers."""
     if isinstance(document, dict):
         return {key: exact(value) for key, value in document.items()}
     return [exact(each) for each in document] if isinstance(document, list) else (type(document), document)

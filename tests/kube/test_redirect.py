@@ -1,4 +1,4 @@
-"""The rules as text. What the kernel makes of them: tests/transparent."""
+"""The rules as text; tests/transparent applies them to the kernel."""
 
 import ipaddress
 

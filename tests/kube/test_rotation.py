@@ -1,5 +1,7 @@
-"""A certificate that is made here: what is in it, and when there is another. The API is one in memory, so that it
-can be told to fail; ``test_api_server`` has a real one."""
+"""Certificates that the webhook issues, and their renewal.
+
+The API is one in memory, which can be made to fail; ``test_api_server`` has a real one.
+"""
 
 import base64
 import io
@@ -30,14 +32,14 @@ NAMES = ["sidefetch.sidefetch.svc"]
 
 @attrs.define(slots=False)
 class Memory(Api):
-    """As much of the API as is asked, with its conflicts."""
+    """The used part of the API, with its conflicts."""
 
     url: str = ""
     account: Path = Path()
     things: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     asked: list[str] = attrs.field(factory=list)
     fails: set[str] = attrs.field(factory=set)
-    """What is answered by 500."""
+    """The requests that are answered with 500."""
 
     def namespace(self) -> str:
         return "sidefetch"
@@ -95,7 +97,7 @@ def api() -> Memory:
 
 
 class Clock:
-    """Is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = NOW

@@ -33,7 +33,7 @@ class Gateway:
         self._service = Service(range(self.port, self.port + PORTS))
         self._pods: dict[str, Sidefetch] = {}
         self.connections: list[int] = []
-        """How many each pod had that has gone."""
+        """The connections of each pod that has ended."""
 
     def __enter__(self) -> "Gateway":
         self._service.__enter__()
@@ -80,7 +80,7 @@ def test_an_upgrade_and_a_rollback_under_load_lose_and_repeat_nothing(
     topic, is_rolled = operator.create_topic(unique("upgraded"), 3), threading.Event()
 
     def write() -> int:
-        """How many records."""
+        """Return the number of records."""
         for number in itertools.count():
             if is_rolled.is_set():
                 return number * BATCH

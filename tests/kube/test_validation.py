@@ -1,4 +1,4 @@
-"""What is refused, all at once, and what it says to do."""
+"""All refusals at once, with their remedies."""
 
 import json
 from copy import deepcopy

@@ -17,7 +17,7 @@ from tests.mutants.mutant import Mutant, Verdict, copy_tree, judge, read_all, ru
 _ROOT: Final = Path(__file__).parents[2]
 _AT_ONCE: Final = 2
 _TIMEOUT_S: Final = 120.0
-"""Of one pytest run; the tests named take a second or two, and ten where they start Spark."""
+"""The timeout of one pytest run; the named tests take a second or two, and ten with Spark."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _unmutated(mutants: Sequence[Mutant], copy: Path) -> str:
-    """Why the tests named prove nothing, or ``""``: they must pass on the code as it is, and on its copy."""
+    """Return the failure of the named tests on the unchanged code or its copy, or ``""``."""
     copy.mkdir()
     copy_tree(_ROOT, copy)
     where = "import proxy.errors, sys; sys.exit(not proxy.errors.__file__.startswith(sys.argv[1]))"

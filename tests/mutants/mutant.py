@@ -17,7 +17,7 @@ __all__ = ["Change", "Mutant", "TestRun", "Verdict", "copy_tree", "judge", "read
 
 _COPIED: Final = (".ci", "proxy", "tests", "pyproject.toml")
 _LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".*", "*.so")
-"""What is compiled stays behind: a copy runs its own sources."""
+"""Compiled files are not copied: a copy runs its own sources."""
 
 
 @attrs.frozen
@@ -85,7 +85,7 @@ class Mutant:
 
 @attrs.frozen
 class TestRun:
-    """What pytest told of some tests."""
+    """The result of a pytest run of some tests."""
 
     __test__ = False
     exit_code: int | None
@@ -95,13 +95,13 @@ class TestRun:
     output: str
 
     def has_failed(self, test: str) -> bool:
-        """Whether *test*, or one of its cases, was told to have failed."""
+        """Return whether *test*, or one of its cases, has failed."""
         return any(failed == test or failed.startswith((f"{test}[", f"{test}::")) for failed in self.failed)
 
 
 @attrs.frozen
 class Verdict:
-    """What became of a mutant."""
+    """The verdict on a mutant."""
 
     mutant: Mutant
     outcome: Literal["killed", "hung", "survived", "stale", "unfit"]
@@ -121,7 +121,7 @@ def read_all(folder: Path) -> list[Mutant]:
 
 
 def copy_tree(root: Path, copy: Path) -> None:
-    """What the tests need of *root*, as it is in the working tree now."""
+    """Copy the files of *root* that the tests need, as they are in the working tree."""
     for name in _COPIED:
         if (root / name).is_dir():
             shutil.copytree(root / name, copy / name, ignore=_LEFT_OUT)

@@ -1,4 +1,4 @@
-"""How mutants are read and judged, on a tree of three lines."""
+"""Reading and judging of mutants, on a tree of three lines."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A proxy's port for whoever runs it, and what is said there."""
+"""The admin port of a proxy, and its responses."""
 
 import json
 import re
@@ -64,7 +64,7 @@ async def status(it: Proxied, path: str) -> int:
 
 
 async def statuses(it: Proxied) -> list[int]:
-    """Of all probes."""
+    """Return the statuses of all probes."""
     return [await status(it, path) for path in ("/startupz", "/readyz", "/livez")]
 
 
@@ -75,5 +75,5 @@ async def body_of(it: Proxied, path: str) -> str:
 
 
 async def state_of(it: Proxied) -> Any:
-    """What the API tells."""
+    """Return the state from the API."""
     return json.loads(await body_of(it, "/api/v1/state"))

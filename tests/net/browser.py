@@ -32,7 +32,7 @@ class Browser:
         return await trio.to_thread.run_sync(work, self.chrome)
 
     async def script(self, text: str, *arguments: Any) -> Any:
-        """What a function's body returns."""
+        """Return the result of a function's body."""
         return await self.do(lambda chrome: chrome.execute_script(text, *arguments))
 
     async def open(self, url: str) -> None:
@@ -48,7 +48,7 @@ class Browser:
         await trio.sleep(0.3)
 
     async def picture(self, path: Path) -> None:
-        """Of the whole page."""
+        """Save a picture of the whole page."""
 
         def take(chrome: Chrome) -> None:
             told = chrome.execute_cdp_cmd(
@@ -60,7 +60,7 @@ class Browser:
         await self.do(take)
 
     async def complaints(self) -> list[str]:
-        """What was written to the console."""
+        """Return the errors and warnings on the console."""
         entries = await self.do(lambda chrome: chrome.get_log("browser"))  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries]
 
@@ -84,7 +84,7 @@ def browsing() -> Iterator[Browser]:
 
 
 async def serious_faults(browser: Browser) -> list[str]:
-    """What axe finds that is serious."""
+    """Return the serious faults that axe finds."""
     await browser.script(await trio.to_thread.run_sync(_axe))
     await browser.do(lambda chrome: chrome.set_script_timeout(30))
     found = await browser.do(

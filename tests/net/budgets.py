@@ -16,7 +16,7 @@ LIMIT = 16 * MIB
 
 @attrs.frozen
 class Budgeted:
-    """A budget of ``LIMIT``, and what it has told."""
+    """A budget of ``LIMIT``, and its records."""
 
     budget: Budget
     log: io.StringIO
@@ -41,7 +41,7 @@ async def take(budget: Budget, size_bytes: int) -> list[memoryview]:
 
 
 class Holders:
-    """Those who hold something: they drop it at once, or when told to."""
+    """Holders of memory: they drop it at once, or when allowed to."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget

@@ -15,7 +15,7 @@ __all__ = ["consume", "fetched"]
 async def fetched(
     connection: KafkaConnection, client_id: str, offsets: dict[int, int], version: int, **options: Any
 ) -> Any:
-    """What a fetch as *client_id* brings."""
+    """Return the records of a fetch as *client_id*."""
     frame = encode_request(KEYS["fetch"], version, 1, client_id, ask(offsets, **options))
     await connection.send_frame(frame)
     answer = await connection.receive_frame()

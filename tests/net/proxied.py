@@ -36,7 +36,7 @@ def configured(bootstrap: str, **downstream: Any) -> Config:
 
 @attrs.define
 class Proxied:
-    """A cluster, the proxy in front of it, and what it has told."""
+    """A cluster, the proxy in front of it, and its log and records."""
 
     cluster: EmbeddedCluster
     config: Config
@@ -57,7 +57,7 @@ class Proxied:
 
     @property
     def reads(self) -> list[FetchRecord]:
-        """Those that were answered, but for the last ones of sessions."""
+        """The answered fetches, except for those that close sessions."""
         return [each for each in self.fetches if each.size and each.response_bytes]
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ class Proxied:
 
 
 class _Kept:
-    """All that a proxy tells of its work."""
+    """An observer that keeps all records of a proxy."""
 
     wants_exchanges = True
 
@@ -90,7 +90,7 @@ class _Kept:
         self.records.append(record)
 
     def left(self, who: ConnectionInfo, /) -> None:
-        """What it did is kept."""
+        """Do nothing: the records are kept."""
 
 
 @asynccontextmanager

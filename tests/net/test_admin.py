@@ -1,4 +1,4 @@
-"""What whoever runs Sidefetch is told, and who that may be."""
+"""The responses of the admin server, and the clients that may see them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ WITH_HOST = b"GET /api/v1/state HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\
 
 @asynccontextmanager
 async def reading(it: Proxied, times: int = 3) -> AsyncIterator[None]:
-    """An old client reads what there is, asks again, and stays."""
+    """Read all records as an old client, fetch again, and stay."""
     async with it.client(1) as client:
         for _ in range(times):
             await client.call("fetch", 4, ask({0: 0, 1: 0, 2: 0}))
@@ -29,7 +29,7 @@ async def reading(it: Proxied, times: int = 3) -> AsyncIterator[None]:
 
 
 async def reads(it: Proxied, times: int = 3) -> None:
-    """The same, but it goes."""
+    """Do the same, but leave."""
     async with reading(it, times):
         pass
 

@@ -1,4 +1,4 @@
-"""The whole proxy over sockets, in front of an embedded cluster: what no test without sockets can show."""
+"""The whole proxy over sockets, in front of an embedded cluster, for tests that need sockets."""
 
 import io
 import socket
@@ -80,7 +80,7 @@ async def test_client_that_does_not_wait_reads_what_was_just_written() -> None:
 
 
 async def test_a_thousand_partitions_are_read_like_three() -> None:
-    """Requests, Metadata and answers are then larger than what a connection keeps for small frames."""
+    """Check requests, Metadata and responses that are larger than the buffer for small frames."""
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1000, assignment=[[1]] * 1000)
         async with running(cluster, upstream_max_wait_s=0) as it, it.client(1) as client:
@@ -225,7 +225,7 @@ async def test_acks_0_is_not_answered_and_holds_nothing_up() -> None:
 
 
 async def test_acks_0_and_away_loses_nothing() -> None:
-    """To such a client, what its socket took is sent."""
+    """Check that a request is sent if the socket accepted it, though no response is due."""
     requests, size = 2, 16_000_000
     async with proxied() as it:
         data = [{"name": "t", "partition_data": [{"index": 0, "records": value_batch(bytes(size))}]}]

@@ -1,4 +1,4 @@
-"""Rows that wait: the oldest go first, and what goes is told."""
+"""Waiting rows: the oldest are dropped first, and counted."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -22,7 +22,7 @@ PARTITIONS: Final = 40
 BOMB_MIB: Final = 16
 """All together a good half of a GiB, out of less than a MiB."""
 ROOM_MIB: Final = 160
-"""For one of them, decompressed, converted and sent, and for what the allocator keeps of that."""
+"""The memory for one of them, decompressed, converted and sent, with the allocator's share."""
 
 
 @attrs.define
@@ -34,7 +34,7 @@ class Watched:
     pid: int
     peak_mib: float = 0.0
     longest_s: float = 0.0
-    """How long another client has waited."""
+    """The longest wait of another client."""
 
     async def during(self, hostile: Callable[[str], Awaitable[None]]) -> None:
         """Serve another client meanwhile."""

@@ -66,7 +66,7 @@ async def test_a_server_that_speaks_another_protocol_is_no_broker(greeting: byte
 
 @pytest.mark.parametrize("host", [".", "a" * 70, "é..x", "\0", ""])
 async def test_a_host_that_no_name_can_be_is_a_broker_that_cannot_be_had(host: str) -> None:
-    """Brokers tell each other's addresses; what is wrong with one must not end Sidefetch."""
+    """Check that a malformed address of one broker, from another broker's Metadata, does not end Sidefetch."""
     with pytest.raises(BrokerUnavailable):
         await connect(Address(host, 9092), connect_timeout_s=1)
 

@@ -25,7 +25,7 @@ def records_of(response: Any) -> bytes:
 
 
 def set_bypass(it: Proxied, text: str) -> None:
-    """As after SIGHUP."""
+    """Change the bypass as SIGHUP does."""
     it.proxy.live.apply(attrs.evolve(it.config, bypass=Bypass.parse(text)))
 
 

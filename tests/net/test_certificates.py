@@ -1,4 +1,4 @@
-"""Until when a certificate is good, as it says itself."""
+"""The expiry of a certificate."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A loop that stands is told, and where."""
+"""A stalled event loop is logged with its place."""
 
 import io
 import time
@@ -10,7 +10,7 @@ from proxy.net.observability.event_loop import Heartbeat
 
 
 async def told(stand_s: float) -> str:
-    """What is told of a loop that stands for so long and then turns; a beat every 10 ms, five of which may miss."""
+    """Return the log of a loop that stalls for so long; a beat every 10 ms, five of which may be missed."""
     stream = io.StringIO()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Heartbeat(Log("text", "info", stream), beat_s=0.01).run)

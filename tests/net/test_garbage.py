@@ -1,4 +1,4 @@
-"""When garbage is looked for."""
+"""The times of garbage collection."""
 
 import gc
 import weakref

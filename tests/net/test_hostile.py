@@ -47,7 +47,7 @@ async def _says_nothing(client: KafkaConnection) -> None:
 
 
 async def _sends_garbage(client: KafkaConnection) -> None:
-    # Of a request it has a size and a key that is none; what follows is chance.
+    # A valid size and an unknown API key; the rest is random.
     await client.send_frame((200).to_bytes(4) + b"\x7f" + random.randbytes(199))
     await _is_closed(client)
 
@@ -73,7 +73,7 @@ async def _speaks_http(client: KafkaConnection) -> None:
 
 
 async def _lies_about_counts(client: KafkaConnection) -> None:
-    """Of partitions, in an OffsetCommit v0, which is read and lifted."""
+    """Send an OffsetCommit v0, which is decoded and upgraded, with a wrong count of partitions."""
     body = b"\0\1g" + (2**31 - 1).to_bytes(4) + bytes(30)
     header = (8).to_bytes(2) + bytes(2) + (1).to_bytes(4) + b"\0\1c"
     await client.send_frame((len(header) + len(body)).to_bytes(4) + header + body)

@@ -1,4 +1,4 @@
-"""Asking the Kubernetes API for the node's zone: an HTTPS server of our own says what an API server would."""
+"""Requests to the Kubernetes API for the node's zone, against an HTTPS server with its responses."""
 
 import json
 import socket
@@ -43,11 +43,11 @@ class Asked(BaseHTTPRequestHandler):
         self.say(200, json.dumps({"kind": "Node", "metadata": {"name": "n", "labels": labels}}).encode())
 
     def log_message(self, *_: object) -> None:
-        """Tells nobody."""
+        """Log nothing."""
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Answers as told by *answer*, which a test may replace."""
+    """A server whose responses are made by *answer*, which a test may replace."""
 
     daemon_threads = True
 
@@ -60,12 +60,12 @@ class ApiServer(ThreadingHTTPServer):
         self.answer: Callable[[Asked], Any] = lambda asked: asked.node({ZONE_LABEL: "eu-1a"})
 
     def handle_error(self, *_: object) -> None:
-        """Clients that go away in the midst are what some tests are about."""
+        """Ignore clients that disconnect, which some tests do on purpose."""
 
 
 @attrs.frozen
 class Pod:
-    """What a pod is given, and the server behind it."""
+    """The files and variables of a pod, and the server behind them."""
 
     api: ApiServer
     account: Path
@@ -83,7 +83,7 @@ class Pod:
         return await find_rack(KUBERNETES, {**self.environ, **environ}, service_account=self.account)
 
     async def fault(self, **environ: str) -> tuple[str, str]:
-        """Why there is no rack, and the remedy."""
+        """Return the reason why there is no rack, and the remedy."""
         found = await self.found(**environ)
         assert found.rack is None
         (fault,) = found.faults

@@ -95,7 +95,7 @@ async def _storm(address: str, count: int) -> None:
 
 @attrs.frozen
 class Held:
-    """What a process has open, as the system sees it."""
+    """The open files, threads and memory of a process."""
 
     files: int
     sockets: int

@@ -1,4 +1,4 @@
-"""The ledger of a running Sidefetch: each row of what it did, and its files whole."""
+"""The ledger of a running Sidefetch: the rows of its work, in complete files."""
 
 import io
 import json
@@ -43,7 +43,7 @@ def total(rows: list[Row], column: str) -> int:
 
 @attrs.define
 class Kept:
-    """A ledger, told by hand."""
+    """A ledger that the test writes to."""
 
     ledger: LedgerWriter
     folder: Path

@@ -169,7 +169,7 @@ def test_a_folder_that_is_away_takes_nothing_until_it_is_back(tmp_path: Path) ->
 
 
 def crashed(path: Path, *seqs: int, torn: bytes = b"", proxy_id: str = "old") -> Path:
-    """What a process leaves that was killed."""
+    """Create the files that a killed process leaves."""
     left = path / f".{proxy_id}-{seqs[0] if seqs else 0:012}.open"
     left.write_bytes(b"".join(line(seq, proxy_id).data for seq in seqs) + torn)
     return left

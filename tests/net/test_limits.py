@@ -1,4 +1,4 @@
-"""What clients may take: each limit is kept, told with its remedy, and harms nobody else."""
+"""The limits for clients: each is enforced, logged with its remedy, and affects no other client."""
 
 import io
 import re
@@ -60,7 +60,7 @@ async def unclaimed(budget: Budget) -> None:
 
 
 def told_of(it: Proxied, limit: str) -> list[str]:
-    """Lines that name the limit, the peer and what can be done."""
+    """Return the log lines with the limit, the peer and the remedy."""
     lines = [line for line in it.told("limit-reached") if f"limit={limit} " in line]
     assert all(re.search(r"client=127\.0\.0\.1:\d+ reason=.+ remedy=.+", line) for line in lines)
     return lines
@@ -277,7 +277,7 @@ async def test_requests_wait_for_memory_and_all_are_answered() -> None:
 
 
 async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memory() -> None:
-    """What is asked for is kept from one fetch to the next: whoever waited for that would wait for ever."""
+    """Check that requests kept between fetches do not count: nothing would ever free their memory."""
     async with limited(request_memory_bytes=SIZE) as it, trio.open_nursery() as nursery:
         offsets = dict.fromkeys(range(15_000), 0)
 

@@ -1,4 +1,4 @@
-"""The budget for what brokers send: who waits for whom, and who never does."""
+"""The memory budget for brokers' responses: who waits for whom, and who never waits."""
 
 import gc
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def budget() -> Budget:
 
 @attrs.define
 class Taker:
-    """Takes in a task of its own."""
+    """A claimant of memory in a task of its own."""
 
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     views: list[memoryview] | None = None
@@ -252,7 +252,7 @@ async def test_who_begins_to_hold_while_somebody_waits_is_asked(budget: Budget) 
 
 
 async def read(client: KafkaConnection, offset: int, size_bytes: int) -> int:
-    """How many bytes of records come."""
+    """Return the number of record bytes."""
     said = ask({0: offset}, max_bytes=size_bytes)
     said["topics"][0]["partitions"][0]["partition_max_bytes"] = size_bytes
     response = await client.call("fetch", 11, said)
@@ -295,7 +295,7 @@ async def test_what_was_read_for_an_old_client_is_let_go_of_when_that_has_left()
         cluster.create_topic("t", 1, assignment=[[1]])
         cluster.append("t", 0, [bytes(50_000)] * 10)
         async with running(cluster, configured(cluster.bootstrap)) as it:
-            gc.disable()  # what a connection leaves behind is looked for once a minute
+            gc.disable()  # a connection's garbage is collected once a minute
             try:
                 heard = await read_as_in_2015(it.bootstrap, "t", [0], 10)
                 assert heard.messages == 10

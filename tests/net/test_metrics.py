@@ -29,7 +29,7 @@ from tests.prerequisites import require
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
-    """Takes metrics over OTLP/HTTP: its address, and what has come."""
+    """Receive metrics over OTLP/HTTP; yield its address and the metrics."""
     got: list[ExportMetricsServiceRequest] = []
 
     class Handler(BaseHTTPRequestHandler):

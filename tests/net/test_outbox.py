@@ -1,4 +1,4 @@
-"""What is sent on a connection, and when what is made while it is sent is made."""
+"""Responses on a connection, and the time when lazy chunks are made."""
 
 import socket
 import threading

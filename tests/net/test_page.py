@@ -58,7 +58,7 @@ async def value(browser: Browser, name: str) -> Any:
 
 
 async def until_shown(browser: Browser, at_us: int) -> None:
-    """Until the page shows what was so then, or later."""
+    """Wait until the page shows the state of that time, or a later one."""
     with trio.fail_after(20):
         while await browser.script("return Number(document.body.dataset.nowUs || 0)") < at_us:
             await trio.sleep(0.1)

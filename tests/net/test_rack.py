@@ -1,4 +1,4 @@
-"""The places of a rack are tried in their order; what goes wrong there is told, and stops nothing."""
+"""The sources of a rack are tried in their order; their failures are logged and stop nothing."""
 
 import io
 import os

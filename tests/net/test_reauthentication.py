@@ -31,7 +31,7 @@ LIFETIME_S = 0.3
 
 @attrs.define
 class Broker:
-    """Knows alice for a while, and answers all else with a frame of the correlation id alone."""
+    """A broker that knows alice for a while, and answers everything else with the correlation id alone."""
 
     address: Address
     password: bytes = b"secret"
@@ -39,7 +39,7 @@ class Broker:
     seen: list[int] = attrs.field(factory=list)
     """API keys."""
     hold_s: float = 0
-    """How long each of all else is kept waiting."""
+    """The delay of all other responses."""
 
     async def serve(self, stream: trio.SocketStream) -> None:
         until_s = 0.0

@@ -50,7 +50,7 @@ async def receive_one(lane: FrameSocket) -> memoryview:
 
 
 class Read:
-    """Reads lanes to their end, and holds each frame for a little while."""
+    """A reader of lanes that reads to their end, and holds each frame for a while."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, list[int]] = {}
@@ -66,7 +66,7 @@ class Read:
 
 
 class Live:
-    """What memory the buffers of all readers take, by the buffers' own account."""
+    """The memory of the buffers of all readers, by their own count."""
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -44,7 +44,7 @@ async def drip(stream: trio.SocketStream, frame: bytes) -> None:
 
 @pytest.fixture
 def sends(monkeypatch: pytest.MonkeyPatch) -> dict[int, Send]:
-    """How the embedded brokers send responses, by API key; as usual where nothing is said."""
+    """Replace how the embedded brokers send responses, by API key."""
     by_key: dict[int, Send] = {}
 
     async def serve(self: Any, stream: trio.SocketStream) -> None:

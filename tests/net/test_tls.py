@@ -50,7 +50,7 @@ def shown(files: Files, **more: Any) -> DownstreamSecurity:
 
 @attrs.frozen
 class Ends:
-    """Of one connection."""
+    """The two ends of one connection."""
 
     server: FrameSocket
     client: FrameSocket
@@ -234,7 +234,7 @@ async def test_a_session_is_found_by_the_principal_alone_that_made_it(authority:
 async def test_a_new_certificate_is_shown_to_the_next_client(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a mounted secret: a link to a folder is swapped."""
+    """Replace the certificate as in a mounted secret: by changing a link to a folder."""
     monkeypatch.setattr(files, "POLL_S", 0.05)
     link, mounted = tmp_path / "data", tmp_path / "secret"
     mounted.mkdir()

@@ -1,4 +1,4 @@
-"""Tokens by client credentials, from a server that can be told to fail."""
+"""Tokens by client credentials, from a server that can be made to fail."""
 
 import io
 import json
@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Grants token-1, token-2…, or says what it is told to."""
+    """A server that grants token-1, token-2…, or a given response."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

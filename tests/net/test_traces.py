@@ -1,4 +1,4 @@
-"""What is exported of what connections tell: by the SDK's exporters in memory, and over OTLP/HTTP."""
+"""Exported spans of connections: by the SDK's exporters in memory, and over OTLP/HTTP."""
 
 import io
 import os
@@ -41,7 +41,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @attrs.define
 class Told:
-    """An observer, and what it has exported."""
+    """An observer and its exported spans."""
 
     traces: Traces
     memory: InMemorySpanExporter
@@ -63,7 +63,7 @@ def who(number: int = 1) -> ConnectionInfo:
 
 
 def linked(span: ReadableSpan) -> list[bytes]:
-    """As they were told in headers."""
+    """Return the links that came from record headers."""
     return [f"00-{it.context.trace_id:032x}-{it.context.span_id:016x}-01".encode() for it in span.links]
 
 

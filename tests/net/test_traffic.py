@@ -1,4 +1,4 @@
-"""What reading costs is told while it goes on, and at the end."""
+"""The bytes read are logged during the run, and at its end."""
 
 import io
 from typing import Literal

@@ -43,7 +43,7 @@ def stored(it: Proxied) -> list[bytes | None]:
 
 @pytest.fixture
 def lifted_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What ran the conversions; a message set is its values with bars in between, each to be a batch."""
+    """Record where conversions run; a message set is its values separated by bars, each to be a batch."""
     threads: list[str] = []
 
     def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes, ...]:

@@ -1,7 +1,8 @@
-"""One client connection without sockets: what the client and the broker say is written with kio, and read with it.
+"""One client connection without sockets: frames of client and broker are encoded and decoded with kio.
 
-``Play`` holds topic ``t``, led by node 1 unless told otherwise, and a ``ClientRelay`` for a client that came to the
-listener of node 1. A test says what happens and looks at what is asked of the broker and told to the client.
+``Play`` holds topic ``t``, led by node 1 by default, and a ``ClientRelay`` for a client that connected to the
+listener
+of node 1. A test calls the events, and checks the requests to the broker and the responses to the client.
 """
 
 import uuid
@@ -85,7 +86,7 @@ class Asked:
     session_id: int
     epoch: int
     offsets: Mapping[int, int]
-    """By partition of ``t``, in the order asked."""
+    """The offsets by partition of ``t``, in the order of the request."""
     leader_epochs: Mapping[int, int]
     forgotten: Sequence[int]
     max_wait_ms: int
@@ -142,15 +143,15 @@ class Play:
         tells_exchanges: bool = True,
         reads_ahead: bool = False,
     ) -> None:
-        """*works*: what takes long is done at once."""
+        """Args: works: long tasks are done at once."""
         self.now_s = 1000.0
         self.broker_fetch = broker_fetch
         self.part_bytes = 1 << 20
-        """What the client asks for of a partition."""
+        """The client's limit of a partition."""
         self.known = known or topology()
         ids = count(100)
         self.sessions = ClientSessions(client_sessions, lambda: next(ids))
-        """Of clients, from 100 on; they stay when the relay is replaced, as by ``reconnect``."""
+        """The sessions of clients, with ids from 100 on; they stay if ``reconnect`` replaces the relay."""
         self._reading = Reading(
             upstream_max_wait_s,
             fetch_buffer_bytes=8 << 20,
@@ -247,9 +248,9 @@ class Play:
     def answer(
         self, parts: Mapping[int, Part], *, link: Link = PATIENT, session_id: int | None = None, **told: Any
     ) -> list[Command]:
-        """The broker's answer to the fetch that the lane sent last; within its session, unless told another.
+        """Send the broker's response to the lane's last fetch; within its session, unless another is given.
 
-        *told*: as ``answer_frame`` takes it.
+        Args: told: as for ``answer_frame``.
         """
         if session_id is None:
             asked = self._last[link]
@@ -267,9 +268,9 @@ class Play:
         leaders: Iterable[int] = (),
         topic_id: uuid.UUID = TOPIC_ID,
     ) -> memoryview:
-        """A broker's answer to what it was asked last, without its size.
+        """Return a broker's response to its last request, without its size.
 
-        *leaders*: the nodes whose addresses it tells.
+        Args: leaders: the nodes whose addresses it contains.
         """
         kind: Any = load_response_schema(i16(1), i16(self.broker_fetch))
         topic_type = item_type(kind, "responses")
@@ -318,7 +319,7 @@ class Play:
         self.asked.clear()
 
     def forget(self) -> None:
-        """Have nothing in memory but what the relay has. No lane can be answered before it has asked again."""
+        """Drop all memory except the relay's. No lane can be answered before its next fetch."""
         self.asked.clear()
         self._last.clear()
 

@@ -1,4 +1,4 @@
-"""What a client uses, and what it is: as its requests tell."""
+"""The APIs that a client uses, and its software, as its requests show them."""
 
 from collections.abc import Mapping
 from typing import Any

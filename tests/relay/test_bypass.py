@@ -1,4 +1,4 @@
-"""Fetches that pass to the broker as they came, and what becomes of the client's reader."""
+"""Fetches that are forwarded unchanged, and the state of the client's reader."""
 
 import struct
 from typing import Any
@@ -200,7 +200,7 @@ def test_a_fetch_in_the_readers_hands_is_finished_there_and_answers_keep_their_o
 
 
 def left(play: Play, fetches: int = 3) -> list[Any]:
-    """So many fetches that pass; what comes of the last of them."""
+    """Forward so many fetches; return the commands of the last."""
     commands: list[Any] = []
     for number in range(fetches):
         commands = play.fetch({0: 0}, correlation_id=50 + number)

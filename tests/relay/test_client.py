@@ -1,4 +1,4 @@
-"""What one client connection comes to: events in, commands out."""
+"""The relay of one client connection: events in, commands out."""
 
 import struct
 

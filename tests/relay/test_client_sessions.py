@@ -1,4 +1,4 @@
-"""Clients that have sessions with Sidefetch, over a whole connection: what they are told, and when."""
+"""Sessions of clients with Sidefetch, over a whole connection: the contents and times of responses."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def fetch(play: Play, session_id: int, epoch: int, *offsets: tuple[int, int], ve
 
 
 def session(play: Play, version: int = 11) -> int:
-    """Of partitions 0 and 1, from offset 100 on, both at their end."""
+    """Create a session of partitions 0 and 1, from offset 100 on, both at their end."""
     fetch(play, 0, 0, (0, 100), (1, 100), version=version)
     play.open(PATIENT)
     play.wait(0.5)

@@ -24,7 +24,7 @@ def in_rack_b(**options: object) -> Play:
 
 
 def following(*partitions: int, **options: object) -> Play:
-    """The same, once it reads *partitions* from node 2 and is waiting there."""
+    """Continue until it reads *partitions* from node 2 and waits there."""
     play = in_rack_b(**options)
     play.fetch(dict.fromkeys(partitions, 0))
     play.open(PATIENT)

@@ -1,4 +1,4 @@
-"""What is told of each exchange: its shape, its bytes, where they came from, and what it waited for."""
+"""The records of exchanges: shape, bytes, sources and causes of waits."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from tests.relay.playbook import PATIENT, Part, Play, lane, of_type
 
 FOLLOWER = lane(2)
 ENTRY_BYTES = 4 + 4 + 8 + 8 + 4
-"""Of a partition in a fetch v11: its number, leader epoch, offsets of fetch and log start, and limit."""
+"""The size of a partition in a fetch v11: index, leader epoch, fetch offset, log start, max bytes."""
 
 
 def record_in(commands: list[Command]) -> ExchangeRecord:

@@ -1,4 +1,4 @@
-"""What is told of Sidefetch's own fetches: each that was sent, and what of it was of use."""
+"""The records of Sidefetch's own fetches: each sent fetch, and the used part of its response."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What is learnt from logins that pass: who the client is, and what may be said on further connections."""
+"""The identity of a client from the login that it sends through, and its use on further connections."""
 
 from typing import Any
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_repeated_keeps_the_client_to_its_connection(mechanism: s
 
 
 def test_where_such_a_connection_is_lost_the_client_is_too() -> None:
-    """Brokers close what is idle; a new connection would be nobody's."""
+    """Check that an idle connection closed by the broker ends the client's: a new one would not be logged in."""
     play, _ = logging_in("SCRAM-SHA-256")
     said(play, b"n,,n=alice,r=x", b"r=xy")
 

@@ -1,4 +1,4 @@
-"""What a client that only polls takes, for each partition that it asks for."""
+"""The memory of a polling client, per partition that it fetches."""
 
 import gc
 import tracemalloc

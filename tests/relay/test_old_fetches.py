@@ -1,4 +1,4 @@
-"""Fetches of clients that cannot read everything: what they are told, and what is asked for them."""
+"""Fetches of clients that cannot read all formats: their responses, and the fetches on their behalf."""
 
 import random
 
@@ -22,7 +22,7 @@ LARGE_GZIP = batch(10, random.Random(1).randbytes(20_000), codec=Codec.GZIP)
 
 
 def heard(commands: list[Command], version: int) -> list[dict[int, Heard]]:
-    """What each of the answers among *commands* says, by partition."""
+    """Return the contents of each response in *commands*, by partition."""
     return [old_clients.heard(reply.pieces, version) for reply in of_type(Reply, commands)]
 
 

@@ -1,4 +1,4 @@
-"""Which port stands for which broker."""
+"""The assignment of ports to brokers."""
 
 import pytest
 

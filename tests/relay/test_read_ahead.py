@@ -1,4 +1,4 @@
-"""Clients that read on are read for before they ask: what is asked of the broker, and what they are given."""
+"""Read-ahead for clients that read on: the fetches at the broker, and the responses."""
 
 import struct
 from typing import Any
@@ -14,11 +14,11 @@ from tests.relay.playbook import PATIENT, QUICK, Part, Play, told, topology
 BATCH = 1000
 """Bytes of each batch, which has ten records."""
 SMALL = 2 * BATCH
-"""What a client asks for at most that is given two batches at a time."""
+"""The limit of a client that gets two batches at a time."""
 
 
 def batches(first: int, number: int) -> bytes:
-    """Of ten records each, the first of them with offset *first*."""
+    """Return batches of ten records each, from offset *first* on."""
     made = bytearray()
     for base in range(first, first + 10 * number, 10):
         batch = bytearray(batch_of(bytes(BATCH - 61), 0, 10, 0, 0))
@@ -139,7 +139,7 @@ def test_a_client_that_asks_for_the_same_again_is_given_the_same() -> None:
 
 
 def test_a_partition_that_is_left_out_for_a_while_is_given_when_it_comes_back() -> None:
-    """Java leaves out what its application has not taken yet, and what is paused."""
+    """Check a partition that Java leaves out while its records are buffered, or while it is paused."""
     play = reading(2)
     play.fetch({1: 0})
     play.answer({0: part(40, 2)})
@@ -172,7 +172,7 @@ def test_what_the_client_has_not_come_back_to_within_the_patience_is_dropped() -
 
 
 def test_others_are_heard_before_what_was_read_ahead_is_given() -> None:
-    """So that what is given tells of all, at no way to the broker."""
+    """Check that the response covers all partitions, without a request to the broker."""
     play = reading(2)
     play.answer({0: part(40, 2)})
     assert play.asked[-1].max_wait_ms == 10_000
@@ -243,7 +243,7 @@ def test_after_memory_was_needed_nothing_is_read_ahead_for_a_while() -> None:
 
 
 def test_behind_an_aborted_transaction_nothing_is_given_that_was_brought_with_it() -> None:
-    """The broker names it with what it was read with; what was behind its end would be taken for aborted, too."""
+    """Check that records behind an aborted transaction are fetched again, with a list of their own."""
     play = reading()
     play.answer({0: part(40, 7, aborted=((7, 45), (8, 95)))})
 

@@ -1,4 +1,4 @@
-"""Whether a relay remembers the last fetch of its client makes no difference to what the client is told."""
+"""The memory of a client's last fetch changes none of its responses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -39,7 +39,7 @@ Offsets = Mapping[PartitionKey, int]
 
 
 class Forgetful:
-    """Reads each request as if it were the first."""
+    """A decoder that decodes each request as if it were the first."""
 
     read = staticmethod(read_request)
 

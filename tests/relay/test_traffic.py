@@ -1,4 +1,4 @@
-"""What reading costs is counted by topic, by rack, and by whether it crossed."""
+"""Bytes read are counted by topic, by rack, and by whether they crossed racks."""
 
 from hypothesis import given
 from hypothesis import strategies as st

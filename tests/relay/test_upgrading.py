@@ -85,7 +85,7 @@ def produced(correlation_id: int, base_offset: int, error: int = 0) -> LinkFrame
 
 
 def sent(play: Play) -> list[tuple[int, int, int]]:
-    """API key, version, correlation id of what the broker has been sent."""
+    """Return API key, version, correlation id of the requests to the broker."""
     return [struct.unpack(">hhi", frame[4:12]) for frame in _frames(play)]
 
 
@@ -100,7 +100,7 @@ def _frames(play: Play) -> list[bytes]:
 
 
 def replies(commands: list[Command]) -> list[bytes]:
-    """Answers told to the client, without their sizes."""
+    """Return the responses to the client, without their sizes."""
     told = [joined(reply.pieces) for reply in of_type(Reply, commands)]
     assert all(int.from_bytes(each[:4]) == len(each) - 4 for each in told)
     return [each[4:] for each in told]
@@ -111,7 +111,7 @@ def ids(commands: list[Command]) -> list[int]:
 
 
 def started(ranges: Mapping[int, tuple[int, int]] | None = KAFKA_4) -> Play:
-    """A connection whose client has asked what the broker serves, unless *ranges* is None."""
+    """Return a connection whose client has sent ApiVersions, unless *ranges* is None."""
     play = Play(works=False)
     play.request(heartbeat(99))
     play.open(PASS)

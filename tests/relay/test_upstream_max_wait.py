@@ -1,4 +1,4 @@
-"""Readers that wait longer than their clients: what is asked of the broker, and what is said without asking."""
+"""Fetches that wait longer than their clients: requests at the broker, and responses without a request."""
 
 import uuid
 
@@ -21,7 +21,7 @@ def parked(partitions: int = 3) -> Play:
 
 
 def unparked() -> Play:
-    """The same, after a wait that has brought nothing."""
+    """Return the same, after a wait without news."""
     play = parked()
     play.answer({})
     play.asked.clear()

@@ -1,4 +1,4 @@
-"""What is said to brokers, and read from clients."""
+"""Login messages to brokers and from clients."""
 
 import base64
 import json

@@ -1,9 +1,9 @@
-"""Both halves of a session against each other, with every accident that can happen to a fetch on its way.
+"""Both halves of a session against each other, with every accident that can happen to a fetch.
 
-What holds at any time: as long as we believe in a session that the broker still has, both mean the same
-partitions, asks and epoch. A fetch that was answered in earnest has read exactly what was wanted, and what it told,
-now or earlier, is true of every partition. A loss costs no refusal, since the next fetch replaces the session; what
-we could not have seen coming costs one. No accident leaves more than one session behind. In the end, all is read.
+Invariants: while the client half believes in a session that the broker still has, both have the same partitions,
+offsets and epoch. An answered fetch has read exactly the wanted partitions, and the values that it sent, now or
+earlier, are true of each. A lost fetch causes no error, since the next fetch replaces the session; an accident that
+cannot be noticed causes one. No accident leaves more than one session behind. In the end, everything is read.
 """
 
 from typing import Final, Generic, Literal, Protocol, TypeVar, get_args
@@ -63,7 +63,7 @@ class Log:
 
 
 class Session(Protocol):
-    """As the broker keeps it."""
+    """A session as the broker keeps it."""
 
     epoch: int
 
@@ -73,12 +73,12 @@ class Session(Protocol):
 SessionT = TypeVar("SessionT", bound=Session)
 RequestT = TypeVar("RequestT")
 SeenT = TypeVar("SeenT")
-"""A request at the broker, and what it meant there when it arrived."""
+"""A request at the broker, and its meaning when it arrived."""
 AnswerT = TypeVar("AnswerT")
 
 
 class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, AnswerT]):
-    """What is the same for all halves: a subclass has the broker's, and what passes between them."""
+    """The part that all halves share: a subclass has the broker's half, and the messages between them."""
 
     def __init__(self, slots: SessionSlots[SessionT]) -> None:
         """*slots*: the broker's."""
@@ -102,7 +102,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
     # -------------------------------------------------------------------------------- what a subclass says
 
     def prepare(self, data: st.DataObject) -> None:
-        """Draw what else there is to choose, before the first fetch."""
+        """Draw further choices before the first fetch."""
 
     def epoch_of(self, number: int) -> int:
         """The leader epoch that is asked with."""
@@ -129,11 +129,11 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         raise NotImplementedError
 
     def reply(self, answer: AnswerT) -> SessionResponseFields:
-        """What it says of the session."""
+        """Return the session fields of the response."""
         raise NotImplementedError
 
     def check(self, seen: SeenT, answer: AnswerT) -> None:
-        """What was read is what was wanted, and what was told is true of it; *answer* was taken."""
+        """Check that the wanted partitions were read, and the sent values are true; *answer* was accepted."""
         raise NotImplementedError
 
     def serve_another(self, size: int) -> SessionId:
@@ -145,7 +145,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
         raise NotImplementedError
 
     def held(self, session: SessionT) -> dict[PartitionKey, FetchPartition]:
-        """What the broker remembers."""
+        """Return the session as the broker keeps it."""
         raise NotImplementedError
 
     # ----------------------------------------------------------------- what is wanted, and what there is
@@ -156,7 +156,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
 
     @property
     def listed(self) -> dict[PartitionKey, FetchPartition]:
-        """What we believe that the broker remembers, while nothing is under way."""
+        """Return the session as the client half believes it to be, while no fetch is in flight."""
         return {key: ask for key in KEYS if (ask := self.ours.asked(key)) is not None}
 
     def change(self, what: What, key: PartitionKey, number: int) -> None:

@@ -15,7 +15,7 @@ from tests.strategies import steps
 
 @attrs.frozen
 class Seen:
-    """A request at the broker, and what it meant there when it arrived."""
+    """A request at the broker, and its meaning when it arrived."""
 
     context: FetchContext
     asks: dict[PartitionKey, downstream.SessionPartition]
@@ -25,7 +25,7 @@ class Seen:
 class Told:
     answer: downstream.SessionResponse
     states: dict[PartitionKey, PlainPartitionState]
-    """Of all that was read."""
+    """The states of all partitions that were read."""
     throttle_ms: int = 0
 
 

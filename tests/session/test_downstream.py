@@ -272,7 +272,7 @@ def test_names_resolved_for_ids_are_remembered_by_the_session() -> None:
     assert step(cache, session_id, 1, by_id=True).topic_names == {OLD_ID: "a"}
 
 
-# what an incremental answer contains
+# the contents of an incremental response
 
 
 def test_what_did_not_change_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Who gets a slot, and who has to make room for whom."""
+"""The assignment of slots, and evictions."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""The client's half of KIP-227: what goes into a fetch, and each row of the table of what an answer means."""
+"""The client's half of KIP-227: the contents of a fetch, and each row of the table of responses."""
 
 from collections.abc import Collection, Mapping
 
@@ -49,7 +49,7 @@ def plan(
     *touched: PartitionKey,
     keep: bool = True,
 ) -> FetchPlan:
-    """The next fetch, for *wanted*: *touched* are brought up to that first, what else is new after them."""
+    """Return the next fetch for *wanted*: *touched* partitions are updated first, other new ones after them."""
     for key in (*touched, *(key for key in wanted if key not in session.asks)):
         session.put(key, wanted.get(key, at(0)))
         if key not in wanted:
@@ -59,7 +59,7 @@ def plan(
 
 
 def listed(session: UpstreamSession) -> dict[PartitionKey, FetchPartition]:
-    """What the broker is believed to remember; nothing is under way."""
+    """Return the session that the broker is believed to have; no fetch is in flight."""
     asked = {key: session.asked(key) for key in (A, B, C, D)}
     return {
         key: ask

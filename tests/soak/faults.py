@@ -1,4 +1,4 @@
-"""What goes wrong: each kind is a function that makes it happen, lets it last, and ends it."""
+"""Faults: each kind is a function that causes it, lets it last, and ends it."""
 
 import random
 import signal
@@ -28,7 +28,7 @@ _DAY_S: Final = 86_400
 
 @attrs.frozen
 class Stage:
-    """What can go wrong."""
+    """The targets of faults."""
 
     cluster: KafkaCluster
     operator: Admin
@@ -52,7 +52,7 @@ Fault = Callable[[Stage, float], None]
 
 
 def broker_killed(stage: Stage, for_s: float) -> None:
-    """As by a crash, and started again."""
+    """Kill a broker as a crash does, and start it again."""
     node = stage.some_broker()
     stage.cluster.kill(node)
     time.sleep(for_s)
@@ -78,7 +78,7 @@ def brokers_restarted(stage: Stage, for_s: float) -> None:
 
 
 def leaders_moved(stage: Stage, for_s: float) -> None:
-    """Of all partitions, one by one."""
+    """Move the leaders of all partitions, one by one."""
     for partition, leader in stage.operator.leaders(stage.topic).items():
         elsewhere = [node for node in sorted(stage.cluster.brokers) if node != leader]
         stage.operator.move_leader(stage.topic, partition, stage.random.choice(elsewhere))
@@ -93,13 +93,13 @@ def connections_reset(stage: Stage, for_s: float) -> None:
 
 
 def connections_half_open(stage: Stage, for_s: float) -> None:
-    """What is sent arrives nowhere, and nothing tells so; new ones are well."""
+    """Make existing connections lose all data without an error; new ones work."""
     with stage.wire.deaf():
         time.sleep(for_s)
 
 
 def latency(stage: Stage, for_s: float) -> None:
-    """Of a link around the world."""
+    """Add the latency of a link around the world."""
     with stage.wire.weather(Weather(latency_s=stage.random.uniform(0.02, 0.2))):
         time.sleep(for_s)
 
@@ -123,7 +123,7 @@ def streams_stalled(stage: Stage, for_s: float) -> None:
 
 
 def sessions_evicted(stage: Stage, for_s: float) -> None:
-    """By strangers who say that they are brokers: those may take any client's slot."""
+    """Evict sessions by fetches that claim to be followers': those may take any client's slot."""
     taken = {
         node: [_stranger(broker.address, 0, 0) for _ in range(_SLOTS)]
         for node, broker in stage.cluster.brokers.items()
@@ -152,21 +152,21 @@ def _stranger(address: str, session_id: int, epoch: int) -> int:
 
 
 def sidecar_killed(stage: Stage, for_s: float) -> None:
-    """As by a crash, or by the kernel for want of memory; and started again."""
+    """Kill Sidefetch as a crash or the kernel's OOM killer does, and start it again."""
     stage.sidefetch.kill()
     time.sleep(min(for_s, 2.0))
     stage.sidefetch.start()
 
 
 def sidecar_replaced(stage: Stage, for_s: float) -> None:
-    """Told to stop, as when only it is upgraded; its clients stay until it has gone."""
+    """Stop Sidefetch as for an upgrade; its clients stay until it has ended."""
     stage.sidefetch.process.stop(30)
     time.sleep(min(for_s, 2.0))
     stage.sidefetch.start()
 
 
 def sidecar_paused(stage: Stage, for_s: float) -> None:
-    """As a process that gets no CPU."""
+    """Pause Sidefetch like a process that gets no CPU time."""
     process = stage.sidefetch.process
     process.send(signal.SIGSTOP)
     time.sleep(for_s)
@@ -202,4 +202,4 @@ FAULTS: Final[Mapping[str, Fault]] = {
 }
 
 ONCE_IN_A_WHILE: Final = ("sidecar-killed", "sidecar-replaced")
-"""What starts Sidefetch anew: a leak needs time to be seen."""
+"""Faults that restart Sidefetch: a leak needs time to show."""

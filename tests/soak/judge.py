@@ -1,8 +1,8 @@
-"""Says what readers have lost, doubled or misread, from what was acknowledged and what they tell. Pure.
+"""Lost, duplicate and wrong records, computed from acknowledgements and the readers' reports. Pure.
 
-A partition is taken for one log without holes: nobody produces in transactions, nothing is compacted or deleted. So
-a reader must get offset after offset from 0 on, be the records acknowledged or not, and all who tell of an offset
-(producers by their acknowledgements, readers) must tell of the same record.
+A partition is a log without gaps: there are no transactions, no compaction and no deletion. So a reader must get
+offset after offset from 0 on, whether the records are acknowledged or not, and all reports of an offset (by
+producers' acknowledgements and by readers) must be of the same record.
 """
 
 import zlib
@@ -31,7 +31,7 @@ class Wrong:
 
 @attrs.frozen
 class Stall:
-    """How late a record came: from its acknowledgement until it was read."""
+    """The delay of a record: from its acknowledgement until it was read."""
 
     for_s: float = 0.0
     reader: str = ""
@@ -39,7 +39,7 @@ class Stall:
 
 @attrs.define
 class _Log:
-    """One partition, as all who tell of it have told."""
+    """One partition, as all reports describe it."""
 
     records: dict[int, int] = attrs.field(factory=dict)
     """By offset, the CRC-32 of the value."""
@@ -54,26 +54,26 @@ class _Log:
 
 @attrs.define(eq=False)
 class Reader:
-    """One reader of all partitions, and what it has got."""
+    """One reader of all partitions, and its records."""
 
     name: str
     commits: bool
-    """It is alone in a group, and may go back to what it has committed."""
+    """Whether it is alone in a group, and may go back to its last commit."""
     began_s: float
     expected: list[int]
-    """By partition, the offset that comes next."""
+    """By partition, the next offset."""
     committed: list[int]
     read: int = 0
     repeated: int = 0
     """Records that it got again, as it may."""
     begun: int = 1
-    """How often it had to begin anew."""
+    """How often it was started."""
     furthest: list[int] = attrs.field(factory=list)
-    """By partition, behind the last offset that it has ever got: what it gets again is not late."""
+    """By partition, the offset after the last one that it ever got: repeated records are not late."""
 
 
 class Judge:
-    """Hears who has acknowledged and read what, and when."""
+    """The judge of all acknowledgements and reads, with their times."""
 
     def __init__(self, partitions: int) -> None:
         self._logs = [_Log() for _ in range(partitions)]
@@ -94,10 +94,11 @@ class Judge:
         return reader
 
     def begin_anew(self, reader: Reader, now_s: float) -> None:
-        """It was started anew: from the beginning, or from what it has committed.
+        """Note that a reader was started again: from the start, or from its commits.
 
-        That may be more than it has been told: what answered its last commit may have been lost. It is no more than
-        it has read.
+        Its position may be later than its last confirmed commit, if that commit's response was lost, but not later
+        than its
+        reads.
         """
         reader.begun += 1
         reader.began_s = now_s
@@ -105,7 +106,7 @@ class Judge:
             reader.expected = [0] * len(self._logs)
 
     def is_acknowledged(self, partition: int, offset: int, value: bytes, now_s: float) -> None:
-        """A producer has been told where its record is."""
+        """Note the acknowledged offset of a producer's record."""
         log = self._logs[partition]
         self.acknowledged += 1
         log.acknowledged_s[offset] = now_s
@@ -133,7 +134,7 @@ class Judge:
             self._late(reader, log.acknowledged_s.get(offset, now_s), now_s)
 
     def is_committed(self, reader: Reader, partition: int, offset: int) -> None:
-        """A reader was told that its commit has succeeded."""
+        """Note a commit that was confirmed to a reader."""
         reader.committed[partition] = offset
 
     def _late(self, reader: Reader, acknowledged_s: float, now_s: float) -> None:
@@ -142,7 +143,7 @@ class Judge:
             self._longest = Stall(for_s, reader.name)
 
     def ends(self) -> list[int]:
-        """By partition, the offset behind what was acknowledged so far."""
+        """Return, by partition, the offset after the acknowledged records."""
         return [log.end for log in self._logs]
 
     def behind(self, ends: Sequence[int]) -> list[Reader]:
@@ -154,7 +155,7 @@ class Judge:
         ]
 
     def give_up(self) -> None:
-        """Nobody reads any more: what was acknowledged and not read is lost."""
+        """End all reads: records that were acknowledged and not read are lost."""
         for reader in self._readers:
             self.wrongs += self._unread(reader)
 

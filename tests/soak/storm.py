@@ -40,17 +40,17 @@ _OPTIONS: Final = (
 _CATCH_UP_S: Final = 120.0
 """After a fault has ended: longer than any client takes to look for a coordinator again."""
 _RESTART_SHARE: Final = 0.25
-"""Of the time, in the beginning, in which Sidefetch may be started anew."""
+"""The share of the time, at the beginning, in which Sidefetch may be restarted."""
 _SETTLED_S: Final = 20.0
 _SPARE_DESCRIPTORS: Final = 4
-"""The connection to a broker that is asked for Metadata, and what a thread pool has."""
+"""The connection to a broker for Metadata, and the descriptors of a thread pool."""
 _FOLLOWERS_SESSIONS: Final = 9
-"""Of three brokers each has one with each other; and what was left, by those that stopped, with those before."""
+"""Each of three brokers has a session with each other one; stopped brokers leave theirs."""
 _SPARE_MIB: Final = 32.0
-"""Between the beginning and the end; what is held at a moment, and what an allocator keeps."""
+"""The growth allowed between beginning and end; buffers in use, and the allocator's share."""
 _RATE: Final = 120.0
 _FROM_S, _TO_S = 1.0, 9.0
-"""How long a fault lasts."""
+"""The duration of a fault."""
 _COUNTED: Final = re.compile(r"\b(verified|verify_differences|verify_failed|bugs)=(\d+)")
 
 
@@ -64,7 +64,7 @@ class Act:
 
 @attrs.define
 class Report:
-    """What came of it."""
+    """The results of a run."""
 
     commit: str
     seed: int
@@ -73,10 +73,10 @@ class Report:
     faults: Counter[str] = attrs.field(factory=Counter)
     acknowledged: int = 0
     unknown: int = 0
-    """Sent, but the producer was not told where they are, if anywhere."""
+    """Records without an acknowledgement or an error."""
     read: dict[str, int] = attrs.field(factory=dict)
     read_again: dict[str, int] = attrs.field(factory=dict)
-    """As it may be: by a member of a group from what it has committed on, or since the program began anew."""
+    """Allowed repetitions: by a member of a group from its last commit on, or since the program was restarted."""
     programs_failed: dict[str, int] = attrs.field(factory=dict)
     """Clients that gave up, and were started anew."""
     lost: int = 0
@@ -86,7 +86,7 @@ class Report:
     """The first of them."""
     not_recovered: list[str] = attrs.field(factory=list)
     longest_stalls_s: dict[str, float] = attrs.field(factory=dict)
-    """By fault, from its beginning until all had caught up."""
+    """By fault, the time from its beginning until all readers had caught up."""
     longest_stall: dict[str, Any] = attrs.field(factory=dict)
     verified: int = 0
     verify_differences: int = 0
@@ -137,10 +137,11 @@ def weather_out(
     direct: bool = False,
     log: Path | None = None,
 ) -> Report:
-    """Let *acts* happen to readers and producers, and judge; *tell* hears how it goes.
+    """Run *acts* against readers and producers, and judge; *tell* gets the progress.
 
-    With *watch* what Sidefetch takes is looked at before, between and after, for some seconds each. With *direct*
-    the clients that can come by the wire alone, to see what is their own. Sidefetch's log is left in *log*.
+    With *watch*, Sidefetch's resources are measured before, between and after, for some seconds each. With
+    *direct*, the
+    clients connect by the wire alone, which shows their own failures. Sidefetch's log is left in *log*.
     """
     report = Report(_commit(), seed)
     with ExitStack() as running:
@@ -254,7 +255,7 @@ class _Run:
 
 
 def _read_log(log: str, report: Report) -> None:
-    """What those that were told to stop have counted; of those that were killed, what they have warned of."""
+    """Read the final counts of processes that were stopped, and the warnings of those that were killed."""
     counted: Counter[str] = Counter()
     for line in log.splitlines():
         if " stopped " in line:

@@ -1,4 +1,4 @@
-"""What the last long run came to, as it is committed."""
+"""The committed figures of the last long run."""
 
 import json
 from pathlib import Path

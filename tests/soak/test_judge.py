@@ -1,4 +1,4 @@
-"""What the judge says of histories that are made up."""
+"""The judge's results for made-up histories."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.soak.judge import Judge, Reader, Stall, Wrong
 
 
 def judged(acknowledged: int = 5, *, commits: bool = False) -> tuple[Judge, Reader]:
-    """Of one partition with so many records, all acknowledged at 100 s, and a reader that began at 99 s."""
+    """Judge one partition with so many records, all acknowledged at 100 s, and a reader that began at 99 s."""
     judge = Judge(1)
     reader = judge.reader("r", commits=commits, now_s=99.0)
     for offset in range(acknowledged):

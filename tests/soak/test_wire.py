@@ -1,4 +1,4 @@
-"""The wire itself: it passes what it is given, and does what it is told."""
+"""The wire forwards bytes, and executes its faults."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ LARGE = bytes(range(256)) * 4096
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """In front of a server that says again what it hears."""
+    """Start the wire in front of an echo server."""
     (port,) = free_ports(1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_echo, args=(server,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""What Sidefetch takes of its machine, and of the brokers."""
+"""Sidefetch's resources, on the machine and at the brokers."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class Taken:
 
 
 def taken(pid: int, cluster: KafkaCluster) -> Taken:
-    """By process *pid*."""
+    """Measure the resources of process *pid*."""
     process = Path(f"/proc/{pid}")
     return Taken(
         round(resident_mib(pid, "VmRSS"), 1),

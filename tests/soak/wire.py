@@ -1,6 +1,6 @@
-"""Stands between Sidefetch and the brokers, and does to their connections what networks do.
+"""A relay between Sidefetch and the brokers that injects network faults.
 
-Unlike ``tests.tap`` it reads nothing; like it, it runs beside tests of any colour, here as trio in one thread.
+Unlike ``tests.tap`` it decodes nothing; like it, it works beside tests of any kind, here as trio in one thread.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ __all__ = ["CLEAR", "Weather", "Wire"]
 _CHUNK_BYTES: Final = 64 * 1024
 _CONNECT_S: Final = 5.0
 _RESET: Final = struct.pack("ii", 1, 0)
-"""To linger for no time: closing then resets, and what is not sent is dropped."""
+"""SO_LINGER of zero: closing resets the connection, and unsent data is dropped."""
 
 
 @attrs.frozen
 class Weather:
-    """What happens to all connections now, in both directions."""
+    """The present condition of all connections, in both directions."""
 
     latency_s: float = 0.0
     bytes_per_s: float = float("inf")
@@ -80,7 +80,7 @@ class Wire:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._connections)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Who produces and who reads while things go wrong: real clients, each a process of its own."""
+"""Producers and readers during the faults: real clients, each a process of its own."""
 
 import contextlib
 import threading
@@ -49,7 +49,7 @@ def _value(producer: str, partition: int, number: int) -> bytes:
 
 @attrs.define(eq=False)
 class _Reading:
-    """One reader's program, and what the judge knows of it."""
+    """One reader's program, and its state in the judge."""
 
     client: Client
     do: str
@@ -86,13 +86,13 @@ class Workload:
         self._running = contextlib.ExitStack()
         self._readings: list[_Reading] = []
         self.unknown = 0
-        """Records whose producer was not told where they are, if anywhere."""
+        """Records without an acknowledgement or an error."""
         self.heard: Counter[str] = Counter()
-        """By reader, how often its program failed, and began anew."""
+        """By reader, how often its program failed and was restarted."""
         self.failures: list[str] = []
-        """What with."""
+        """The errors of the failures."""
         self.broken: list[BaseException] = []
-        """What ended a thread of ours."""
+        """Exceptions that ended threads of the test."""
 
     def __enter__(self) -> Self:
         now_s = time.monotonic()
@@ -126,7 +126,7 @@ class Workload:
             thread.join(90)
 
     def ends(self) -> list[int]:
-        """By partition, the offset behind what was acknowledged so far."""
+        """Return, by partition, the offset after the acknowledged records."""
         with self._lock:
             return self._judge.ends()
 
@@ -169,7 +169,7 @@ class Workload:
                     self._begin(reading)
 
     def _hear(self, reading: _Reading) -> None:
-        """Take what a program has said, in the order in which it was said: commits count for what comes later."""
+        """Take the messages of a program in their order: commits apply to later records."""
         judge, reader = self._judge, reading.reader
         while (answer := reading.client.next_answer(0)) is not None:
             with self._lock:
@@ -181,7 +181,7 @@ class Workload:
                             judge.is_committed(reader, int(partition), offset)
                     case {"heard": _}:
                         pass  # it says that it overcomes it
-                    case _:  # of what it is still at, it may tell more, and commit
+                    case _:  # a running command, which may still report records and commits
                         self._failed(reading, str(answer))
         if reading.client.has_ended:
             self._failed(reading, reading.client.fate()[-500:])

@@ -1,4 +1,4 @@
-"""Records as the proxy tells them, made by hand, and whose they are."""
+"""Records of the proxy, made by hand, and the connections that they belong to."""
 
 from typing import Any
 

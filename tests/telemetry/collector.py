@@ -33,7 +33,7 @@ class Received:
 
 @attrs.define
 class Collected:
-    """What has come."""
+    """The received data."""
 
     endpoint: str
     resources: list[dict[str, Any]] = attrs.field(factory=list)
@@ -56,7 +56,7 @@ class Collected:
 
 
 def value_of(value: Any) -> Any:
-    """What an attribute is, out of protobuf."""
+    """Return the value of an attribute, from protobuf."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
         return tuple(value_of(each) for each in value.array_value.values)

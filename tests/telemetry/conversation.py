@@ -1,4 +1,4 @@
-"""Records of a conversation, as the core would tell them."""
+"""Records of a conversation, as the core emits them."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ def running(collector: Path, log: Path, environ: Mapping[str, str]) -> Iterator[
 
 
 async def started(log: Path) -> None:
-    """Wait until it takes what it is sent."""
+    """Wait until it accepts data."""
     with trio.fail_after(20):
         while "Everything is ready" not in log.read_text():
             await trio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Records of what a proxy does, made by hand, and a connection that they are about."""
+"""Records of a proxy's work, made by hand, and their connection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What spans are declared to tell, against OpenTelemetry's own names."""
+"""The declared attributes of spans, compared with OpenTelemetry's own names."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What deploy/ names, against what is declared; and what Prometheus' own tool says of it."""
+"""The names in deploy/, compared with the declarations, and checked with Prometheus' own tool."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the API tells."""
+"""The contents of the API's document."""
 
 import json
 

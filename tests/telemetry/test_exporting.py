@@ -1,4 +1,4 @@
-"""Who gets spans, by OpenTelemetry's variables."""
+"""The exporters of spans, by OpenTelemetry's variables."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What metrics are called, and what they read."""
+"""Names and values of metrics."""
 
 import re
 

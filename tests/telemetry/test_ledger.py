@@ -1,4 +1,4 @@
-"""The definition of the ledger: complete, told to people, and able to judge a row."""
+"""The definition of the ledger: complete, documented, and able to check a row."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What went wrong, and what to do."""
+"""Problems and their remedies."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes of a record in the ledger."""
+"""The ledger rows of records."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Which records get a row."""
+"""The records that get a row."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is kept of a running Sidefetch's work."""
+"""The state that is kept of a running Sidefetch's work."""
 
 from itertools import pairwise
 

@@ -1,6 +1,6 @@
 """A stand-in for a service mesh's proxy: ``python -m tests.transparent.mesh PORT``.
 
-It takes what the mesh's own rules redirect to it, tells where that was going, and passes it on there.
+It accepts connections that the mesh's own rules redirect to it, prints their destination, and forwards them.
 """
 
 import os

@@ -28,11 +28,11 @@ class Host:
     """One namespace."""
 
     pid: int
-    """Of its holder."""
+    """The process that holds the namespaces."""
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Have this thread, and what it starts, be there."""
+        """Move this thread, and the processes that it starts, into the namespaces."""
         with open("/proc/thread-self/ns/net") as home, open(f"/proc/{self.pid}/ns/net") as there:
             _enter(there.fileno())
             try:
@@ -41,7 +41,7 @@ class Host:
                 _enter(home.fileno())
 
     def run(self, *command: str, told: str = "") -> str:
-        """What *command* prints there. Raises: AssertionError: it fails."""
+        """Return the output of *command* there; *told* is its input. Raises: AssertionError: it fails."""
         with self.inside():
             done = subprocess.run(command, input=told, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, f"{command}: {done.stderr}"
@@ -49,7 +49,7 @@ class Host:
 
 
 def as_user(uid: int) -> list[str]:
-    """Starts what follows as a user of no name, who may read files as we do and nothing more."""
+    """Return a command prefix that runs a program as an unnamed user with read access to files."""
     who = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
     return ["setpriv", *who, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--"]
 

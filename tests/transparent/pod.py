@@ -31,9 +31,10 @@ __all__ = [
 NEAR: Final = ("10.77.0.1", "fd77::1")
 FAR: Final = ("10.77.0.2", "fd77::2")
 OTHER_FAR: Final = "10.77.0.3"
-"""Of the same host."""
+"""An address of the same host."""
 SERVICE: Final = "10.96.0.10"
-"""Of no host: the cluster's host has connections to it answered by a broker, as Kubernetes does for a Service."""
+"""An address of no host: the cluster's host lets a broker answer its connections, as Kubernetes does for a
+Service."""
 SERVICE_RULES: Final = f"""\
 table ip service {{{{
     chain in {{{{
@@ -48,7 +49,7 @@ OLD: Final = "kafka-python-1.4.7-as-0.9"
 SIDEFETCH: Final = (sys.executable, "-m", "proxy")
 RECORDS: Final = 60
 SILENCE_S: Final = 6.0
-"""Where it can read at all, a client has begun after a second."""
+"""The time after which a client that can read at all has begun: it takes a second."""
 SIDEFETCH_UID: Final = SPARED_UIDS[0]
 
 
@@ -64,14 +65,14 @@ class Pod:
 
     @property
     def ports(self) -> str:
-        """Of the brokers' listeners, and of the Service."""
+        """The ports of the brokers' listeners, and of the Service."""
         brokers = self.cluster.brokers.values()
         ports = [port for each in brokers for port in (each.port, *each.more_ports.values())]
         return ",".join(map(str, [9092, *ports]))
 
     @property
     def addresses(self) -> set[str]:
-        """Of the brokers, as they tell them."""
+        """The advertised addresses of the brokers."""
         return {each.address for each in self.cluster.brokers.values()}
 
     def redirect(self, action: str, *flags: str) -> None:

@@ -59,7 +59,7 @@ table ip mesh {{
     }}
 }}
 """
-"""As Istio's: all that leaves the pod, but for what its own proxy sends."""
+"""Rules as Istio's: they redirect all traffic out of the pod, except for its own proxy's."""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_group_finds_its_coordinator_and_commits(pod: Pod) -> None:
 
 
 def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
-    """It is no broker's: it leads to any, and all that is told there are the brokers' own addresses."""
+    """Check an address that is no broker's: it leads to any broker, and Metadata has the brokers' own addresses."""
     service = f"{SERVICE}:9092"
     with pod.sidecar(service, options=["--log-level", "debug"]) as sidecar, pod.redirected():
         assert len(pod.read(service)) == RECORDS
@@ -129,7 +129,7 @@ def test_answers_with_addresses_are_the_brokers_own(pod: Pod) -> None:
 
 
 def test_where_clients_log_in_themselves_they_find_their_brokers_also_when_we_know_none_yet(pod: Pod) -> None:
-    """Brokers are known from what clients are told: after a restart they come back before anybody has been told."""
+    """Check a restart: clients return before any client's Metadata has shown the brokers."""
     bootstrap = pod.cluster.bootstrap_of("LOGIN")
     settings = {
         "bootstrap.servers": bootstrap,
@@ -160,7 +160,7 @@ def test_where_clients_log_in_themselves_they_find_their_brokers_also_when_we_kn
 
 
 def read_by(consumer: Consumer, count: int) -> int:
-    """How many records it is given, of *count* that are there."""
+    """Return how many of *count* records it gets."""
     got = 0
     deadline = time.monotonic() + 60
     while got < count and time.monotonic() < deadline:
@@ -237,7 +237,7 @@ def test_tls_reaches_whom_it_was_meant_for(pod: Pod, tmp_path: Path) -> None:
 
 
 def test_what_stays_on_the_host_is_not_redirected(pod: Pod) -> None:
-    """As other sidecars' ports, and those of Sidefetch that clients may be pointed at."""
+    """Check other sidecars' ports, and Sidefetch's own ports for clients."""
     with pod.redirected():
         for host in (*NEAR, "127.0.0.1", "::1"):
             with pod.host.inside():

@@ -1,4 +1,4 @@
-"""Entities of kio with little to say, so that a test writes down only what it is about."""
+"""Entities of kio with defaults, so that a test names only the fields that matter."""
 
 import dataclasses
 from datetime import timedelta
@@ -41,5 +41,5 @@ def _empty(hint: Any) -> Any:
 
 
 def item_type(kind: Any, name: str) -> Any:
-    """Of an array field."""
+    """Return the item type of an array field."""
     return get_args(get_type_hints(kind)[name])[0]

@@ -30,7 +30,7 @@ def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
 
 
 def nodes(kind: Any, *ids: int) -> tuple[Any, ...]:
-    """Of an array field's item type."""
+    """Return items of an array field with these ids."""
     id_field = "broker_id" if any(f.name == "broker_id" for f in dataclasses.fields(kind)) else "node_id"
     return tuple(made(kind, **{id_field: i32(each), "host": REAL_HOST, "port": i32(19000 + each)}) for each in ids)
 
@@ -88,7 +88,7 @@ _NOT_OF_BROKERS = {
 
 
 def test_every_answer_that_can_carry_a_brokers_address_is_rewritten_or_does_not_pass() -> None:
-    """By what kio's schema says of hosts and ports, so that an API that grows one is noticed."""
+    """Check kio's schemas for hosts and ports, so that an API that gets one is noticed."""
     carrying = {
         (key, version)
         for key, version, path in every_host()
@@ -131,7 +131,7 @@ def hosts_in(kind: Any) -> Iterator[str]:
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
-    """A type's own parts, through arrays and what may be null."""
+    """Return a type's parts, through arrays and optional fields."""
     yield hint
     for inner in get_args(hint):
         yield from parts_of(inner)
@@ -232,7 +232,7 @@ def _some(kind: Any) -> list[Any]:
 
 
 def array_of(hint: Any) -> tuple[bool, Any]:
-    """Whether an array, and of what."""
+    """Return whether it is an array, and its item type."""
     args = [each for each in get_args(hint) if each not in (type(None), ...)]
     if get_origin(hint) is tuple:
         return True, args[0]
@@ -240,7 +240,7 @@ def array_of(hint: Any) -> tuple[bool, Any]:
 
 
 def moved(value: Any) -> Any:
-    """The same with every node where ``place`` puts it."""
+    """Return the same with every node moved by ``place``."""
     if isinstance(value, tuple):
         return tuple(map(moved, value))
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

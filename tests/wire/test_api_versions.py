@@ -1,4 +1,4 @@
-"""ApiVersions in all of its versions, narrowed to what Sidefetch can honour."""
+"""ApiVersions in all of its versions, narrowed to the versions that Sidefetch supports."""
 
 import dataclasses
 from datetime import timedelta
@@ -66,8 +66,8 @@ def test_ranges_are_told_by_key() -> None:
     }
 
 
-# What brokers tell (key: first, last), and what librdkafka up to 2.10 looks for in it: it asks for exact versions,
-# and leaves out compression, message formats, throttling or groups if one is not within the range.
+# The ranges of brokers (key: first, last), and those that librdkafka up to 2.10 requires: it looks for exact
+# versions, and disables compression, message formats, throttling or groups if one is not within the range.
 BROKERS = {
     "4.3": {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
             12: (0, 4), 13: (0, 5), 14: (0, 5), 17: (0, 1), 18: (0, 4), 22: (0, 5), 55: (0, 2), 60: (0, 2)},

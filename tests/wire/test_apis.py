@@ -1,4 +1,4 @@
-"""What is let through, and what is offered."""
+"""The APIs that are passed, and those that are offered."""
 
 import pytest
 from kio.schema.index import api_key_map

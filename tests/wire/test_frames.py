@@ -31,7 +31,7 @@ def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def feed_views(reader: FrameReader, data: bytes) -> list[memoryview]:
-    """The same with the reader's own views, and as much at once as it takes."""
+    """Feed the same with the reader's own views, as much at once as it accepts."""
     frames: list[memoryview] = []
     while data:
         if reader.needs:

@@ -1,4 +1,4 @@
-"""Frames of kio's entities: what is not one is malformed, whatever kio says of it."""
+"""Frames of kio's entities: an invalid one is malformed, whatever exception kio raises."""
 
 import contextlib
 from typing import Any

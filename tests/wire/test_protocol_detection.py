@@ -1,4 +1,4 @@
-"""What a connection's first bytes are taken for."""
+"""The protocol of a connection by its first bytes."""
 
 import ssl
 

@@ -14,7 +14,7 @@ from proxy.wire.apis import ApiKey
 from tests.fuzz import seeds
 
 HEADS = {4: bytes(4) + bytes(4), 12: bytes(4) + b"\0" + bytes(4)}
-"""Of answers to Metadata, before the count of brokers: correlation id, tags, throttle time."""
+"""The heads of Metadata responses up to the count of brokers: correlation id, tags, throttle time."""
 SIZE_LIMIT = 2 << 30
 
 
@@ -56,7 +56,7 @@ def test_a_null_array_that_is_never_null_is_refused() -> None:
 
 
 def test_a_tag_that_does_not_fill_its_field_is_refused() -> None:
-    """What is behind it would be read as a part of it, and of what it claims nobody would have looked at."""
+    """Check that the rest is not parsed as a part of the tag: nobody would check its addresses."""
     body = next(iter(seeds.response_bodies(ApiKey.PRODUCE, 10)))
     kind = messages.response_type(ApiKey.PRODUCE, 10)
     endpoints = b"\1\0\2\1\0"

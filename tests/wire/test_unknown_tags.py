@@ -160,7 +160,7 @@ WITH_ENDPOINTS = [
 
 @pytest.mark.parametrize(("key", "version"), WITH_ENDPOINTS)
 def test_response_keeps_its_unknown_tags_when_endpoints_are_replaced(key: int, version: int) -> None:
-    """Those in the structs of the endpoints themselves are dropped."""
+    """Check that only the tags in the endpoints' own structs are dropped."""
     body: Any = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 

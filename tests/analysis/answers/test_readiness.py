@@ -19,7 +19,7 @@ def client(client_id: str | None, *apis: Row, **told: Any) -> Row:
 
 
 def test_kafka_4_serves_what_its_brokers_advertise() -> None:
-    # As brokers of 4.3 and 4.4 tell by ApiVersions; of Produce, what they serve.
+    # The ranges of ApiVersions responses of Kafka 4.3 and 4.4; for Produce, the versions that they serve.
     told = {0: 3, 1: 4, 2: 1, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 29: 1, 30: 1, 31: 1, 32: 1, 34: 1, 35: 1}
     assert {key: SERVED_FROM[key] for key in told} == told
     assert set(SERVED_FROM) - set(told) == {38, 39, 40, 41}

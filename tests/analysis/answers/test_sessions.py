@@ -74,7 +74,7 @@ def test_lives_ends_and_hits_of_sessions(spark: SparkSession) -> None:
 
 
 def lives(proxy_id: str, first_id: int, life_s: int) -> list[Row]:
-    """Of ten sessions, one begun each second."""
+    """Return rows of ten sessions, one created each second."""
     events = []
     for number in range(10):
         known = {"proxy_id": proxy_id, "created_us": number * S}

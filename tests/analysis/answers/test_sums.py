@@ -23,7 +23,7 @@ SIDECARS = 8
 
 
 def generated() -> list[Row]:
-    """Of eight sidecars, two of which have sampled a fourth of their exchanges and fetches."""
+    """Return the rows of eight sidecars; two of them sampled a fourth of their exchanges and fetches."""
     rows: list[Row] = []
     for index in range(SIDECARS):
         for each in sidecar_rows(MIX, 1, index, 0.5):
@@ -34,7 +34,7 @@ def generated() -> list[Row]:
 
 
 def expected(rows: list[Row]) -> Iterator[tuple[str, float]]:
-    """What the answers have to come to."""
+    """Return the sums that the answers must have, computed in Python."""
     inventories: dict[tuple[str, int], Row] = {}
     firsts: dict[str, int] = {}
     lasts: dict[str, int] = {}
@@ -94,5 +94,5 @@ def test_answers_add_up_to_the_rows(spark: SparkSession) -> None:
 
     assert len(wanted) == 17
     assert all(wanted.values())
-    # Each row of savings is rounded by itself; what is counted is far below the tolerance.
+    # Each row of savings is rounded by itself; the counts are far below the tolerance.
     assert dict(zip(wanted, found, strict=True)) == pytest.approx(wanted, rel=1e-4)

@@ -89,7 +89,7 @@ def test_what_exchanges_bring_was_fetched_for_their_connection(whole: list[Row])
 def test_fetches_are_within_sessions_that_were_granted(whole: list[Row]) -> None:
     now: dict[tuple[str, int, str], int] = {}
     lives = Counter[str]()
-    for row in whole:  # sessions do not tell their connection, but in this fleet a lane's node does
+    for row in whole:  # sessions do not name their connection, but in this fleet a lane's node does
         if row["record"] == "session" and row["side"] == "upstream":
             lives[row["event"]] += 1
             if row["event"] != "created":
@@ -107,7 +107,7 @@ def test_fetches_are_within_sessions_that_were_granted(whole: list[Row]) -> None
 
 
 def closed_lanes(rows: list[Row]) -> set[tuple[str, int, str]]:
-    """Those whose session was closed, told by its id."""
+    """Return the lanes whose session was closed, by the session id."""
     ended = {(row["proxy_id"], row["session_id"]) for row in of(rows, "session") if row["event"] == "closed"}
     return {
         (row["proxy_id"], row["connection_id"], row["lane_id"])

@@ -23,7 +23,7 @@ _RACKS: Final = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
 
 
 def report() -> Report:
-    """Of two weeks."""
+    """Return a report of two weeks."""
     about = ReportScope(
         ("kJ2b0XnVTn6b", HOSTILE), 4, 312, 20_000 * _DAY_US, 20_014 * _DAY_US, 48_211_034, 3, 120, 0.1
     )

@@ -1,4 +1,4 @@
-"""What is advised, by what was found."""
+"""The advice of the report, by its findings."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def ranking(*rows: Row) -> Ranking:
 
 
 def found(**answers: Any) -> QueryResults:
-    """Of three days in which all was well, but for *answers*."""
+    """Return the findings of three days without problems, except for *answers*."""
     about = ReportScope(("c",), 1, 10, 0, 3 * DAY_US, 1000, 0, 0, 1.0)
     fine: dict[str, Any] = {
         "read": CoverageFigures(about, (), NOBODY, (), 0),

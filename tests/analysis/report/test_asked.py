@@ -1,4 +1,4 @@
-"""What Spark is asked for a report, of a few rows by hand; the sums themselves are the answers' to get right."""
+"""The queries of a report, on a few rows made by hand; other tests check the sums themselves."""
 
 from pyspark.sql import SparkSession
 

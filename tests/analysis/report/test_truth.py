@@ -1,4 +1,4 @@
-"""The report of a conversation through the real proxy is the wire: what taps have seen, byte for byte."""
+"""The figures of a report equal the bytes that taps saw in a conversation through the real proxy."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def bytes_of(fetches: list[SeenFetch]) -> int:
 
 
 def rows(report: Any, table: str) -> list[dict[str, Any]]:
-    """Of a table, by column."""
+    """Return the rows of a table, by column."""
     tables = [each for section in report["sections"] for each in section["tables"]]
     return next(each["rows"] for each in tables if each["name"] == table)
 
@@ -41,7 +41,7 @@ Report = Callable[[SparkSession, Path, Path], Awaitable[Any]]
 
 
 async def here(spark: SparkSession, ledger: Path, out: Path) -> Any:
-    """By the tests' Spark, which is there already."""
+    """Make the report with the Spark session of the tests."""
     report = await trio.to_thread.run_sync(
         lambda: as_json(report_of(read(spark, str(ledger), kept=True), Prices(0.01, 0.01)))
     )
@@ -50,7 +50,7 @@ async def here(spark: SparkSession, ledger: Path, out: Path) -> Any:
 
 
 async def by_command(_: SparkSession, ledger: Path, out: Path) -> Any:
-    """As its users do it."""
+    """Make the report with the command, as users do."""
     command = [sys.executable, "-m", "proxy", "report", str(ledger), "--out", str(out)]
     run = partial(subprocess.run, command, capture_output=True, text=True, check=False, timeout=600)
     done = await trio.to_thread.run_sync(run)

@@ -1,4 +1,4 @@
-"""Bounds of what would be padding: by hand."""
+"""Bounds of the padding, on rows made by hand."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def in_memory(spark: SparkSession, ours: None, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def ours(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked is asked in the Spark that is there, and leaves it there."""
+    """Let the commands use the tests' Spark session, and leave it running."""
 
     @contextmanager
     def there(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:

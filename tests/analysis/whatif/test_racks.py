@@ -41,7 +41,7 @@ def crossing(
 def test_bytes_cross_where_no_replica_is_in_the_readers_rack(spark: SparkSession) -> None:
     rows = [
         partition("two", 0, 1, 2),
-        partition("two", 1, 1, 3),  # of what 1 leads, half is in c
+        partition("two", 1, 1, 3),  # broker 1 leads it, and half of the reads come from rack c
         partition("three", 0, 1, 2, 3, out_of_sync=3),
         read("c", "two", 1, 1, 1000, weight=2.0),
         read("c", "three", 1, 1, 100),

@@ -1,8 +1,9 @@
-"""The cache that is played through does what a real broker does with the same requests, given the ids it granted.
+"""The simulated session cache does the same as a real broker for the same requests, given the ids it granted.
 
-Sessions of consumers and of followers are made, used, resized and closed by chance. The short form sees slots run
-out and followers take them from consumers; what takes 120 s (sessions that nobody uses, larger ones than those that
-are no longer new) is in the long form.
+Sessions of consumers and of followers are created, used, resized and closed at random. In the short form, slots run
+out and followers evict consumers; the cases that take 120 s (sessions that nobody uses, larger sessions against
+older
+ones) are in the long form.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,7 +32,7 @@ NOT_FOUND: Final = ErrorCode.fetch_session_id_not_found
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    """Of its own: nobody else has sessions there, since nothing is replicated."""
+    """A cluster of its own: without replication, nobody else has sessions there."""
     with KafkaCluster("4.3.1", settings={"max.incremental.fetch.session.cache.slots": SLOTS}) as cluster:
         yield cluster
 
@@ -50,7 +51,7 @@ class Driven:
     topic: str
     simulated: SessionCacheModel
     evicted: list[int]
-    """By the simulated one, and not yet known to be gone from the real one, or closed."""
+    """The sessions evicted by the simulation that are not yet known to be gone from the broker, or closed."""
     epochs: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """Epoch and size by session id, of all that were granted and not closed."""
     refused: int = 0

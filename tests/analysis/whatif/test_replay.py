@@ -1,4 +1,4 @@
-"""What lanes did, played through other caches; by hand."""
+"""Sessions of lanes replayed with other cache sizes, on rows made by hand."""
 
 from proxy.analysis.whatif.replay import BACK_OFF_S, Others, Outcome, Replay
 

@@ -1,4 +1,4 @@
-"""How many slots a fleet needs."""
+"""The number of slots that a fleet needs."""
 
 import pytest
 from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Slots by Spark are what one broker after the other comes to."""
+"""The slots that Spark computes for all brokers equal those of a loop over brokers."""
 
 from collections import defaultdict
 
@@ -33,7 +33,7 @@ def test_each_broker_is_played_with_each_number_of_slots(spark: SparkSession) ->
         spark,
         fetch(0, 5, kind="full", **first),
         fetch(1, 6, kind="full", **second),
-        # A run of three: what it is about is a sum.
+        # a run of three fetches: its columns are sums
         fetch(4, 6, first_at_us=2 * SECOND_US, fetches=3, size=30, **second),
         row("session", at_us=5 * SECOND_US, node=1, side="upstream", event="closed", session_id=5),
         fetch(20, 6, **second),
@@ -66,7 +66,7 @@ def test_a_generated_fleet_is_played_as_without_spark(spark: SparkSession) -> No
 
 
 def played(rows: list[Row], others: Others) -> dict[int, Outcome]:
-    """The same by a loop."""
+    """Return the same by a loop over brokers."""
     events = []
     for each in rows:
         if each["record"] == "fetch":

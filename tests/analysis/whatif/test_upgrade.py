@@ -1,4 +1,4 @@
-"""What goes with an upgrade, by hand."""
+"""The costs that an upgrade ends, on rows made by hand."""
 
 from typing import Any
 

@@ -17,16 +17,16 @@ Answer = Mapping[str, Any] | None
 
 
 class Played:
-    """What a request of an old version has come to."""
+    """The course of a request of an old version."""
 
     def __init__(self) -> None:
         self.steps: list[AskBroker | AskCoordinator | Compute] = []
         self.body: bytes | None = None
-        """Of the answer."""
+        """The body of the response."""
 
     @property
     def bodies(self) -> list[bytes]:
-        """What was asked, wherever."""
+        """Return the bodies of the requests to any broker."""
         return [b"".join(each.body) for each in self.steps if not isinstance(each, Compute)]
 
 

@@ -233,7 +233,7 @@ def test_what_has_the_same_layout_goes_and_comes_as_it_is(key: int) -> None:
 
 @pytest.mark.parametrize("key", [*SAME, 29, 30, 31])
 def test_clients_that_do_not_throttle_themselves_are_held_back(key: int) -> None:
-    """Those of v1 do; so do those of v2 of the other APIs, which are lifted to v1 (KIP-219)."""
+    """Check v1; clients of v2 of the other APIs, which are upgraded to v1, throttle themselves (KIP-219)."""
     reply = SAME[key][1] if key in SAME else {"throttle_time": 7}
 
     assert LIFTS[key, 0].throttle_ms(memoryview(answer(key, 1, reply))) == 7

@@ -1,4 +1,4 @@
-"""ListOffsets v0: what 'before' means, and how many offsets are told."""
+"""ListOffsets v0: the meaning of "before", and the number of offsets."""
 
 from typing import Any
 

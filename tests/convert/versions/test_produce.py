@@ -1,4 +1,4 @@
-"""Produce v0 to v2: what becomes of partitions whose message sets convert to none, one or several batches."""
+"""Produce v0 to v2: partitions whose message sets convert to none, one or several batches."""
 
 import datetime
 from typing import Any
@@ -46,7 +46,7 @@ def done(*partitions: tuple[int, int, int], topic: str = "t", **more: Any) -> di
 
 
 def lifted(played: Any) -> list[dict[tuple[str, int], bytes]]:
-    """What each request to the broker says."""
+    """Return the fields of each request to the broker."""
     requests = [asked(0, 3, body) for body in played.bodies]
     return [
         {(topic.name, each.index): each.records for topic in request.topic_data for each in topic.partition_data}

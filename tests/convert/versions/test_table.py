@@ -15,7 +15,7 @@ REMOVED = {
     0: [0, 1, 2], 1: [0, 1, 2, 3], 2: [0], 8: [0, 1], 9: [0], 11: [0, 1], 19: [0, 1], 20: [0], 23: [0, 1],
     29: [0], 30: [0], 31: [0], 32: [0], 34: [0], 35: [0], 38: [0], 39: [0], 40: [0], 41: [0],
 }  # fmt: skip
-"""By KIP-896, and JoinGroup's by 4.0.0."""
+"""The versions by KIP-896, and those of JoinGroup by 4.0.0."""
 
 
 def test_every_version_that_clients_had_and_kafka_4_removed_is_lifted() -> None:
@@ -87,7 +87,7 @@ def test_what_cannot_be_lifted_is_not_offered() -> None:
 def test_what_a_broker_serves_itself(
     broker: str, produce_v2: bool, produce_v3: bool, join_v0: bool, commit_v1: bool
 ) -> None:
-    """Kafka 4 tells of Produce v0 to v2, and closes the connection on them."""
+    """Check that Produce v0 to v2 are upgraded: Kafka 4 lists them, and closes the connection on them."""
     served = {key: VersionRange(*range_) for key, range_ in BROKERS[broker].items()}
 
     assert serves(served, 0, 2) == produce_v2

@@ -78,7 +78,7 @@ def run_one(stage: Stage, drawn: Drawn, ignored: Collection[str] = ()) -> Outcom
 
 
 def report(drawn: Drawn, outcome: Outcome) -> str:
-    """Return what is wrong and the last requests and responses."""
+    """Return the violations and the last requests and responses."""
     lines = [f"seed {drawn.seed}, step {outcome.steps} of {len(drawn.steps)}:"]
     lines += [f"  VIOLATION {violation}" for violation in outcome.violations]
     lines += [f"  {line}" for line in outcome.history]

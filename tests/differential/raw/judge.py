@@ -1,4 +1,4 @@
-"""Compare one fetch response with what the leader says before and after it. Pure.
+"""Compare one fetch response with the leader's state before and after it. Pure.
 
 The *twin* of a fetch asks the leader directly for the same partitions, without a session and with max wait 0. One
 is sent before the fetch, one after its response; the response has to fit between them.
@@ -43,9 +43,9 @@ class Query:
     min_bytes: int
     max_bytes: int
     named: tuple[Partition, ...]
-    """As the request has them, in its order, including one that is named twice."""
+    """The partitions of the request in its order, including one that is named twice."""
     wanted: tuple[Partition, ...]
-    """What is to be read: those of the session, or those that are named."""
+    """The partitions to read: those of the session, or those that are named."""
     is_incremental: bool = False
     names_nothing: bool = False
 
@@ -83,7 +83,7 @@ class Answer:
 
 @attrs.frozen
 class Violation:
-    """One difference from what a broker does."""
+    """One difference from a broker's behaviour."""
 
     kind: str
     text: str
@@ -102,7 +102,7 @@ class Seen:
 
 @attrs.define
 class Session:
-    """What a client knows that its session's partitions are like (KIP-227)."""
+    """A client's knowledge of the partitions of its session (KIP-227)."""
 
     high_watermarks: dict[Key, int] = attrs.field(factory=dict)
     log_starts: dict[Key, int] = attrs.field(factory=dict)
@@ -118,12 +118,12 @@ class Case:
     after: Answer
     logs: Mapping[Key, Log]
     allowed_s: float
-    """When the response is due after the request."""
+    """The seconds after the request within which the response is due."""
     young: frozenset[Key] = frozenset()
     """Partitions whose topic was made again, or whose records were deleted, within the last second."""
     incarnations: Mapping[Key, object] = attrs.field(factory=dict)
     acknowledged: Mapping[Key, int] = attrs.field(factory=dict)
-    """The least high watermarks by what was acknowledged on the same connection before."""
+    """The least high watermarks, by the records acknowledged on the same connection before."""
     lagging: frozenset[Key] = frozenset()
     """Partitions whose newest records the replica that is read may lack yet."""
     has_leader_reads: bool = True
@@ -131,7 +131,7 @@ class Case:
 
 
 def judge(case: Case, seen: Seen, session: Session | None) -> list[Violation]:
-    """Return what is wrong; note in *seen* and *session* what the client has learned."""
+    """Return the violations; note in *seen* and *session* the values that the client has learned."""
     found = [*_top_level(case), *_shape(case, session)]
     if case.answer.error:
         return found

@@ -22,7 +22,7 @@ _SIZED_FROM: Final = 12
 _TRANSACTIONAL, _CONTROL = 16, 32
 _CODEC, _LZ4 = 7, 3
 _WRAPPED_FROM: Final = 26
-"""Where the value of a wrapper of magic 0 begins; it has no key."""
+"""The position of the value in a wrapper of magic 0, which has no key."""
 _TIMESTAMP_MS: Final = 1_700_000_000_000
 
 
@@ -98,7 +98,7 @@ def _unpacked_lz4(entry: bytes) -> bytes:
 
 
 class Log:
-    """What the leader has of one partition, from where its log began when it was first read."""
+    """The leader's log of one partition, from its start when it was first read."""
 
     def __init__(self) -> None:
         self._data = bytearray()

@@ -40,10 +40,10 @@ class TagSection:
     """The tagged fields of one structure within a message."""
 
     start: int
-    """Where their count is."""
+    """The position of their count."""
     count: int
     first: int
-    """Where the first of them would begin."""
+    """The position of the first of them."""
     end: int
     depth: int
     """0 in the message itself, 1 in an element of one of its arrays, and so on."""

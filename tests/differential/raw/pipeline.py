@@ -1,4 +1,4 @@
-"""Requests of many APIs and versions that are sent without waiting, and what their responses have to say."""
+"""Requests of many APIs and versions that are sent without waiting, and their expected responses."""
 
 import time
 from collections.abc import Callable
@@ -41,7 +41,7 @@ _NEWEST: Final = {
 
 @attrs.frozen
 class Context:
-    """What a pipeline needs from its sequence."""
+    """The parts of a sequence that a pipeline needs."""
 
     topic: Topic
     group: str
@@ -56,7 +56,7 @@ class Context:
 
 @attrs.define
 class _State:
-    """What requests so far have done, as a broker does them: one after the other."""
+    """The effect of the requests so far, executed one after the other as by a broker."""
 
     starts: dict[int, int]
     watermarks: dict[int, int]

@@ -1,4 +1,4 @@
-"""Carry a sequence out on one connection, and collect what is wrong."""
+"""Execution of a sequence on one connection, and its violations."""
 
 import math
 import time
@@ -34,7 +34,7 @@ from tests.kafka.admin import Admin, unique
 __all__ = ["Outcome", "Runner", "Stage"]
 
 YOUNG_S: Final = 1.2
-"""How long after a change the old records may still come."""
+"""The time after a change in which the old records may still be delivered."""
 _LONG_WAIT_MS: Final = 8_000
 """Max wait of fetches that a broker answers at once."""
 _AT_ONCE_S: Final = 1.0
@@ -46,13 +46,13 @@ _UNKNOWN: Final = (3, 29, 100)
 
 @attrs.frozen
 class Stage:
-    """What all sequences of a run share."""
+    """The parts that all sequences of a run share."""
 
     admin: Admin
     leader: str
     """The address of the broker that leads all partitions."""
     peer: str
-    """The address of what is tested: where Sidefetch stands for that broker, or that broker itself."""
+    """The address of the tested peer: Sidefetch's listener for that broker, or the broker itself."""
     topics: dict[str, Topic]
     group: str
     """A group that this broker coordinates."""
@@ -63,13 +63,13 @@ class Stage:
 
 @attrs.define
 class Outcome:
-    """What became of a sequence."""
+    """The result of a sequence."""
 
     violations: list[Violation] = attrs.field(factory=list)
     history: deque[str] = attrs.field(factory=lambda: deque(maxlen=2 * _HISTORY))
     requests: int = 0
     steps: int = 0
-    """How many were begun."""
+    """The number of steps that were begun."""
 
 
 @attrs.define
@@ -84,7 +84,7 @@ class _Slot:
 
 
 class Runner:
-    """Runs one sequence; ``run`` once."""
+    """The execution of one sequence; call ``run`` once."""
 
     def __init__(self, stage: Stage, drawn: Drawn, ignored: Collection[str] = ()) -> None:
         """*ignored*: kinds of violations that are passed over."""
@@ -301,11 +301,12 @@ class Runner:
         self._learn(use, step, answer, slots)
 
     def _certain(self, step: Fetch, query: Query, before: Answer) -> Answer:
-        """Return *before* without what need not hurry the response.
+        """Return *before* without the parts that do not require an early response.
 
-        Sidefetch asks by topic id for clients that name topics. A broker says at once that an id is unknown only if
+        Sidefetch asks by topic id for clients that name topics. A broker answers at once that an id is unknown only
+        if
         the fetch has no other partitions (Kafka's ``KafkaApis.handleFetchRequest``). And an offset that is out of
-        range may be within it once the records are there that are produced meanwhile.
+        range may be within it once further records are produced.
         """
         live = self._name(LIVE, query.version)
         produced = {(live, produce.partition) for produce in step.during}
@@ -379,7 +380,7 @@ class Runner:
                 slot.held = self._drawn.hold
 
     def _fetch_amiss(self, step: Fetch, use: str) -> None:
-        """Send what a broker refuses, or close the session."""
+        """Send a fetch that a broker refuses, or close the session."""
         session, expected = {
             "wrong epoch": ((self._session_id, self._epoch + 5), 71 if self._session_id else 0),
             "unknown id": ((1_999_999_999, 7), 70),

@@ -1,5 +1,8 @@
-"""Draw sequences of requests by seed. A step says where to read relative to what the runner will find, so that any
-part of a sequence can be run: that is how a failing one is cut."""
+"""Random sequences of requests, by seed.
+
+A step says where to read relative to the log that the runner finds, so that any part of a sequence can be run: this
+is how a failing one is shortened.
+"""
 
 import random
 from typing import Final, Literal
@@ -55,10 +58,10 @@ class Produce:
     partition: int
     count: int
     size: int
-    """Of each value."""
+    """The size of each value."""
     codec: int = 0
     through: bool = False
-    """By another connection to Sidefetch instead of directly."""
+    """Whether another connection to Sidefetch is used instead of a direct one."""
     magic: int = 2
 
 
@@ -103,7 +106,7 @@ class Pipeline:
 
 @attrs.frozen
 class DeleteRecords:
-    """Let a partition of the sequence's topic begin later, by a fraction of what it has."""
+    """A step that deletes the first records of a partition, as a fraction of its log."""
 
     partition: int
     fraction: float
@@ -114,7 +117,7 @@ class Recreate:
     """Delete the sequence's topic and make another one of the same name, with some records."""
 
     count: int
-    """How many records each partition gets."""
+    """The number of records for each partition."""
 
 
 @attrs.frozen
@@ -137,11 +140,11 @@ Step = Fetch | Produce | Pipeline | DeleteRecords | Recreate | MoveLeader | Paus
 
 @attrs.frozen
 class Sequence:
-    """What is done on one connection."""
+    """The steps on one connection."""
 
     seed: int
     partitions: int
-    """Of the sequence's topic."""
+    """The number of partitions of the sequence's topic."""
     hold: int
     """For how many fetches a partition is left out that has returned records; 0 for never."""
     steps: tuple[Step, ...]

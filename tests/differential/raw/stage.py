@@ -24,7 +24,7 @@ _SETTINGS: Final = {"message.max.bytes": 20_000_000}
 def staged(
     version: str, *, direct: bool = False, tags: bool = False, options: Sequence[str] = (), seed: int = 1
 ) -> Iterator[tuple[Stage, Callable[[], str]]]:
-    """Start what a run needs; yield the stage, and what returns Sidefetch's log.
+    """Start the parts of a run; yield the stage, and a function that returns Sidefetch's log.
 
     Args:
         direct: Test the broker itself, which is the control.

@@ -1,4 +1,4 @@
-"""What the leader itself has: topics, copies of logs, and the twins of fetches, by one direct connection."""
+"""The leader's own state: topics, copies of logs, and the twins of fetches, by one direct connection."""
 
 import time
 import uuid
@@ -32,9 +32,9 @@ class Topic:
     logs: dict[int, Log] = attrs.field(factory=dict)
     predecessor: uuid.UUID | None = None
     changed_s: dict[int, float] = attrs.field(factory=dict)
-    """When a partition lost records or its leader, or the topic was made again."""
+    """By partition, the time when it last lost records or its leader, or the topic was created again."""
     produced_s: dict[int, float] = attrs.field(factory=dict)
-    """When records were appended to a partition last."""
+    """By partition, the time when records were last appended."""
 
     def log(self, partition: int) -> Log:
         return self.logs.setdefault(partition, Log())
@@ -121,7 +121,7 @@ def produce_values(topic: str, topic_id: uuid.UUID, partition: int, records: byt
 
 
 class Truth:
-    """Asks the broker that leads all partitions."""
+    """A direct connection to the broker that leads all partitions."""
 
     def __init__(self, address: str) -> None:
         self._connection = Connection(address, "truth")
@@ -151,7 +151,7 @@ class Truth:
             time.sleep(0.02)
 
     def twin(self, query: Query, replica_id: int = -1) -> Answer:
-        """Return what the leader has for a fetch, without waiting."""
+        """Return the leader's response to a fetch, without waiting."""
         version = max(query.version, 4)
         limit = query.max_bytes if query.version >= 3 else FIRST_FREE_LIMIT
         asked = attrs.evolve(query, version=version, max_wait_ms=0, min_bytes=0, max_bytes=limit)

@@ -1,4 +1,4 @@
-"""Which broker is at an address, with names that are resolved by the tests."""
+"""The broker at an address, with names that the tests resolve."""
 
 import io
 import socket
@@ -19,7 +19,7 @@ V4, V6 = "10.0.0.1", "fd00::1"
 
 
 class Names(trio.abc.HostnameResolver):
-    """What names resolve to, and how often that was asked."""
+    """A resolver with given addresses, which counts its calls."""
 
     def __init__(self) -> None:
         self.of: dict[str, list[str]] = {}
@@ -91,7 +91,7 @@ async def test_a_name_without_an_address_is_in_nobodys_way(cluster: Cluster, nam
 async def test_a_broker_that_has_moved_is_found_where_it_is(
     cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """As a pod that came up again: its name is the same, and its old address may be another's by then."""
+    """Check a pod that was restarted: its name is the same, and its old address may now be another's."""
     assert autojump_clock.rate == 0
     cluster.is_of({ONE: Address("one", 9092), TWO: Address("two", 9092)})
     names.of = {"one": [V4], "two": ["10.0.0.2"]}
@@ -123,7 +123,7 @@ async def test_names_that_cannot_be_resolved_any_more_stand_for_what_they_stood_
 async def test_many_that_go_to_new_addresses_at_once_share_a_look_that_takes_long(
     cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where no broker answers: they must not wait for each other in turn."""
+    """Check that connections do not wait for each other in turn while no broker answers."""
     assert autojump_clock.rate == 0
     monkeypatch.setattr(Cluster, "ask_anew", lambda _: trio.sleep_forever())
     cluster.is_of({ONE: Address("one", 9092)})

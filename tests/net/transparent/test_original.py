@@ -1,4 +1,4 @@
-"""What the kernel says of where a connection was going. Real redirects: tests/transparent."""
+"""The kernel's original destination of a connection; tests/transparent has real redirects."""
 
 import errno
 import socket
@@ -13,7 +13,7 @@ from proxy.net.transparent.original import original_destination
 
 @attrs.frozen
 class Accepted:
-    """A socket whose kernel says *told*, or fails with that number."""
+    """A socket whose kernel returns *told*, or fails with that number."""
 
     family: socket.AddressFamily
     told: bytes | int
@@ -31,7 +31,7 @@ class Accepted:
 
 
 def sockaddr(host: str, port: int) -> bytes:
-    """As the kernel fills it in."""
+    """Return the address as the kernel encodes it."""
     if ":" in host:
         packed = struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, host) + bytes(4)
         return struct.pack("=H", socket.AF_INET6) + packed

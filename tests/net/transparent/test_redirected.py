@@ -1,6 +1,6 @@
-"""Clients that the packet filter has redirected here, in front of an embedded cluster.
+"""Clients that the packet filter redirects to Sidefetch, in front of an embedded cluster.
 
-Where they were going is told by a double of the kernel; with a real one: tests/transparent.
+A double of the kernel has their original destination; tests/transparent has a real one.
 """
 
 import io
@@ -30,13 +30,15 @@ from tests.ports import free_port_range
 
 ANSWER_S = 5
 SERVICE = Address("10.96.0.1", 9092)
-"""Of no broker."""
+"""An address of no broker."""
 
 Speak = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 class Kernel:
-    """Says where all connections were going, but for those that had this listener as their destination anyway."""
+    """A double of the kernel that returns the original destination of all connections, except for those to this
+    listener.
+    """
 
     def __init__(self) -> None:
         self.destination: Address | None = None
@@ -88,13 +90,13 @@ async def client(it: Proxied, kernel: Kernel, destination: Address | None) -> As
 
 
 async def told(connection: KafkaConnection) -> set[tuple[int, str, int]]:
-    """Which brokers there are, as this client is told."""
+    """Return the brokers in this client's Metadata."""
     brokers = (await connection.call("metadata", 5, {})).brokers
     return {(each.node_id, each.host, each.port) for each in brokers}
 
 
 async def errors(connection: KafkaConnection) -> list[int]:
-    """Of the three partitions of ``t``; a broker tells of those that it leads only."""
+    """Return the errors of the three partitions of ``t``; a broker serves only those that it leads."""
     response = await connection.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}))
     return [int(each.error_code) for topic in response.responses for each in topic.partitions]
 
@@ -159,7 +161,7 @@ async def test_a_broker_that_is_new_is_looked_for_when_a_client_goes_there(kerne
 async def test_who_was_taken_for_anybodys_comes_again_once_the_broker_is_known(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients never ask a broker who it is: they would be told for ever that it leads nothing."""
+    """Check that the connection ends: clients never ask a broker for its id, and would get NOT_LEADER for ever."""
     monkeypatch.setattr(redirected, "_EVERY_S", 0.05)
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1], [2], [3]])
@@ -227,7 +229,7 @@ async def server(speak: Speak) -> AsyncIterator[Address]:
 
 
 async def echo_at_the_end(stream: trio.SocketStream) -> None:
-    """Answers when the client has said that this was all: only a half-close that is passed on tells that."""
+    """Answer when the client has sent everything: only a forwarded half-close shows that."""
     async with stream:
         heard = b"".join([chunk async for chunk in stream])
         await stream.send_all(heard.upper())
@@ -294,7 +296,7 @@ async def test_who_cannot_be_passed_on_is_hung_up_on(kernel: Kernel) -> None:
 
 
 async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
-    """As where the rules spare another user than the one that Sidefetch runs as."""
+    """Check a redirect of Sidefetch's own connection, as by rules that exempt the wrong user."""
     async with clustered() as it:
         (kernel.destination,) = it.config.downstream.transparent
         async with await trio.open_tcp_stream("127.0.0.1", kernel.destination.port) as stream:

@@ -1,7 +1,7 @@
-"""A broker under a virtual clock: long polls, sessions by the real broker half, and every way to disappoint.
+"""A broker under a virtual clock: long polls, sessions by the real broker half, and every kind of failure.
 
-A fetch is read when it arrives, and again whenever something may have changed, until it has what it asked for or
-its time is up. What it was for and what it found is kept, to judge by it what a client is told.
+A fetch is read when it arrives, and again whenever something may have changed, until it has enough bytes or its max
+wait is over. The reads are kept, so that the judge can compare them with the client's responses.
 """
 
 import struct
@@ -38,7 +38,7 @@ FOLLOWER: Final = 2
 RACK: Final = "b"
 """That of the follower, and ours where we have one."""
 FOLLOWERS_VERSION: Final = 11
-"""Of Fetch, from which on consumers may read followers, and tell racks."""
+"""The first version of Fetch in which consumers may read followers, and send racks."""
 
 _REFUSALS: Final = (
     ErrorCode.fetch_session_id_not_found,
@@ -49,7 +49,7 @@ _REFUSALS: Final = (
 
 @attrs.frozen
 class Look(PlainPartitionState):
-    """What reading one partition brought."""
+    """The result of reading one partition."""
 
     last_stable: int = -1
     aborted: tuple[tuple[int, int], ...] | None = None
@@ -64,7 +64,7 @@ class Look(PlainPartitionState):
     """
     diverging_epoch: tuple[int, int] | None = None
     missed_bytes: int = 0
-    """What there would have been to read, but for a redirect."""
+    """The bytes that could have been read without a redirect."""
 
 
 @attrs.define(eq=False)
@@ -77,29 +77,29 @@ class Flight:
     """On the count of all events."""
     sent_s: float
     meant: Topology
-    """What was known of the cluster on our side when it was sent."""
+    """The relay's knowledge of the cluster when the fetch was sent."""
     due_s: float = 0.0
     redirected: frozenset[Key] = frozenset()
-    """What was to be read elsewhere when the broker first looked."""
+    """The partitions to be read elsewhere when the broker first looked."""
     is_looked_at: bool = False
     context: FetchContext | None = None
     """None as long as the broker has not looked at it."""
     covers: Mapping[Key, SessionPartition] = attrs.field(factory=dict)
-    """What it asks for, session and all."""
+    """The partitions that it covers, including those of the session."""
     looks: Mapping[Key, Look] = attrs.field(factory=dict)
-    """What was found; empty until it is answered, and when it was throttled."""
+    """The results; empty until it is answered, and when it was throttled."""
     answer: bytes | None = None
     session_id: SessionId = NO_SESSION
-    """As the answer says."""
+    """The session id of the response."""
     is_throttled: bool = False
     is_lost: bool = False
     begun_at: int | None = None
-    """When its answer began to come, where there was no memory for the rest."""
+    """The start of its response, if there was no memory for the rest."""
     begun_s: float = 0.0
     delivered_at: int | None = None
     delivered_s: float = 0.0
     known: Topology = attrs.field(factory=Topology)
-    """The same when the answer came."""
+    """The relay's knowledge of the cluster when the response came."""
 
     @property
     def node_id(self) -> int:
@@ -124,7 +124,7 @@ class ModelBroker:
         self.is_slow_to_redirect = False
         """Whether it does so only when their time is up, as old brokers did."""
         self.is_mistaken = False
-        """Whether it sends them to a follower that has left the in-sync set, or cannot have what they ask for."""
+        """Whether it names a follower that has left the in-sync set, or that cannot have the offset."""
         self.version = version
         self.sessions = FetchSessionCache(slots, lambda: next(ids))
         self.topics: dict[str, Topic] = {}
@@ -136,12 +136,12 @@ class ModelBroker:
         self.sent: dict[Stored, list[tuple[Flight, Key]]] = {}
         """In which answers a batch went out whole."""
         self.failed_s: dict[tuple[str, int], float] = {}
-        """When an error was last delivered of a partition."""
+        """The last time when an error of a partition was delivered."""
         self.failed_at: dict[Key, int] = {}
-        """The same on the count of all events, by the name or id that the request had."""
+        """The same in the count of all events, by the name or id of the request."""
         self.by_bytes: dict[bytes, Stored] = {}
         self.throttle_ms = 0
-        """What the next answers say; 0 for no throttling."""
+        """The throttle time of the next responses; 0 for none."""
         self.accidents = self.refusals = 0
         self.heard: set[SessionId] = set()
         """Sessions that were granted in an answer that arrived."""
@@ -214,7 +214,7 @@ class ModelBroker:
         self.refusals += context.error in _REFUSALS
 
     def look(self, flight: Flight, now_s: float) -> bool:
-        """Read what it asks for, and answer it if that is enough; whether it was."""
+        """Read the partitions of a fetch, and answer it if that is enough; return whether it was."""
         context, options = flight.context, flight.request.options
         assert context is not None
         if context.error:
@@ -307,7 +307,7 @@ class ModelBroker:
         return found | missing
 
     def own(self, log: Log) -> Log:
-        """What this broker has of it."""
+        """Return this broker's replica of a log."""
         return log
 
     def would_redirect(self, log: Log, offset: int) -> bool:
@@ -400,7 +400,7 @@ class ModelFollower(ModelBroker):
 
 
 def session_request(request: FetchRequest) -> SessionRequest:
-    """What a fetch says to the session."""
+    """Return the session fields of a fetch."""
     layout = request_layout(request.version)
     asks: dict[Key, SessionPartition] = {}
     for section in request.sections:

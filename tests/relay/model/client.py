@@ -1,4 +1,4 @@
-"""A client that fetches partitions in its own order and does with the answers what it likes."""
+"""A client that fetches partitions in its own order and accepts, discards or skips responses at random."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -38,7 +38,7 @@ Name = tuple[str, int]
 
 @attrs.define
 class Position:
-    """Where the client is in a partition."""
+    """The client's position in a partition."""
 
     offset: int
     max_bytes: int = 1 << 20
@@ -56,21 +56,21 @@ class Exchange:
     """In the client's order."""
     ids: dict[str, TopicId]
     heeds: int
-    """Which of the partitions answered it takes in: a bit for each, in its order."""
+    """The answered partitions that it accepts: a bit for each, in its order."""
     sent_at: int
     """On the count of all events."""
     begun_s: float
-    """When it was sent, or the one before it was answered."""
+    """The time when it was sent, or when the one before it was answered."""
     bounds: dict[Name, tuple[int, int]]
     """(generation, offset up to which there were records) of each partition when it was sent."""
     follower_bounds: dict[Name, tuple[int, int]]
-    """The same of what the follower has."""
+    """The same bounds of the follower's replica."""
     known: list[Topology] = attrs.field(factory=list)
-    """What the relay knew when it was sent, and whatever it has been told since."""
+    """The relay's topology when it was sent, and all later ones."""
     ready_s: float = float("inf")
-    """Since when there have been records that it could be answered with."""
+    """The time since when there have been records to answer it with."""
     delays_s: float = 0.0
-    """How long things had been held up by then."""
+    """The sum of delays until then."""
 
 
 @attrs.frozen
@@ -93,10 +93,10 @@ class ModelClient:
         """Whether it asks incrementally, and is answered so."""
         self._session = UpstreamSession()
         self._plan = FetchPlan(NO_SESSION, FINAL_EPOCH, {}, (), 0)
-        """What the exchange that waits says to the session."""
+        """The session fields of the waiting exchange."""
         self._asked: Mapping[PartitionKey, FetchPartition] = {}
         self._told: dict[PartitionKey, PartitionReply] = {}
-        """What answers within the session need not repeat."""
+        """The values that responses within the session need not repeat."""
         self.isolation = isolation
         self.positions: dict[Name, Position] = {}
         self.waiting: list[Exchange] = []
@@ -212,7 +212,7 @@ class ModelClient:
         return [(key.topic, given.get(key) or self._told[key]) for key in self._asked]
 
     def heed(self, exchange: Exchange, said: list[Said]) -> None:
-        """Go on from what was answered, or discard it."""
+        """Continue from the response, or discard it."""
         look_again = False
         for index, each in enumerate(said):
             position = self.positions.get(each.name)

@@ -1,7 +1,7 @@
-"""What Java's consumer and librdkafka hand to a read_committed application, in their own ways of leaving out.
+"""The filters of aborted records in Java's consumer and in librdkafka, for a read_committed application.
 
-Both walk the batches of one partition of one answer with the answer's list of aborted transactions. A list that
-says too little makes them deliver aborted records; one that says too much makes them drop committed ones.
+Both walk the batches of one partition of one response with its list of aborted transactions. A list that lacks an
+entry makes them deliver aborted records; one with a wrong entry makes them drop committed ones.
 Source: Kafka's ``CompletedFetch``; librdkafka's ``rd_kafka_msgset_reader`` and ``rd_kafka_aborted_txns``.
 """
 

@@ -1,4 +1,4 @@
-"""What must hold of every answer, and of every moment without one, whatever the broker and the client do."""
+"""Invariants of every response, and of every moment without one, whatever the broker and the client do."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ __all__ = ["nothing_stalls", "was_answered", "was_sent", "was_told"]
 _PARK_GRACE_S: Final = 2.0
 """How long a parked request may be overdue."""
 _SLACK_S: Final = 0.05
-"""For what is rounded to milliseconds."""
+"""Tolerance for values that are rounded to milliseconds."""
 _AGE_SLACK_S: Final = 0.5
 _HOLD_S: Final = 0.25
-"""How long a client is held whose broker is gone."""
+"""How long a client of an unavailable broker is held."""
 _SURE_S: Final = 0.1
 """How long the records of one broker may wait for another one's."""
 _LOSSES: Final = 3
-"""How many sources may be waited for in vain, one after the other: the leader, its follower, the leader again."""
+"""The most sources that may fail one after the other: the leader, its follower, the leader again."""
 _BACK_OFF_S: Final = 10.0
-"""How long a partition that had an error may have to wait to be asked for again."""
+"""The longest time until a partition with an error is asked for again."""
 
 
 # ------------------------------------------------------------------------------------------ while it waits
@@ -50,7 +50,7 @@ def was_sent(world: "World", flight: Flight) -> None:
 
 
 def _check_rack(world: "World", flight: Flight) -> None:
-    """Only who may read followers is sent to one, and always with an epoch: nobody else knows what it lacks."""
+    """Check that only clients that may read followers are sent to one, and always with an epoch."""
     source, rack = flight.link.source, flight.request.options.rack_id
     if not flight.covers:
         return
@@ -117,10 +117,11 @@ def _could_be_had(world: "World", exchange: Exchange, name: Name) -> bool:
 
 
 def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: Name) -> bool:
-    """Whether the follower has what the leader has, or answers that it cannot tell, or is not to be asked.
+    """Return whether the follower has the leader's records, or reports an error, or is not to be asked.
 
-    It was asked under the epoch that was known then. Where a later one becomes known, it may have heard of it no
-    sooner: it goes on waiting, in good faith, until it has.
+    It was asked under the epoch known at that time. If a later one becomes known, it may not have heard of it: it
+    rightly
+    waits until it has.
     """
     ask, log = exchange.asks[name], world.broker.log(name)
     replica = world.broker.replicas[log]
@@ -158,7 +159,7 @@ def _may_be_read_there(world: "World", key: Key) -> bool:
 
 
 def was_told(record: ExchangeRecord, response_bytes: int, response: FetchResponse) -> None:
-    """The record of an exchange tells of its answer as the client has read it."""
+    """Check the record of an exchange against the response that the client has read."""
     replies = [reply for _, replies in response.topics for reply in replies]
     assert (record.answered, record.response_bytes) == (len(replies), response_bytes)
     assert record.with_data == sum(len(reply.records) > 0 for reply in replies)
@@ -204,7 +205,7 @@ def _check_redirect(world: "World", exchange: Exchange, each: Said) -> None:
 
 
 def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
-    """Nobody but the leader has told it, since the exchange began; or it is that there is no leader to ask."""
+    """Check that the leader has sent the error since the exchange began, or that there is no leader to ask."""
     error = each.reply.error
     looks = list(_leaders_looks(world, exchange, each))
     if error == ErrorCode.offset_out_of_range:
@@ -248,7 +249,7 @@ def _is_out_of_range(each: Said, ask: downstream.SessionPartition, look: Look) -
 def _leaders_looks(
     world: "World", exchange: Exchange, each: Said
 ) -> Iterator[tuple[downstream.SessionPartition, Look]]:
-    """What the leader was asked and has said of a partition since the exchange began."""
+    """Return the leader's answers about a partition since the exchange began."""
     for flight in world.broker.flights:
         if flight.node_id == LEADER and (flight.delivered_at or 0) > exchange.sent_at:
             for key, look in flight.looks.items():
@@ -339,10 +340,11 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
 
 
 def _is_mistaken(world: "World", flight: Flight, key: Key, ask: FetchPartition) -> bool:
-    """Whether it is a follower's word, though the client did not say that it knows the epoch.
+    """Return whether it is a follower's answer, though the client did not send that it knows the epoch.
 
-    Where a topic was made anew under the same name, and with the same epoch, nobody could know. Who tells a rack
-    may have been sent to a follower, and means it.
+    If a topic was created again with the same name and epoch, nobody could know. A client with a rack may have been
+    sent
+    to a follower, and means it.
     """
     look = flight.looks[key]
     info = flight.meant.topic(key[0]) if isinstance(key[0], str) else None
@@ -356,10 +358,12 @@ def _identity(known: Topology, topic: str, partition: int) -> object:
 
 
 def _check_nothing_new(world: "World", exchange: Exchange, each: Said, *, is_empty: bool, is_given: bool) -> None:
-    """The broker says so: in an answer since, or by being silent about exactly this.
+    """Check that the broker says so: in a later response, or by holding a fetch for exactly this.
 
-    Beside other brokers' news, one that waits for more than the first byte is taken to have too little. Of what an
-    answer in a session does not give, the high watermark alone is known to be what it was: brokers leave out a last
+    Beside other brokers' news, a fetch that waits for more than the first byte counts as having too little. Of
+    values
+    that a session's response leaves out, the high watermark alone is known to be unchanged: brokers leave out a
+    last
     stable offset that has moved by itself (KIP-227).
     """
     reply = each.reply
@@ -390,7 +394,7 @@ def _seen(world: "World", exchange: Exchange) -> str:
 def _is_unread(world: "World", flight: Flight) -> bool:
     """Return whether the broker has not read a request that was sent a while ago.
 
-    Its silence looks like that of a long poll, and what the request covers is not known before it is read.
+    From outside that looks like a long poll, and the request's partitions are not known before it is read.
     """
     return flight.is_under_way and flight.context is None and world.now_s - flight.sent_s >= _SLACK_S - 1e-6
 
@@ -425,7 +429,7 @@ def _says_nothing_new(world: "World", exchange: Exchange, each: Said, flight: Fl
 
 
 def _covering(known: Topology, each: Said, flight: Flight, isolation: int) -> Key | None:
-    """What a fetch calls the partition that the client was told of, if it asks for exactly the same of it."""
+    """Return the fetch's name of the client's partition, if the fetch asks for exactly the same of it."""
     info = known.topic(each.name[0])
     if info is None or flight.request.options.isolation != isolation:
         return None

@@ -55,7 +55,7 @@ class Log:
     epoch: int = 0
     is_led_here: bool = True
     error: int = 0
-    """What reading it brings as long as it is broken; 0 while it is well."""
+    """The error of reading it while it is broken; 0 otherwise."""
     start: int = 0
     end: int = 0
     high_watermark: int = 0
@@ -69,7 +69,7 @@ class Log:
     watermarks: list[tuple[int, int]] = attrs.field(factory=list)
     """Every (generation, high watermark) that there has been, on any replica."""
     epoch_starts: dict[int, int] = attrs.field(factory=lambda: {0: 0})
-    """Where each leader epoch began."""
+    """The start offset of each leader epoch."""
 
     def __attrs_post_init__(self) -> None:
         self._mark()
@@ -107,7 +107,7 @@ class Log:
         self.epoch_starts[self.epoch] = self.end
 
     def truncate(self, offset: int) -> None:
-        """An unclean election: what stands behind the batch before *offset* is gone, in a new epoch."""
+        """Remove the batches from the one with *offset* on, by an unclean election, in a new epoch."""
         self.generation = next(_lifetimes)
         while self.batches and self.batches[-1].last >= max(offset, self.start):
             self.removed[self.batches.pop()] = self.generation
@@ -196,7 +196,7 @@ class Log:
 
 @attrs.define(eq=False, kw_only=True)
 class Replica(Log):
-    """What a follower has of a partition: as much as it has fetched, of the epoch that it has heard of."""
+    """A follower's replica of a partition: the part that it has fetched, of the epoch that it knows."""
 
     leaders: Log
     is_led_here: bool = False
@@ -206,9 +206,10 @@ class Replica(Log):
     is_in_sync: bool = True
 
     def follow(self, most: int | None = None, *, hears: bool = True) -> None:
-        """Fetch from the leader: at most so many batches, and the high watermark if it *hears* of that.
+        """Fetch from the leader: at most so many batches, and the high watermark if *hears*.
 
-        What the leader has deleted goes here, too: each fetch brings the leader's log start offset (Kafka's
+        Records that the leader deleted are deleted here, too: each fetch brings the leader's log start offset
+        (Kafka's
         ``ReplicaFetcherThread.processPartitionData``).
         """
         leaders = self.leaders
@@ -240,7 +241,7 @@ class Topic:
 
 
 def whole_batches(records: bytes | memoryview) -> tuple[list[bytes], bytes]:
-    """The complete batches at the front of *records*, and what is left of one that was cut."""
+    """Return the complete batches at the front of *records*, and the remaining bytes of one that was cut."""
     rest = bytes(records)
     whole = []
     while len(rest) >= _HEADER_BYTES:

@@ -1,7 +1,7 @@
 """One client connection between a client and a broker that misbehave, each in every way that it can.
 
-What holds at any time is told in ``judge``. In the end, with the accidents over, the client has read everything, in
-a number of exchanges that has a bound.
+``judge`` has the invariants. In the end, without further accidents, the client has read everything, in a bounded
+number of exchanges.
 """
 
 from typing import Final, Literal, get_args
@@ -179,7 +179,7 @@ class Reading(RuleBasedStateMachine):
     @precondition(lambda self: self.client.positions and not self.client.waiting)
     @rule(times=st.integers(1, 6), wait_ms=some_waits_ms, idle_s=st.sampled_from([0, 0, 0.1]))
     def poll_on(self, times: int, wait_ms: int, idle_s: float) -> None:
-        """As a client does that is well."""
+        """Poll as a healthy client does."""
         for _ in range(times):
             self.go_on(wait_ms, idle_s)
 
@@ -279,7 +279,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule(then=some_polls, what=st.sampled_from(get_args(FollowersFate)), name=some_name, number=st.integers(0, 6))
     def befall_follower(self, what: FollowersFate, name: Name, number: int, then: Polls) -> None:
-        """Something happens to what the follower has of a partition."""
+        """Change a follower's replica of a partition."""
         log = self.broker.log(name)
         replica = self.broker.replicas[log]
         can_fetch = replica.is_assigned and not replica.error
@@ -410,7 +410,7 @@ class Reading(RuleBasedStateMachine):
         world.farewell()
 
     def reads_come_home(self) -> None:
-        """Once every back-off is over, what can be read from the follower is, and is waited for there."""
+        """Check that reads return to the follower, and wait there, once every back-off is over."""
         self.client.refresh()
         for _ in range(6):
             self.world.pass_time(100)

@@ -1,7 +1,6 @@
 """A client connection's relay between a model client and a model broker, under a clock that tests move.
 
-Nothing takes time unless a test makes it: links open, answers arrive and topologies are told at once, until they
-are held up.
+Nothing takes time unless a test delays it: connections open, responses arrive and topologies are delivered at once.
 """
 
 from functools import partial
@@ -55,7 +54,7 @@ LANES: Final = [
     for quick in (False, True)
 ]
 _ELSEWHERE: Final = 3
-"""Who leads what node 1 does not."""
+"""The leader of partitions that node 1 does not lead."""
 _BURST: Final = 200
 """More events than this without any time passing are a loop."""
 _SENT_AT_ONCE: Final = 24
@@ -65,7 +64,7 @@ _MAX_AGE_S: Final = 300.0
 
 @attrs.frozen
 class Racks:
-    """Who goes by racks."""
+    """The parties that use racks."""
 
     ours: str = ""
     clients: str = ""
@@ -76,7 +75,7 @@ class Racks:
 
     @property
     def reads_followers(self) -> bool:
-        """Whether what a follower has is read for the client, without its knowledge."""
+        """Whether a follower is read for the client, without its knowledge."""
         return self.selector is Selector.RACK_AWARE or bool(self.ours and not self.clients)
 
 
@@ -85,7 +84,7 @@ NO_RACK: Final = Racks()
 
 @attrs.frozen
 class Limits:
-    """How long the relay may take, in seconds."""
+    """Time limits of the relay, in seconds."""
 
     upstream_max_wait_s: float
     ask_timeout_s: float | None
@@ -122,15 +121,15 @@ class Wire:
     is_late: bool = False
     """The broker's answers do not arrive."""
     is_deaf: bool = False
-    """The broker does not look at what is sent."""
+    """Whether the broker ignores requests."""
     is_starved: bool = False
     """There is no memory for the broker's answers, though they have begun to come."""
     muted_until_s: float = 0.0
     """The broker looks at nothing before: it has throttled this connection."""
     lost_at: int = 0
-    """When the last one was lost, on the count of all events."""
+    """The last loss, in the count of all events."""
     closed_at: int = 0
-    """The same of when the relay closed the last one."""
+    """The last close by the relay, in the same count."""
 
 
 class World:
@@ -151,24 +150,24 @@ class World:
         self.racks = racks
         self.relay, self.limits = build_relay(racks, reads_ahead=reads_ahead)
         self.told_at: dict[tuple[str, int], int] = {}
-        """When the relay last heard something new of a partition's topic, on the count of all events."""
+        """The last change of a partition's topic that the relay heard of, in the count of all events."""
         self.named_at: dict[tuple[str, int], int] = {}
-        """When it was last sent to the follower, by the same count."""
+        """The last time when it was sent to the follower, in the same count."""
         self.gone: set[int] = set()
         """Brokers to which no connection can be made."""
         self.sent_at_once = 0
         self.wires: dict[Link, Wire] = {link: Wire() for link in LANES}
         self.known = Topology()
-        """What the relay was told last."""
+        """The relay's last topology."""
         self.learning = 0
-        """How many topologies it waits for."""
+        """The number of topologies that it waits for."""
         self.is_metadata_late = self.is_metadata_stale = self.is_opening_slow = False
         self.is_draining = False
         self.heals_s = float("-inf")
         self.trouble_at = 0
-        """When something was last out of order that a client may notice."""
+        """The last disturbance that a client may notice."""
         self.delays_s = 0.0
-        """How long answers may have been held up by what the relay does not answer for, all together."""
+        """The sum of delays that the relay is not responsible for."""
         self.shown: dict[tuple[str, int], tuple[int, set[int]]] = {}
         """The last high watermark that the client saw of each partition, and the generations that it may be of."""
         self.ghosts: list[Flight] = []
@@ -202,7 +201,7 @@ class World:
         self.settle()
 
     def lose(self, link: Link, *, seen: bool) -> None:
-        """The connection breaks; *seen*: after the broker has looked at what was under way."""
+        """Break the connection; *seen*: after the broker has looked at the requests in flight."""
         wire = self.wires[link]
         if not (wire.is_open or wire.is_opening):
             return
@@ -222,7 +221,7 @@ class World:
         return [each for each in LANES if each.source.node_id == node_id]
 
     def haunt(self) -> None:
-        """What was lost on its way arrives, and nobody waits for an answer."""
+        """Deliver lost requests, whose responses nobody waits for."""
         for flight in self.ghosts:
             broker = self.brokers[flight.node_id]
             broker.accidents += 1
@@ -231,7 +230,7 @@ class World:
         self.ghosts.clear()
 
     def need_memory(self) -> None:
-        """What is held must be given up."""
+        """Require the relay to drop held records."""
         self.handle(MemoryNeeded())
         self.settle()
 
@@ -446,7 +445,7 @@ class World:
             assert not left, f"sessions {left} were left at broker {broker.node_id}"
 
     def _cluster(self, before: Topology) -> Topology:
-        """The topology as the cluster tells it now."""
+        """Return the topology that the cluster reports now."""
         racks = {LEADER: "a", FOLLOWER: RACK, _ELSEWHERE: "c"}
         brokers = [
             SimpleNamespace(node_id=node_id, host="broker.internal", port=19000 + node_id, rack=rack)

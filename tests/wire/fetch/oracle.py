@@ -36,7 +36,7 @@ def response_type(version: int) -> Any:
 
 
 def topic_fields(topic: Topic, *, named: str = "topic") -> dict[str, Any]:
-    """How an entity names a topic."""
+    """Return the field by which an entity names a topic."""
     return {"topic_id": uuid.UUID(bytes=topic)} if isinstance(topic, bytes) else {named: topic}
 
 
@@ -47,7 +47,7 @@ def topic_of(entity: Any) -> Topic:
 
 
 def entries_of(entity: Any) -> list[tuple[Topic, list[tuple[int, ...]]]]:
-    """What a kio request asks for: of each topic (partition, offset, max bytes, epoch, last fetched epoch)."""
+    """Return, by topic of a kio request, (partition, offset, max bytes, epoch, last fetched epoch)."""
     return [
         (
             topic_of(each),
@@ -67,7 +67,7 @@ def entries_of(entity: Any) -> list[tuple[Topic, list[tuple[int, ...]]]]:
 
 
 def asked_of(request: FetchRequest) -> list[tuple[Topic, list[tuple[int, ...]]]]:
-    """The same of ours."""
+    """Return the same from a request of ``proxy.wire``."""
     layout = request_layout(request.version)
     return [
         (section.topic, [(fields[0], *layout.ask(fields)) for fields in layout.entry.iter_unpack(section.entries)])

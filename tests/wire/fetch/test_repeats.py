@@ -30,7 +30,7 @@ from tests.strategies import examples
 Entries = Sequence[tuple[int, int]]
 """Topic's number and partition."""
 MANY = [(topic, partition) for topic in range(4) for partition in range(120)]
-"""Of more than one block."""
+"""Partitions of more than one block."""
 MOST = 600
 OPTIONS = FetchOptions(500, 1)
 LAYOUT = request_layout(11)
@@ -59,7 +59,7 @@ def frame(
 
 
 def read(repeats: Repeats, received: bytes) -> FetchRequest:
-    """From a buffer that is used again at once."""
+    """Read from a buffer that is overwritten afterwards."""
     buffer = bytearray(received)
     request = repeats.read(*read_request_header(memoryview(buffer)), MOST)
     buffer.clear()

@@ -137,7 +137,7 @@ def replica_of(entity: Any) -> int:
 
 @st.composite
 def entities(draw: st.DrawFn, version: int) -> Any:
-    """Of kio, with all that only followers send, too."""
+    """Draw kio entities, also with the fields that only followers send."""
     kind = request_type(version)
     topic_kind = item_type(kind, "topics")
     entry_kind = item_type(topic_kind, "partitions")

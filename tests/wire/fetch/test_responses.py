@@ -34,7 +34,7 @@ ERRORS = st.sampled_from([int(code) for code in ErrorCode])
 
 
 def written(version: int, response: FetchResponse) -> bytes:
-    """By our layout, without its size."""
+    """Encode a response with ``ResponseLayout``, without its size."""
     layout = response_layout(version)
     parts: list[bytes | memoryview] = [
         layout.header(response.correlation_id, response.throttle_ms, response.error, len(response.topics))
