@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_EXPENSIVE = ("kafka4", "kafka39", "spark")
+_EXPENSIVE = ("spark", "kafka4", "kafka39")
 """Fixtures that take seconds to start and gigabytes to keep."""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.digest import digest, summary
 from tests.bench.report import FIGURES, PAGES, PICTURE, picture, with_figures
-from tests.bench.test_digest import case, run_of
+from tests.bench.runs import case, run_of
 
 RUN = run_of(case("one record a fetch, in order: p50", "ms", {"direct": 0.2}))
 MARKED = "before\n<!-- made by tests.bench.report; kept -->\nstale\n<!-- end -->\nafter <!-- end -->\n"

@@ -1,7 +1,7 @@
 """Clients that use sessions get them from Sidefetch, with the responses that a broker would send."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import attrs
@@ -11,19 +11,18 @@ import trio
 from proxy.errors import ErrorCode
 from tests.clients.conversation import Client
 from tests.conformance.judging import assert_repeats_only_what_was_not_committed, have_all, produce_until
-from tests.conformance.raw import dial, value_batch
-from tests.conformance.test_conversation import Side, address_of, ask, identity_of, plain, produce_transactions
+from tests.conformance.raw import QUICK, dial, tapped, value_batch
+from tests.conformance.talking import Side, address_of, ask, identity_of, plain, produce_transactions
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import by_partition
 from tests.sidefetch import Sidefetch
-from tests.tap import SeenFetch, Tap
+from tests.tap import SeenFetch
 
 pytestmark = pytest.mark.kafka
 
 PARTITIONS: Final = 3
 VERSIONS: Final = range(7, 19)
-QUICK: Final = ("--upstream-max-wait", "0.3s")
 
 
 # ----------------------------------------------------------------- one answer after another, beside a broker's own
@@ -187,17 +186,6 @@ async def test_a_record_comes_within_a_session_that_waits_and_on_another_connect
 
 
 # --------------------------------------------------------------------------------------- Kafka's own consumers
-
-
-@contextmanager
-def tapped(bootstrap: str, *options: str) -> Iterator[tuple[Sidefetch, Tap, str]]:
-    """Start Sidefetch, and a tap between it and its clients, which begin at the yielded address."""
-    told_host = "127.0.0.2"
-    with Sidefetch(bootstrap, options=("--advertise", told_host, *QUICK, *options)) as sidefetch:
-        host, port = sidefetch.bootstrap.split(":")
-        ports = [int(port), *(sidefetch.port_of(node_id) for node_id in (1, 2, 3))]
-        with Tap({each: (host, each) for each in ports}, host=told_host) as tap:
-            yield sidefetch, tap, f"{told_host}:{port}"
 
 
 JAVA = pytest.mark.parametrize("name", ["java", "java-2.0.1"])

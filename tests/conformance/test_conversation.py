@@ -3,80 +3,26 @@
 The responses may differ in ``ALLOWED`` only.
 """
 
-import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
 from uuid import UUID
 
-import attrs
 import pytest
 import trio
-from confluent_kafka import Consumer, Producer, TopicPartition
 
-from proxy.demo.client import KafkaConnection, connect
+from proxy.demo.client import connect
 from tests.conformance.raw import value_batch
-from tests.kafka.admin import Admin, eventually, unique
+from tests.conformance.talking import PARTITIONS, Side, address_of, ask, identity_of, plain, produce_transactions
+from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
 
 pytestmark = pytest.mark.kafka
 
-ALLOWED: Final = {
-    "session_id": "a number of the side's own; test_client_sessions looks at what is told in sessions",
-    "throttle_time": "tells what happened, not what was asked",
-    "node_endpoints": "brokers are elsewhere through Sidefetch; test_addresses looks at these",
-}
 
-PARTITIONS: Final = 3
 VERSIONS: Final = range(4, 19)
-TRANSACTIONS: Final = 4
 NOWHERE: Final = UUID(int=0xBEEF)
-
-
-@attrs.frozen
-class Side:
-    """One of the two ways to the same topic."""
-
-    raw: KafkaConnection
-    version: int
-
-    async def fetch(self, asks: list[dict[str, Any]], topic: dict[str, Any], **options: Any) -> Any:
-        named = [{**topic, "partitions": asks}] if asks else []
-        request = {
-            "max_wait": 20,
-            "min_bytes": 1,
-            "max_bytes": 1 << 20,
-            "session_epoch": -1,
-            "topics": named,
-            **options,
-        }
-        return await self.raw.call("fetch", self.version, request)
-
-
-def plain(value: Any) -> Any:
-    """Return an entity as a dictionary, without the fields that may differ."""
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {each.name: plain(getattr(value, each.name)) for each in fields if each.name not in ALLOWED}
-    if isinstance(value, tuple):
-        return [plain(each) for each in value]
-    return value
-
-
-def ask(partition: int, offset: int, *, max_bytes: int = 1 << 20, epoch: int = -1) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        "fetch_offset": offset,
-        "partition_max_bytes": max_bytes,
-        "current_leader_epoch": epoch,
-    }
-
-
-@pytest.fixture(scope="module")
-def sidefetch(kafka: KafkaCluster) -> Iterator[Sidefetch]:
-    with Sidefetch(kafka.bootstrap) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -87,38 +33,10 @@ def topic(kafka: KafkaCluster, admin: Admin) -> str:
     return name
 
 
-def produce_transactions(kafka: KafkaCluster, topic: str) -> None:
-    """In every partition: records that are committed, records that are aborted, and so on; until all are there."""
-    after = [end + 2 * TRANSACTIONS for end in _ends(kafka, topic)]
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique("conversation")})
-    producer.init_transactions(30)
-    for number in range(TRANSACTIONS):
-        producer.begin_transaction()
-        for partition in range(PARTITIONS):
-            producer.produce(topic, key=b"key", value=b"value %d" % number, partition=partition)
-        assert producer.flush(30) == 0
-        if number % 2:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
-    eventually(lambda: _ends(kafka, topic) == after, "the last markers are replicated")
-
-
-def _ends(kafka: KafkaCluster, topic: str) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic})
-    try:
-        partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-        return [consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions]
-    finally:
-        consumer.close()
-
-
-async def address_of(bootstrap: str, node_id: int) -> str:
-    async with connect(bootstrap) as raw:
-        for broker in (await raw.call("metadata", 12, {})).brokers:
-            if broker.node_id == node_id:
-                return f"{broker.host}:{broker.port}"
-    raise AssertionError(f"no broker {node_id}")
+@pytest.fixture(scope="module")
+def sidefetch(kafka: KafkaCluster) -> Iterator[Sidefetch]:
+    with Sidefetch(kafka.bootstrap) as started:
+        yield started
 
 
 @pytest.fixture(params=VERSIONS)
@@ -190,12 +108,6 @@ async def test_a_limit_that_holds_one_batch_lets_every_partition_have_its_turn(
         served.append([each.partition_index for each in partitions if each.records])
     assert all(len(each) == 1 for each in served)
     assert {each[0] for each in served} == set(range(PARTITIONS))
-
-
-async def identity_of(kafka: KafkaCluster, topic: str) -> dict[str, Any]:
-    async with connect(await address_of(kafka.bootstrap, 1)) as raw:
-        described = (await raw.call("metadata", 12, {"topics": [{"name": topic}]})).topics[0]
-    return {"topic": topic, "topic_id": described.topic_id}
 
 
 async def test_a_record_that_comes_while_the_fetch_waits_ends_the_wait(

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.certificates import Authority
-from tests.conformance.test_upstream_security import known, read, until
+from tests.conformance.secure import known, read, until
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from proxy.telemetry.ledger import Row, problems
 from tests.clients.conversation import Client
-from tests.conformance.test_client_sessions import tapped
+from tests.conformance.raw import tapped
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 
 from tests.certificates import Authority
-from tests.conformance.test_upstream_security import check, reading, taken, tls, until
+from tests.conformance.secure import check, reading, taken, tls, until
 from tests.kafka.admin import Admin, unique
 from tests.kafka.secured import Secured, secured_cluster, unsecured_token
 from tests.prerequisites import require

@@ -3,18 +3,26 @@
 import json
 import re
 import ssl
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.certificates import Authority
+from tests.conformance.secure import (
+    RECORDS,
+    check,
+    done_with,
+    known,
+    read,
+    reading,
+    taken,
+    tls,
+    until,
+)
 from tests.kafka.admin import Admin, unique
 from tests.kafka.records import Record
 from tests.kafka.secured import (
@@ -26,14 +34,19 @@ from tests.kafka.secured import (
     secured_cluster,
     unsecured_token,
 )
-from tests.net.test_tokens import Server as TokenServer
+from tests.net.token_server import Server as TokenServer
 from tests.ports import free_ports
 from tests.prerequisites import require
 from tests.sidefetch import Sidefetch
 
 pytestmark = pytest.mark.kafka
 
-RECORDS = 300
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    require("java", "maven")
+    with secured_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -41,37 +54,6 @@ def topic(secured: Secured) -> tuple[str, list[Record]]:
     admin = Admin(secured.kafka)
     name = admin.create_topic(unique("known"), 3, replication=3)
     return name, admin.produce_known(name, RECORDS, 3)
-
-
-def read(bootstrap: str, topic: str, count: int, **settings: object) -> list[tuple[int, int]]:
-    """Return (partition, offset) of *count* records, read by a client that knows only the bootstrap address."""
-    with reading(bootstrap, topic, **settings) as consumer:
-        return taken(consumer, count)
-
-
-def reading(bootstrap: str, topic: str, **settings: object) -> Consumer:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0, **settings})
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(3)])
-    return consumer
-
-
-def taken(consumer: Consumer, count: int, timeout_s: float = 30.0) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    deadline = time.monotonic() + timeout_s
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records in {timeout_s:g} s"
-        for message in consumer.consume(count - len(found), 0.2):
-            if message.error() is None:
-                found.append((message.partition() or 0, message.offset() or 0))
-    return found
-
-
-def known(records: Sequence[Record]) -> list[tuple[int, int]]:
-    return sorted((record.partition, record.offset) for record in records)
-
-
-def tls(secured: Secured) -> list[str]:
-    return ["--upstream-tls", "on", "--upstream-tls-ca", str(secured.authority.path)]
 
 
 def held(folder: Path, name: str, text: str) -> str:
@@ -86,15 +68,6 @@ def named(folder: Path, mechanism: str, password: str = PASSWORD) -> list[str]:
         *("--upstream-sasl-username-file", held(folder, "username", USER)),
         *("--upstream-sasl-password-file", held(folder, "password", password)),
     ]
-
-
-def check(bootstrap: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    return done_with("check", bootstrap, *options)
-
-
-def done_with(command: str, bootstrap: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "proxy", command, "--bootstrap-servers", bootstrap, *options]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_brokers_are_read_by_tls(secured: Secured, topic: tuple[str, list[Record]]) -> None:
@@ -130,14 +103,6 @@ def test_a_broker_that_wants_a_certificate_gets_it_and_a_new_one_from_the_next_c
         until(lambda: "credentials-reloaded" in sidefetch.log_text())
         assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
         assert "key's own" not in sidefetch.log_text()
-
-
-def until(condition: "object", timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def verified_answers(admin_port: int) -> float:
@@ -382,10 +347,3 @@ def test_a_client_that_is_refused_by_the_broker_gets_the_brokers_own_word(secure
                 lambda: consumer.poll(0.1) is not None or any("Invalid username or password" in e for e in errors)
             )
     assert any("Invalid username or password" in each for each in errors), errors
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[Secured]:
-    require("java", "maven")
-    with secured_cluster() as cluster:
-        yield cluster

@@ -1,6 +1,7 @@
 """A proxy in front of an embedded cluster, both in this process."""
 
 import io
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from proxy.net.io.logs import Log
 from proxy.net.observability.observers import ConnectionInfo
 from tests.ports import free_port_range
 
-__all__ = ["Proxied", "ask", "configured", "proxied", "running"]
+__all__ = ["Proxied", "ask", "configured", "hung_up_on", "proxied", "running", "told_of"]
 
 PORTS = 10
 
@@ -135,3 +136,18 @@ def ask(offsets: dict[int, int], topic: str = "t", **options: Any) -> dict[str, 
     ]
     said = {"max_wait": 20, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}
     return {**said, "topics": [{"topic": topic, "partitions": partitions}], **options}
+
+
+async def hung_up_on(client: KafkaConnection, within_s: float = 5) -> bool:
+    with trio.fail_after(within_s):
+        try:
+            return await client.receive_frame() is None
+        except (trio.BrokenResourceError, OSError):
+            return True
+
+
+def told_of(it: Proxied, limit: str) -> list[str]:
+    """Return the log lines with the limit, the peer and the remedy."""
+    lines = [line for line in it.told("limit-reached") if f"limit={limit} " in line]
+    assert all(re.search(r"client=127\.0\.0\.1:\d+ reason=.+ remedy=.+", line) for line in lines)
+    return lines

@@ -14,7 +14,7 @@ from proxy.demo.cluster import EmbeddedCluster
 from proxy.wire.records import Codec
 from tests.convert.logs import Record, batch, message
 from tests.net.proxied import ask
-from tests.net.test_leaks import resident_mib, sidefetch_before_brokers
+from tests.net.whole import resident_mib, sidefetch_before_brokers
 
 pytestmark = pytest.mark.slow
 

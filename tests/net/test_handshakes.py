@@ -14,9 +14,8 @@ from proxy.config import DownstreamSecurity, LimitsConfig
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from tests.certificates import Authority
-from tests.net.proxied import Proxied, configured, running
-from tests.net.test_limits import hung_up_on, told_of
-from tests.net.test_tls import client, read, trusting
+from tests.net.proxied import Proxied, configured, hung_up_on, running, told_of
+from tests.net.tls_clients import client, read, trusting
 
 DAWDLING_S = 0.4
 

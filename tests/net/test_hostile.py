@@ -14,7 +14,7 @@ from proxy.demo.messages import encode_request
 from proxy.wire.apis import ApiKey
 from tests.convert.logs import Record, message
 from tests.net.proxied import ask
-from tests.net.test_leaks import resident_mib, sidefetch_before_brokers
+from tests.net.whole import resident_mib, sidefetch_before_brokers
 
 METADATA = encode_request(ApiKey.METADATA, 1, 1, "c", {"topics": []})
 TIMEOUTS = ("--request-timeout", "1", "--handshake-timeout", "1", "--send-timeout", "1")

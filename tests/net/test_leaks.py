@@ -3,8 +3,8 @@
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -12,11 +12,10 @@ import pytest
 import trio
 
 from proxy.demo.client import KafkaConnection, connect
-from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.wire.apis import ApiKey
 from tests.net.proxied import ask
-from tests.sidefetch import Sidefetch
+from tests.net.whole import resident_mib, sidefetch_before_brokers
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 METADATA = encode_request(ApiKey.METADATA, 1, 1, "c", {"topics": []})
@@ -110,26 +109,6 @@ class Held:
                 links.append(each.readlink())
         sockets = sum(str(link).startswith("socket:") for link in links)
         return cls(len(links), sockets, len(list((process / "task").iterdir())))
-
-
-def resident_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
-@asynccontextmanager
-async def sidefetch_before_brokers(*options: str) -> AsyncIterator[tuple[EmbeddedCluster, Sidefetch, str]]:
-    """In front of an embedded cluster; and where it stands for broker 1."""
-    async with embedded_cluster() as cluster:
-        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
-        sidefetch = Sidefetch(cluster.bootstrap, options=options, grace_s=0.5)
-        await trio.to_thread.run_sync(sidefetch.__enter__)
-        try:
-            port = await trio.to_thread.run_sync(sidefetch.port_of, 1)
-            yield cluster, sidefetch, f"127.0.0.1:{port}"
-            assert " unhandled-exception " not in sidefetch.log_text()
-        finally:
-            await trio.to_thread.run_sync(sidefetch.__exit__, None, None, None)
 
 
 async def _settled(pid: int, before: Held) -> Held:

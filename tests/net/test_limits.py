@@ -1,7 +1,6 @@
 """The limits for clients: each is enforced, logged with its remedy, and affects no other client."""
 
 import io
-import re
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -21,7 +20,7 @@ from proxy.net.downstream.limits import ConnectionActivity, ConnectionLimits, De
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.wire.apis import ApiKey
-from tests.net.proxied import Proxied, ask, configured, running
+from tests.net.proxied import Proxied, ask, configured, hung_up_on, running, told_of
 
 QUIET = ConnectionActivity(
     frames=1, is_between=True, is_listened_to=True, sent_bytes=10, is_unsent=False, owes=False
@@ -44,26 +43,11 @@ async def is_served(client: KafkaConnection) -> bool:
     return [int(each.error_code) for each in response.responses[0].partitions] == [0]
 
 
-async def hung_up_on(client: KafkaConnection, within_s: float = 5) -> bool:
-    with trio.fail_after(within_s):
-        try:
-            return await client.receive_frame() is None
-        except (trio.BrokenResourceError, OSError):
-            return True
-
-
 async def unclaimed(budget: Budget) -> None:
     """Wait until it is all there again."""
     with trio.fail_after(5):
         while budget.claimed_bytes:
             await trio.sleep(0.05)
-
-
-def told_of(it: Proxied, limit: str) -> list[str]:
-    """Return the log lines with the limit, the peer and the remedy."""
-    lines = [line for line in it.told("limit-reached") if f"limit={limit} " in line]
-    assert all(re.search(r"client=127\.0\.0\.1:\d+ reason=.+ remedy=.+", line) for line in lines)
-    return lines
 
 
 # ---------------------------------------------------------------------------------------------- who is let in

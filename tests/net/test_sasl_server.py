@@ -20,7 +20,7 @@ from proxy.wire import sasl
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader
 from tests.net.proxied import Proxied, ask
-from tests.net.test_tls import secured
+from tests.net.tls_clients import secured
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 RIGHT = b"\0alice\0secret"

@@ -12,36 +12,26 @@ import pytest
 import trio
 
 from proxy.config import DownstreamSecurity, LogConfig, UpstreamSecurity
-from proxy.demo.client import KafkaConnection
-from proxy.demo.cluster import embedded_cluster
 from proxy.errors import BrokerUnavailable, ConfigError, ErrorCode
 from proxy.net.io import files
 from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, Outbox
-from proxy.net.io.tls import TlsSocket, client_context, server_context, start_tls
+from proxy.net.io.tls import TlsSocket, server_context, start_tls
 from proxy.net.upstream.access import access_of
 from proxy.wire.frames import with_size
 from tests.certificates import Authority, Files
 from tests.net.budgets import MIB, budgeted
-from tests.net.proxied import Proxied, ask, configured, running
+from tests.net.proxied import ask
+from tests.net.tls_clients import client, read, secured, trusting
 
 SIZES = (0, 1, 10, 16_383, 16_384, 16_385, 60_000, 3 * MIB, 5, 100_000)
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def ours(authority: Authority) -> Files:
     return authority.issue("127.0.0.1", file="sidefetch")
-
-
-def trusting(authority: Authority, **more: Any) -> ssl.SSLContext:
-    return client_context(UpstreamSecurity(tls=True, tls_ca=str(authority.path), **more))
 
 
 def shown(files: Files, **more: Any) -> DownstreamSecurity:
@@ -144,29 +134,6 @@ async def test_the_end_is_told(authority: Authority, ours: Files) -> None:
 
 
 # --------------------------------------------------------------------------------------------- the clients
-
-
-@asynccontextmanager
-async def secured(security: DownstreamSecurity) -> AsyncIterator[Proxied]:
-    async with embedded_cluster() as cluster:
-        cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
-        cluster.append("t", 0, [b"news"])
-        config = attrs.evolve(configured(cluster.bootstrap, client_sessions=10), downstream_security=security)
-        async with running(cluster, config) as it:
-            yield it
-
-
-@asynccontextmanager
-async def client(it: Proxied, context: ssl.SSLContext, node_id: int = 1) -> AsyncIterator[KafkaConnection]:
-    stream = await trio.open_ssl_over_tcp_stream(
-        "127.0.0.1", it.port_of(node_id), ssl_context=context, https_compatible=True
-    )
-    async with stream:
-        yield KafkaConnection(stream)
-
-
-async def read(connection: KafkaConnection, **options: Any) -> Any:
-    return await connection.call("fetch", 11, ask({0: 0, 1: 0, 2: 0}, **options))
 
 
 async def test_clients_are_served_by_tls_and_in_plaintext_they_are_not(authority: Authority, ours: Files) -> None:

@@ -1,14 +1,11 @@
 """Tokens by client credentials, from a server that can be made to fail."""
 
 import io
-import json
 import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 import trio
@@ -19,53 +16,7 @@ from proxy.net.io.logs import Log
 from proxy.net.upstream.access import Access, access_of
 from proxy.sasl.logins import BearerLogin
 from tests.certificates import Authority
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: "Server"
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.server.asked.append((self.headers["Authorization"], parse_qs(body)))
-        status, said, more = self.server.answer
-        self.send_response(status)
-        for name, value in more.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(said)
-
-    do_GET = do_POST  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    """A server that grants token-1, token-2…, or a given response."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.socket = context.wrap_socket(self.socket, server_side=True)
-        self.asked: list[tuple[str, dict[str, list[str]]]] = []
-        self.life_s = 100
-        self.refused: tuple[int, bytes, dict[str, str]] | None = None
-
-    @property
-    def answer(self) -> tuple[int, bytes, dict[str, str]]:
-        granted = {"access_token": f"token-{len(self.asked)}", "expires_in": self.life_s, "token_type": "Bearer"}
-        return self.refused or (200, json.dumps(granted).encode(), {})
-
-    def handle_error(self, *_: object) -> None:
-        pass
-
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.server_address[1]}/token"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+from tests.net.token_server import Server
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ from proxy.wire.fetch import TopicId
 from tests.pieces import joined
 from tests.wire.entities import item_type, made
 
-__all__ = ["PATIENT", "QUICK", "Asked", "Part", "Play", "lane", "of_type", "topology"]
+__all__ = ["PATIENT", "QUICK", "Asked", "Part", "Play", "brokers_answer", "lane", "of_type", "topology"]
 
 C = TypeVar("C")
 TOPIC_ID = uuid.UUID(int=7)
@@ -410,3 +410,10 @@ def parts_of(answer: Any) -> dict[int, tuple[int, int]]:
 
 def learnt(commands: Iterable[Command]) -> list[frozenset[Any]]:
     return [command.topics for command in of_type(RefreshMetadata, commands)]
+
+
+def brokers_answer(correlation_id: int, *, version: int = 11, **options: Any) -> tuple[bytes, LinkFrame]:
+    """With its size, and as it comes."""
+    kind: Any = load_response_schema(i16(1), i16(version))
+    frame = messages.response_frame(correlation_id, made(kind, **options))
+    return frame, LinkFrame(PASS, memoryview(frame)[4:])

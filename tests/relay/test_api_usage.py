@@ -13,7 +13,7 @@ from proxy.relay.commands import PASS
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
 from tests.relay.playbook import PATIENT, Part, Play
-from tests.relay.test_upgrading import KAFKA_4, KAFKA_39, list_offsets, serving
+from tests.relay.upgrading import KAFKA_4, KAFKA_39, list_offsets, serving
 from tests.wire.entities import made
 
 

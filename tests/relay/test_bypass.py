@@ -18,13 +18,12 @@ from proxy.relay.commands import (
     Delivered,
     Draining,
     EmitRecord,
-    LinkFrame,
     OpenLink,
     Reply,
 )
 from proxy.wire import messages
 from tests.pieces import joined
-from tests.relay.playbook import PATIENT, TOPIC_ID, Part, Play, learnt, of_type, parts_of, told
+from tests.relay.playbook import PATIENT, TOPIC_ID, Part, Play, brokers_answer, learnt, of_type, parts_of, told
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
@@ -37,13 +36,6 @@ def passing(bypass: Bypass = ALL) -> Play:
     play.bypass = bypass
     play.open(PASS)
     return play
-
-
-def brokers_answer(correlation_id: int, *, version: int = 11, **options: Any) -> tuple[bytes, LinkFrame]:
-    """With its size, and as it comes."""
-    kind: Any = load_response_schema(i16(1), i16(version))
-    frame = messages.response_frame(correlation_id, made(kind, **options))
-    return frame, LinkFrame(PASS, memoryview(frame)[4:])
 
 
 def correlation_ids(frames: list[bytes]) -> list[int]:

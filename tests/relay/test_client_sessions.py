@@ -11,8 +11,7 @@ from proxy.events import SessionRecord
 from proxy.relay.commands import PASS, Command, Delivered, EmitRecord, OpenLink, Reply
 from proxy.wire import messages
 from tests.pieces import joined
-from tests.relay.playbook import PATIENT, Part, Play, of_type, parts_of, told
-from tests.relay.test_bypass import brokers_answer
+from tests.relay.playbook import PATIENT, Part, Play, brokers_answer, of_type, parts_of, told
 from tests.wire.entities import item_type, made
 
 IDLE = Part()

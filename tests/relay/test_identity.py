@@ -14,8 +14,8 @@ from proxy.wire import sasl
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader
 from tests.pieces import joined
+from tests.relay.logging_in import begun, from_broker
 from tests.relay.playbook import Play, of_type
-from tests.relay.test_tokens import begun, from_broker
 
 HANDSHAKE, AUTHENTICATE, FETCH = 17, 36, 1
 PLAIN = b"\0alice\0secret"

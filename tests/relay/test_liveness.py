@@ -8,8 +8,8 @@ from proxy.errors import ErrorCode
 from proxy.events import StalledFetchRecord
 from proxy.relay.commands import PASS, EmitRecord, LinkFrame, OpenLink, Reply
 from proxy.wire import messages
+from tests.relay.ahead import BATCH, SMALL, given, part
 from tests.relay.playbook import PATIENT, Part, Play, lane, of_type, parts_of, told, topology
-from tests.relay.test_read_ahead import BATCH, SMALL, given, part
 
 ALL = (0, 1, 2)
 RACKLESS = lane(1, rackless=True)

@@ -1,44 +1,12 @@
 """Read-ahead for clients that read on: the fetches at the broker, and the responses."""
 
-import struct
-from typing import Any
-
 import pytest
 
 from proxy.fetch.ahead import AHEAD_BYTES
 from proxy.relay.commands import Draining, MemoryNeeded
-from proxy.wire.records import batch_of
 from tests.old_clients import batch, fetch_frame
+from tests.relay.ahead import BATCH, SMALL, batches, given, part
 from tests.relay.playbook import PATIENT, QUICK, Part, Play, told, topology
-
-BATCH = 1000
-"""Bytes of each batch, which has ten records."""
-SMALL = 2 * BATCH
-"""The limit of a client that gets two batches at a time."""
-
-
-def batches(first: int, number: int) -> bytes:
-    """Return batches of ten records each, from offset *first* on."""
-    made = bytearray()
-    for base in range(first, first + 10 * number, 10):
-        batch = bytearray(batch_of(bytes(BATCH - 61), 0, 10, 0, 0))
-        struct.pack_into(">q", batch, 0, base)
-        made += batch
-    return bytes(made)
-
-
-def part(first: int, number: int, end: int = 1000, **more: Any) -> Part:
-    return Part(0, end, batches(first, number), **more)
-
-
-def given(commands: Any, *, version: int = 11) -> dict[int, tuple[int, int]]:
-    """(base offset, batches) of each partition that the one answer has records of."""
-    (answer,) = told(commands, version=version)
-    parts = [part for topic in answer.responses for part in topic.partitions if part.records]
-    return {
-        part.partition_index: (struct.unpack_from(">q", part.records)[0], len(part.records) // BATCH)
-        for part in parts
-    }
 
 
 def reading(partitions: int = 1) -> Play:

@@ -2,13 +2,12 @@
 
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions import produce as produce_lift
-from proxy.demo.messages import encode_request, encode_response, read_request, read_response
+from proxy.demo.messages import encode_request, read_request, read_response
 from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.relay.commands import (
     PASS,
@@ -21,26 +20,23 @@ from proxy.relay.commands import (
     RunInThread,
     ThreadFinished,
 )
-from proxy.wire.frames import with_size
-from proxy.wire.headers import RequestHeader, write_request_header
 from tests.convert.versions.old import commit, encoded, offset, produce
 from tests.pieces import joined
 from tests.relay.playbook import Play, of_type
-from tests.wire.test_api_versions import BROKERS
-
-KAFKA_4, KAFKA_39 = BROKERS["4.3"], BROKERS["3.9"]
-API_VERSIONS, LIST_OFFSETS, OFFSET_COMMIT, HEARTBEAT, CREATE_ACLS, PRODUCE = 18, 2, 8, 12, 30, 0
-
-
-def old(key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A request of an old version, with its size."""
-    header = RequestHeader(key, version, correlation_id, "the-client")
-    return with_size(write_request_header(header, flexible=False) + body)
-
-
-def list_offsets(correlation_id: int, timestamp: int = -1, offsets: int = 1) -> bytes:
-    body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, timestamp, offsets)])])
-    return old(LIST_OFFSETS, 0, correlation_id, body)
+from tests.relay.upgrading import (
+    API_VERSIONS,
+    CREATE_ACLS,
+    HEARTBEAT,
+    KAFKA_4,
+    KAFKA_39,
+    LIST_OFFSETS,
+    OFFSET_COMMIT,
+    PRODUCE,
+    answered,
+    list_offsets,
+    old,
+    serving,
+)
 
 
 def committing(correlation_id: int, group: str = "g") -> bytes:
@@ -54,16 +50,6 @@ def producing(correlation_id: int, records: bytes, *, acks: int = 1) -> bytes:
 
 def heartbeat(correlation_id: int) -> bytes:
     return encode_request(HEARTBEAT, 3, correlation_id, "the-client", {"group_id": "g"})
-
-
-def answered(key: int, version: int, correlation_id: int, said: Mapping[str, Any]) -> LinkFrame:
-    return LinkFrame(PASS, memoryview(encode_response(key, version, correlation_id, said))[4:])
-
-
-def serving(ranges: Mapping[int, tuple[int, int]], *, version: int = 0, correlation_id: int = 0) -> LinkFrame:
-    """The broker's answer to ApiVersions."""
-    keys = [{"api_key": k, "min_version": a, "max_version": b} for k, (a, b) in ranges.items()]
-    return answered(API_VERSIONS, version, correlation_id, {"api_keys": keys})
 
 
 def latest(correlation_id: int, told: int) -> LinkFrame:

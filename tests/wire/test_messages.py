@@ -15,7 +15,7 @@ from proxy.errors import MalformedFrame
 from proxy.wire import messages
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey
 from tests.strategies import examples
-from tests.wire.test_addresses import answers, entity
+from tests.wire.places import answers, entity
 
 ALL = answers()
 

@@ -18,7 +18,7 @@ from proxy.wire.primitives import write_tags
 from tests.fuzz import seeds
 from tests.wire import unknown_tags
 from tests.wire.entities import made
-from tests.wire.test_addresses import answers, entity, filled, found, moved, place
+from tests.wire.places import answers, entity, filled, found, moved, place
 from tests.wire.unknown_tags import TAGS, UNKNOWN_FIELD, UNKNOWN_TAG, with_unknown_tags
 
 

@@ -16,9 +16,8 @@ from proxy.analysis.answers.zones import Prices
 from proxy.analysis.ingest import read
 from proxy.analysis.report.build import report_of
 from proxy.analysis.report.files import as_json
-from tests.conformance.raw import dial
-from tests.conformance.test_client_sessions import tapped
-from tests.conformance.test_conversation import address_of
+from tests.conformance.raw import dial, tapped
+from tests.conformance.talking import address_of
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.tap import SeenFetch

@@ -9,7 +9,7 @@ from kio.index import load_request_schema
 from proxy.convert.versions.table import LIFTS, TARGETS, markdown_table, serves
 from proxy.errors import MalformedFrame
 from proxy.wire.apis import VersionRange, offered, passes
-from tests.wire.test_api_versions import BROKERS
+from tests.wire.broker_versions import BROKERS
 
 REMOVED = {
     0: [0, 1, 2], 1: [0, 1, 2, 3], 2: [0], 8: [0, 1], 9: [0], 11: [0, 1], 19: [0, 1], 20: [0], 23: [0, 1],
