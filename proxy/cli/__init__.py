@@ -18,7 +18,7 @@ from proxy.version import VERSION
 
 __all__ = ["main"]
 
-_COMMANDS: Final = {
+COMMANDS: Final = {
     "run": "run",
     "check": "check",
     "health": "health",
@@ -50,7 +50,7 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
-        import_module(f"proxy.cli.{_COMMANDS[name]}").add_to(commands)
+        import_module(f"proxy.cli.{COMMANDS[name]}").add_to(commands)
     return parser
 
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_proxy_py()
         # Only help and errors need the other commands; their imports would make a health check half as long again.
-        arguments = parser([name for name in given[:1] if name in _COMMANDS] or _COMMANDS).parse_args(given)
+        arguments = parser([name for name in given[:1] if name in COMMANDS] or COMMANDS).parse_args(given)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except ConfigError as error:

@@ -21,7 +21,7 @@ class KafkaConnection:
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
+        self.stream = stream
         self._buffer = bytearray()
         self._correlation_id = 0
         self._expected: list[tuple[int, int, int]] = []
@@ -49,7 +49,7 @@ class KafkaConnection:
     async def send_frame(self, frame: bytes) -> None:
         """Send bytes unchanged; they must include the size prefix."""
         try:
-            await self._stream.send_all(frame)
+            await self.stream.send_all(frame)
         except trio.BrokenResourceError as broken:
             raise ConnectionResetError("the broker closed the connection") from broken
 
@@ -59,7 +59,7 @@ class KafkaConnection:
         with trio.move_on_after(_TIMEOUT_S) as timeout:
             while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
                 try:
-                    chunk = await self._stream.receive_some(65536)
+                    chunk = await self.stream.receive_some(65536)
                 except trio.BrokenResourceError:
                     return None
                 if not chunk:

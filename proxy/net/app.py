@@ -128,22 +128,22 @@ class Proxy:
         Raises: ConfigError: a file of the settings cannot be read or has the wrong format.
         """
         self._config = config
-        self._log = log
+        self.log = log
         self._access = access_of(config.upstream_security, log)
         watch = RackWatch(rack, log)
-        self._topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self.topology = TopologyService(config.upstream, log, watch.saw, self._access)
         self.counts: Counter[str] = Counter()
         """Counts of connections, of their failures by type, of limits that were reached, and of verified
         responses."""
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
-            known = self._topology.addresses
+            known = self.topology.addresses
             self._principals = Principals(
                 self._access, lambda access: TopologyService(config.upstream, log, watch.saw, access, known)
             )
         self.live = ReloadableSettings(config, log)
         self.garbage = GarbageCollector()
-        self._clients: set[ClientConnection] = set()
+        self.clients: set[ClientConnection] = set()
         self._gone = trio.Event()
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
@@ -161,16 +161,16 @@ class Proxy:
         upstream = config.upstream
         budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
         self._reception = ConnectionAcceptor(
-            config, self._access, self._topology, budget, request_budget, self._tell, log, self.counts
+            config, self._access, self.topology, budget, request_budget, self._tell, log, self.counts
         )
-        self._redirected = RedirectedConnections(config, self._topology, self.counts, log)
+        self._redirected = RedirectedConnections(config, self.topology, self.counts, log)
         sources = self._sources((budget, request_budget))
         self.watching = TelemetryOutputs(
-            config, rack, log, self.counts, self._topology, self._access, sources, observers
+            config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
         told = self.watching.observers
-        self._services = Services(
-            self._topology,
+        self.services = Services(
+            self.topology,
             upstream.connect_timeout_s,
             Reading(
                 upstream.upstream_max_wait_s,
@@ -212,44 +212,44 @@ class Proxy:
 
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            await self.watching.begin(nursery, self._state)
-            self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self._log)
+            await self.watching.begin(nursery, self.probe_state)
+            self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self.log)
             await self._listeners.open_bootstrap()
             if self._config.downstream.transparent:
                 await self._listeners.open_transparent(self._serve_redirected)
                 nursery.start_soon(self._redirected.run)
             self._is_listening = True
-            nursery.start_soon(Heartbeat(self._log).run)
+            nursery.start_soon(Heartbeat(self.log).run)
             nursery.start_soon(self._access.run)
             for watched in self._reception.watched:
                 nursery.start_soon(watched.run)
             if self._principals is not None:
                 nursery.start_soon(self._principals.run)
             else:
-                nursery.start_soon(self._topology.run)
+                nursery.start_soon(self.topology.run)
             nursery.start_soon(self.garbage.run)
-            nursery.start_soon(log_traffic, self.traffic, self._log)
+            nursery.start_soon(log_traffic, self.traffic, self.log)
             nursery.start_soon(self._tell_inventories)
-            nursery.start_soon(enforce_timeouts, lambda: self._clients, self._config.limits)
+            nursery.start_soon(enforce_timeouts, lambda: self.clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()
-            self._log.info("draining", clients=len(self._clients), grace_s=self._config.grace_s)
-            for client in self._clients:
+            self.log.info("draining", clients=len(self.clients), grace_s=self._config.grace_s)
+            for client in self.clients:
                 client.drain()
             with trio.move_on_after(self._config.grace_s):
-                while self._clients or self._redirected.passing:
+                while self.clients or self._redirected.passing:
                     self._gone = trio.Event()
                     await self._gone.wait()
-            left = len(self._clients)
+            left = len(self.clients)
             nursery.cancel_scope.cancel()
         told = self._client_sessions_told() | self.traffic.fields()
-        self._log.info("stopped", clients_left=left, **self.counts, **told)
+        self.log.info("stopped", clients_left=left, **self.counts, **told)
 
     async def _tell_inventories(self) -> None:
         while True:
             await trio.sleep(_INVENTORY_EVERY_S)
-            for client in list(self._clients):
+            for client in list(self.clients):
                 client.tell_inventory()
 
     def stop(self) -> None:
@@ -259,8 +259,8 @@ class Proxy:
         """
         self._stopping.set()
 
-    def _state(self) -> ProbeState:
-        return ProbeState(self._is_listening, self._stopping.is_set(), self._topology.is_reachable)
+    def probe_state(self) -> ProbeState:
+        return ProbeState(self._is_listening, self._stopping.is_set(), self.topology.is_reachable)
 
     def _status(self) -> Status:
         if self._stopping.is_set():
@@ -269,7 +269,7 @@ class Proxy:
 
     def _sources(self, budgets: Sequence[Budget]) -> SampledValues:
         return SampledValues(
-            self._topology,
+            self.topology,
             self._principals is None,
             self.client_sessions,
             self._config.downstream.client_sessions,
@@ -279,14 +279,14 @@ class Proxy:
             self.counts,
             lambda: self._admission.count,
             self._status,
-            lambda: self._clients,
+            lambda: self.clients,
         )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:
-        await self._topology.known.wait()
-        topology = self._topology.topology
+        await self.topology.known.wait()
+        topology = self.topology.topology
         listeners.open_for_all(list(topology.brokers))
-        self._log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
+        self.log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
 
     def _client_sessions_told(self) -> dict[str, int]:
         """Return the metrics of client sessions that KIP-227 defines."""
@@ -301,7 +301,7 @@ class Proxy:
 
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         assert self._listeners is not None
-        place_for = partial(local_address, self._config.downstream.advertise, self._topology, self._listeners)
+        place_for = partial(local_address, self._config.downstream.advertise, self.topology, self._listeners)
         with self._let_in(stream) as peer:
             if peer is not None:
                 await self._serve(place_for, peer, node_id, stream)
@@ -309,7 +309,7 @@ class Proxy:
     async def _serve_redirected(self, stream: trio.SocketStream) -> None:
         with self._let_in(stream) as peer:
             if peer is not None:
-                place_for = partial(broker_address, self._topology)
+                place_for = partial(broker_address, self.topology)
                 await self._redirected.take(stream, partial(self._serve, place_for, peer))
                 self._gone.set()
 
@@ -344,7 +344,7 @@ class Proxy:
         except* Exception as bug:
             self.counts["bugs"] += 1
             trace = "".join(traceback.format_exception(bug))
-            self._log.error("unhandled-exception", client=peer, trace=trace)
+            self.log.error("unhandled-exception", client=peer, trace=trace)
         finally:
             self._admission.leaves(peer)
 
@@ -364,19 +364,19 @@ class Proxy:
     def _ended(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
         reason = next(leaves(wrong))
-        self._log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
+        self.log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
 
     async def _connected(self, place: Place, node_id: BrokerId | None, client: FrameSocket) -> None:
         received = await self._reception.received(node_id, client)
         connection = ClientConnection(
-            client, received.node_id, place, self._services, received.ready, received.admitted
+            client, received.node_id, place, self.services, received.ready, received.admitted
         )
-        self._clients.add(connection)
+        self.clients.add(connection)
         if self._stopping.is_set():
             connection.drain()
         try:
             await connection.run()
         finally:
-            self._clients.discard(connection)
+            self.clients.discard(connection)
             self.garbage.ended()
             self._gone.set()

@@ -136,6 +136,7 @@ def test_a_stream_goes_on_where_it_was_with_new_partitions_bad_rows_and_rows_tha
     }
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_rows_that_were_deleted_before_they_were_read_end_a_stream_or_are_told(
     spark: SparkSession, topic: Topic, tmp_path: Path

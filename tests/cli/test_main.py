@@ -72,7 +72,7 @@ def test_what_is_not_a_command_or_a_flag_is_refused(argv: list[str], capsys: pyt
     assert capsys.readouterr().err.startswith("usage: sidefetch")
 
 
-@pytest.mark.parametrize("argv", [["--help"], *([command, "--help"] for command in proxy.cli._COMMANDS)])
+@pytest.mark.parametrize("argv", [["--help"], *([command, "--help"] for command in proxy.cli.COMMANDS)])
 def test_help_is_at_hand(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
@@ -86,7 +86,7 @@ def test_help_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
 
     listed = re.findall(r"^    (\S+)", capsys.readouterr().out, re.MULTILINE)
-    assert listed == [*proxy.cli._COMMANDS]
+    assert listed == [*proxy.cli.COMMANDS]
 
 
 def test_a_command_imports_no_other() -> None:
@@ -132,7 +132,7 @@ class _Command:
 
 
 def run_it(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> int:
-    monkeypatch.setattr(proxy.cli, "_COMMANDS", {"it": "it"})
+    monkeypatch.setattr(proxy.cli, "COMMANDS", {"it": "it"})
     monkeypatch.setitem(sys.modules, "proxy.cli.it", _Command(error))
     return main(["it"])
 

@@ -61,6 +61,7 @@ def test_what_a_client_is_read_is_what_the_brokers_have(
     assert "verify-" not in log
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["java", "librdkafka"])
 def test_bypass_that_comes_and_goes_costs_a_client_nothing(
     name: str, programs: Callable[[str], Client], kafka: KafkaCluster, admin: Admin, tmp_path: Path

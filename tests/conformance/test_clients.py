@@ -40,6 +40,7 @@ def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
     assert by_partition(first + second) == by_partition(produced)
 
 
+@pytest.mark.long
 def test_creates_a_topic_produces_lists_offsets_and_deletes_it(
     client: Client, bootstrap: str, admin: Admin
 ) -> None:

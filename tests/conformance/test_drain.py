@@ -30,6 +30,7 @@ def assert_left_in_good_order(sidefetch: Sidefetch) -> None:
     assert "clients_left=0" in sidefetch.log_text().splitlines()[-1]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_member_of_a_group_reads_commits_and_leaves_after_sidefetch_was_told_to_stop(
     name: str, programs: Callable[[str], Client], kafka4: KafkaCluster, operator: Admin

@@ -138,6 +138,7 @@ def test_reads_every_codec_by_assignment(
     assert by_partition(read) == by_partition(expected)
 
 
+@pytest.mark.in_turn
 def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
     entry: Entry, client: Client, side: Side
 ) -> None:
@@ -169,6 +170,7 @@ def test_makes_a_topic_and_removes_it(client: Client, side: Side) -> None:
     admin.wait_until_gone(topic)
 
 
+@pytest.mark.in_turn
 def test_waits_behind_the_marker_of_a_transaction_for_what_comes_next(
     entry: Entry, client: Client, side: Side
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_consumer_that_pauses_for_longer_than_the_patience_misses_nothing(
     assert got == list(range(130))
 
 
+@pytest.mark.long
 def test_a_group_that_rebalances_again_and_again_loses_nothing_and_repeats_only_what_was_not_committed(
     way: str, admin: Admin
 ) -> None:

@@ -10,7 +10,9 @@ from proxy.demo.batches import encode_batch
 from proxy.demo.broker import API_VERSIONS, KEYS
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import DemoRecord, EmbeddedCluster, embedded_cluster
+from proxy.demo.messages import encode_request
 from proxy.errors import ErrorCode
+from proxy.wire.apis import ApiKey
 
 
 @pytest.fixture
@@ -302,8 +304,7 @@ async def test_without_acks_there_is_no_answer(cluster: EmbeddedCluster) -> None
 
 
 async def _produce_blindly(connection: KafkaConnection, topic: dict[str, Any]) -> None:
-    await connection.send("produce", 9, {"acks": 0, "topic_data": [topic]})
-    connection._expected.pop()
+    await connection.send_frame(encode_request(ApiKey.PRODUCE, 9, 99, "c", {"acks": 0, "topic_data": [topic]}))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
     assert await demo.left_running() == []
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("while_it", ["directly", "through Sidefetch"])
 async def test_a_demo_that_is_ended_leaves_nothing_running(number: signal.Signals, while_it: str) -> None:

@@ -78,10 +78,10 @@ async def test_an_answer_of_many_small_bombs_is_converted_one_after_another(code
         async def fetch(address: str) -> None:
             async with connect(address) as client:
                 await client.send("fetch", 4, ask(dict.fromkeys(range(PARTITIONS), 0), topic="bombs"))
-                size = int.from_bytes(await _take(client._stream, 4))
+                size = int.from_bytes(await _take(client.stream, 4))
                 assert size > PARTITIONS * (BOMB_MIB << 20) // (1 if codec == "none" else 25)
                 while size:
-                    size -= len(await _take(client._stream, min(size, 1 << 20)))
+                    size -= len(await _take(client.stream, min(size, 1 << 20)))
 
         await it.during(fetch)
 

@@ -155,8 +155,8 @@ async def test_without_any_coordinator_an_error_is_told(monkeypatch: pytest.Monk
 async def test_the_connection_is_closed_with_the_clients() -> None:
     async with proxied() as it:
         group = group_at(it, 2)
-        address_of = it.proxy._topology.address_of
-        errands = CoordinatorClient(BrokerId(1), address_of, 2, it.proxy._log)
+        address_of = it.proxy.topology.address_of
+        errands = CoordinatorClient(BrokerId(1), address_of, 2, it.proxy.log)
         frame = encode_request(OFFSET_FETCH, 1, 1, "old", {"group_id": group, "topics": []})
         assert await errands.run(group, [frame], afresh=False) is not None
         assert errands._connection is not None
@@ -169,7 +169,7 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
 async def test_the_answer_is_the_coordinators_own() -> None:
     async with proxied() as it:
         group = group_at(it, 3)
-        errands = CoordinatorClient(BrokerId(1), it.proxy._topology.address_of, 2, it.proxy._log)
+        errands = CoordinatorClient(BrokerId(1), it.proxy.topology.address_of, 2, it.proxy.log)
         topics = [{"name": "t", "partition_indexes": [0]}]
         frame = encode_request(OFFSET_FETCH, 1, 7, "old", {"group_id": group, "topics": topics})
         direct, through = [], await errands.run(group, [frame], afresh=False)

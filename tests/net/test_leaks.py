@@ -57,8 +57,8 @@ async def _sends_garbage(client: KafkaConnection) -> None:
 
 async def _resets(client: KafkaConnection) -> None:
     await client.send_frame(METADATA)
-    assert isinstance(client._stream, trio.SocketStream)
-    client._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    assert isinstance(client.stream, trio.SocketStream)
+    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
 
 async def _claims_a_large_frame(client: KafkaConnection) -> None:

@@ -89,7 +89,8 @@ def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() 
     for peer in ("a:1", "a:2", "[::1]:1"):
         admission.leaves(peer)
     assert admission.count == 0
-    assert not admission._by_host
+    assert admission.enters("a:4")
+    assert admission.enters("a:5")
 
 
 # --------------------------------------------------------------------------------------------------- timeouts
@@ -144,7 +145,7 @@ async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
                 await trio.sleep(0.05)
         assert await is_served(good)
         assert len(told_of(it, "send-timeout")) == 1
-        await unclaimed(it.proxy._services.budget)
+        await unclaimed(it.proxy.services.budget)
 
 
 def overdue(looks: list[tuple[float, ConnectionActivity]], **limits: float) -> list[str | None]:
@@ -228,10 +229,10 @@ async def test_a_client_that_reads_no_answers_is_not_read_either() -> None:
     """Answers that Sidefetch makes by itself cost no broker's time, so nothing else would hold them up."""
     async with limited() as it, it.client(1) as deaf:
         assert await is_served(deaf)
-        (client,) = it.proxy._clients
+        (client,) = it.proxy.clients
         client._client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        assert isinstance(deaf._stream, trio.SocketStream)
-        deaf._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        assert isinstance(deaf.stream, trio.SocketStream)
+        deaf.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         unknown = encode_request(ApiKey.API_VERSIONS, 0, 1, "c", {})
         unknown = unknown[:6] + (99).to_bytes(2) + unknown[8:]
         with trio.move_on_after(1.5):

@@ -300,7 +300,7 @@ async def test_what_was_read_for_an_old_client_is_let_go_of_when_that_has_left()
                 heard = await read_as_in_2015(it.bootstrap, "t", [0], 10)
                 assert heard.messages == 10
                 with trio.fail_after(5):
-                    while it.proxy._services.budget.claimed_bytes:
+                    while it.proxy.services.budget.claimed_bytes:
                         await trio.sleep(0.01)
             finally:
                 gc.enable()

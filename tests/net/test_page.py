@@ -112,7 +112,7 @@ async def test_it_can_be_read_on_a_phone_in_both_themes_by_all_and_names_of_clie
 ) -> None:
     async with embedded_cluster(brokers=3) as cluster, administered(cluster, rack="a") as it:
         filled(cluster)
-        it.proxy._log.warning("fetch-connection-closed", node=1, reason="x" * 300)
+        it.proxy.log.warning("fetch-connection-closed", node=1, reason="x" * 300)
         async with trio.open_nursery() as nursery:
             await read_by_many(it, nursery)
             await trio.sleep(1)

@@ -131,7 +131,7 @@ async def test_what_is_no_topic_is_not_remembered_without_end(monkeypatch: pytes
         for number in range(20):
             response = await client.call("fetch", 11, ask({0: 0}, topic=f"nowhere-{number}"))
             assert [each.error_code for each in response.responses[0].partitions] == [3]
-        known = it.proxy._topology.topology.topics
+        known = it.proxy.topology.topology.topics
 
     assert "t" in known
     assert sum(isinstance(each, str) for each in known) <= 1 + 5 + 1
