@@ -1,4 +1,4 @@
-"""The rule for fetches that are forwarded to the brokers unchanged; it can be replaced while Sidefetch runs."""
+"""The rules for fetches that Sidefetch forwards unchanged; they can be replaced while Sidefetch runs."""
 
 import re
 from collections.abc import Iterable
@@ -13,20 +13,23 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 @attrs.frozen
 class Bypass:
-    """The clients and topics whose fetches are forwarded unchanged; by default none."""
+    """The clients and topics whose fetches Sidefetch forwards to the broker unchanged; by default none.
+
+    Sidefetch answers all other fetches itself.
+    """
 
     everything: bool = False
     """Whether all fetches are forwarded unchanged."""
     clients: frozenset[str] = frozenset()
-    """Client ids, all of whose fetches are forwarded unchanged."""
+    """The ids of clients; all their fetches are forwarded unchanged."""
     topics: frozenset[str] = frozenset()
     """Names of topics; a fetch of one of them is forwarded unchanged."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``all``, ``client:ID`` or ``topic:NAME``, or several of them with commas; ``""`` matches nothing.
+        """Return the rules in *text*: ``all``, ``client:ID``, ``topic:NAME``, separated by commas; ``""`` for none.
 
-        Raises: ValueError: a part has another form.
+        Raises: ValueError: a part of *text* has another form.
         """
         everything, clients, topics = False, set(), set()
         for part in text.split(",") if text.strip() else ():
@@ -42,7 +45,7 @@ class Bypass:
         return cls(everything, frozenset(clients), frozenset(topics))
 
     def matches(self, client_id: str | None, topics: Iterable[str]) -> bool:
-        """Return whether a fetch of *topics* is forwarded unchanged; one matching topic is enough."""
+        """Return whether a rule matches a fetch of *topics* by client *client_id*; one matching topic is enough."""
         return self.everything or client_id in self.clients or not self.topics.isdisjoint(topics)
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""Records of Sidefetch's own work: ``relay`` emits them, and ``net`` counts, logs or writes them.
+"""Records of events for telemetry, such as fetches: ``relay`` emits them, and ``net`` counts, logs or writes them.
 
 Times that end in ``_s`` are seconds of the process's clock, which is unrelated to other clocks. Durations that end
 in ``_us`` are microseconds.
@@ -49,7 +49,11 @@ being connected. ``budget``: for memory. ``convert``: for a conversion. ``thrott
 
 @attrs.frozen
 class FetchRecord:
-    """One upstream fetch: a Fetch request of Sidefetch to a broker, and its response."""
+    """The record of one upstream fetch: a Fetch request of Sidefetch to a broker, and its response.
+
+    It has the session, the partitions and bytes of both, and the times. It is emitted when the response arrives, or
+    when the connection ends without one.
+    """
 
     node: int
     """The broker's node id."""
@@ -89,13 +93,14 @@ class FetchRecord:
     topics: tuple[tuple[str, int], ...]
     """The topics with records in the response, and the bytes of their records."""
     sent_s: float
+    """Time at which the request was sent."""
     answered_s: float
     """Time of arrival of the complete response; without a response, the end of the connection."""
 
 
 @attrs.frozen
 class SourceShare:
-    """The part of a client fetch that was read from one broker, of one topic."""
+    """The share of one topic and one broker in a client fetch: requested partitions and bytes of records."""
 
     topic: str
     """Name of the topic; empty for the sum of all smaller shares, beyond the largest ones."""
@@ -113,7 +118,11 @@ class SourceShare:
 
 @attrs.frozen
 class ExchangeRecord:
-    """One client fetch and its response."""
+    """The record of one client fetch: a Fetch request of a client to Sidefetch, and its response.
+
+    It has the partitions and bytes of both, the brokers that were read, and the causes of waiting. It is emitted
+    when the whole response has been sent.
+    """
 
     node: int
     """Node id of the broker that the client sent the request to."""
@@ -158,7 +167,7 @@ class ExchangeRecord:
 
 @attrs.frozen
 class UsedApi:
-    """The number of requests of one API version that a client has sent."""
+    """The number and the bytes of a client connection's requests with one API key and version."""
 
     key: int
     """Kafka's API key."""
@@ -173,7 +182,7 @@ class UsedApi:
 
 @attrs.frozen
 class ClientRecord:
-    """The software and the API usage of one client connection; emitted every few minutes and at its end."""
+    """The client software and the API usage of one client connection; emitted every few minutes and at its end."""
 
     client_id: str | None
     software: str
@@ -186,9 +195,13 @@ class ClientRecord:
 
 @attrs.frozen
 class SessionRecord:
-    """The start or end of a fetch session: with a broker (``upstream``), or of a client with Sidefetch."""
+    """The start, the end or the refusal of a fetch session (KIP-227).
+
+    ``side`` is "upstream" for a session of Sidefetch with a broker, "client" for one of a client with Sidefetch.
+    """
 
     node: int
+    """Node id of the broker; for a client session, of the broker that the client connected to."""
     session_id: int
     """Fetch session id; 0 if the session was refused."""
     event: SessionEvent
@@ -207,7 +220,10 @@ class SessionRecord:
 
 @attrs.frozen
 class ConversionRecord:
-    """Converted records that were sent in one response; of one partition, or the sum of several."""
+    """The down-conversion of the records in one fetch response: their number, bytes and CPU time.
+
+    It counts the records of one partition, or those of all partitions of the response.
+    """
 
     to_magic: int
     """The record format (magic) after conversion."""
@@ -225,7 +241,7 @@ class ConversionRecord:
 
 @attrs.frozen
 class DamageRecord:
-    """Records that were not converted because their checksum is wrong."""
+    """A batch of records that could not be converted, as it is damaged; the client got CORRUPT_MESSAGE."""
 
     node: int
     topic: str
@@ -237,7 +253,10 @@ class DamageRecord:
 
 @attrs.frozen
 class TruncationRecord:
-    """A log truncation that removed records that a client has read; the client got OFFSET_OUT_OF_RANGE."""
+    """A truncation of a partition's log that removed records which a client had read; it follows unclean elections.
+
+    The client got OFFSET_OUT_OF_RANGE.
+    """
 
     node: int
     topic: str
@@ -254,7 +273,10 @@ class TruncationRecord:
 
 @attrs.frozen
 class StalledFetchRecord:
-    """A client fetch that outlived its wait by the ask timeout, and got a retriable error."""
+    """A client fetch that was not answered by the end of its max wait plus the ask timeout (``ask-timeout``).
+
+    The client got a retriable error.
+    """
 
     node: int
     client_id: str | None

@@ -1,4 +1,4 @@
-"""Analysis of the ledgers of a whole fleet of sidecars, with Spark.
+"""Analysis, with Spark, of the ledgers of a fleet: the rows that sidecars write about fetches and connections.
 
 ``ingest`` reads ledger rows into one DataFrame per record type (``frames``), with the column types of the ledger's
 definition (``schemas``). Each answer is a query over those frames with declared columns (``answers``). Queries are

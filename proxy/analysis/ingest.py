@@ -1,4 +1,4 @@
-"""Read ledgers: the JSON lines that sidecars write, and the Parquet that jobs make of them.
+"""Read ledgers into Spark: the JSON lines that sidecars write, and the Parquet files that jobs make of them.
 
     files --> lines --> parsed --> checked against the ledger's definition --> rows of a record, each once
                                    '--> bad rows: their text, the reason, and their file
@@ -27,25 +27,29 @@ _LINES: Final = "*.jsonl{,.gz,.bz2}"
 
 @attrs.frozen
 class IngestResult:
-    """The rows of a ledger, good and bad."""
+    """The result of reading ledgers: the valid rows by record type, and the lines that are not valid rows."""
 
     ledger: LedgerFrames
+    """The valid rows, each once."""
     bad: DataFrame
-    """The lines that are not valid rows, in the columns of ``lines.BAD_ROWS``."""
+    """The lines that are not valid rows, each once, with the reason and the file (``lines.BAD_ROWS``)."""
 
 
 def read(
     spark: SparkSession, paths: str | Sequence[str], days: DayRange = ALL, *, kept: bool = False
 ) -> IngestResult:
-    """Read *paths*: files, folders and globs of them, in any file system that Spark reads.
+    """Read ledger files into one lazy DataFrame per record type, and one of the bad lines; drop duplicates.
 
-    A folder is read as Parquet if it contains ``record=…`` folders or a stream's log; else all ``*.jsonl`` files
-    below it are read (also ``.gz``, ``.bz2``). A file is Parquet if its name ends with ``.parquet``, else lines.
+    *paths* are files, folders and globs of them, in any file system that Spark reads. A folder is read as Parquet
+    if it contains ``record=…`` folders or a stream's log (``_spark_metadata``); otherwise all ``*.jsonl`` files
+    below it are read (also ``.gz``, ``.bz2``). A file is read as Parquet if its name ends with ``.parquet``,
+    otherwise as JSON lines.
 
-    Args:   days: read only rows of these days. All bad rows are read, because they have no day.
-            kept: keep the rows in memory or on disk until the session ends, for callers that use several records.
-    Cost:   each record that is used reads all lines again, unless *kept*; from Parquet it reads its own rows only,
-            and from a Parquet folder only those of *days*.
+    Args:   days: the UTC days whose rows are read. All bad lines are read, because they have no day.
+            kept: whether Spark keeps the parsed rows in memory or on disk, from their first use to the end of its
+            session; for callers that use several record types.
+    Cost:   unless *kept*, Spark reads all lines again for each record type that is used. From Parquet it reads only
+            the rows of that type, and from a Parquet folder only those of *days*.
     Raises: ConfigError: one of *paths* matches nothing.
     """
     rows = read_wide(spark, paths, days)
@@ -57,7 +61,11 @@ def read(
 
 
 def read_wide(spark: SparkSession, paths: str | Sequence[str], days: DayRange = ALL) -> DataFrame:
-    """Read *paths* as ``read`` does, into one frame of ``lines.WIDE``, and keep duplicates."""
+    """Read ledger files like ``read``, but into one lazy DataFrame of all record types, with duplicates.
+
+    Its columns are those of all record types together (``lines.WIDE``), null where a type does not have the column.
+    Bad lines are rows, too, with ``record`` = ``bad``. The job ``ingest`` writes this frame as Parquet.
+    """
     found = find_inputs(spark, [paths] if isinstance(paths, str) else paths)
     frames = [_parquet(spark, place.path, days) for place in found if place.format == Format.PARQUET]
     for is_folder in (True, False):
@@ -69,6 +77,7 @@ def read_wide(spark: SparkSession, paths: str | Sequence[str], days: DayRange = 
 
 
 def _of_record(rows: DataFrame, record: str) -> DataFrame:
+    """Return the rows of one record type from *rows* (``lines.WIDE``), with its own columns, without duplicates."""
     own = rows.where(F.col("record") == record).select(*SCHEMAS[record].names)
     return own.dropDuplicates([name for name in KEY if name in own.columns])
 

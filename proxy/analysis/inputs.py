@@ -1,4 +1,4 @@
-"""Resolve input paths to files and folders, and detect their formats."""
+"""Resolve the paths of ledgers to files and folders, and detect whether they contain JSON lines or Parquet."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -17,7 +17,7 @@ STREAM_LOG: Final = "_spark_metadata"
 
 
 class Format(Enum):
-    """The format of an input file, or of the files of an input folder."""
+    """The format of an input file, or of all files of an input folder."""
 
     LINES = "JSON lines"
     PARQUET = "Parquet"
@@ -25,15 +25,21 @@ class Format(Enum):
 
 @attrs.frozen
 class InputLocation:
-    """An input file, or an input folder with all files below it."""
+    """An existing input: a file of ledger rows, or a folder with all files below it."""
 
     path: str
+    """The full path, with the scheme of its file system: ``file:/var/log/a.jsonl``."""
     format: Format
     is_folder: bool
+    """Whether the path is a folder."""
 
 
 def find_inputs(spark: SparkSession, paths: Iterable[str]) -> list[InputLocation]:
-    """Return the files and folders of *paths*, with globs expanded, in any file system that Spark reads.
+    """Expand *paths* to the existing files and folders that they match, and detect the format of each.
+
+    *paths* are files, folders and globs, in any file system that Spark reads. A folder is Parquet if it contains
+    ``record=…`` folders or a stream's log (``STREAM_LOG``), a file if its name ends with ``.parquet``; all others
+    are JSON lines.
 
     Raises: ConfigError: one of *paths* matches nothing, or *paths* is empty.
     """
@@ -44,7 +50,10 @@ def find_inputs(spark: SparkSession, paths: Iterable[str]) -> list[InputLocation
 
 
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Return Hadoop's FileSystem and Path of *path*, as Spark uses them. They exist only in the driver's JVM."""
+    """Return Hadoop's ``FileSystem`` and ``Path`` objects for *path*, with the configuration of the Spark session.
+
+    Both are references to objects in the driver's JVM, so executors cannot use them.
+    """
     jvm: Any = spark.sparkContext._jvm
     named = jvm.org.apache.hadoop.fs.Path(path)
     return named.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), named

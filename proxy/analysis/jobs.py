@@ -22,7 +22,12 @@ __all__ = ["main", "parser"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job that *arguments* name until it is done or, if it is a stream, until it is stopped."""
+    """Run the Spark job that the command line names; return when it is done or, for a stream, when it is stopped.
+
+    An error of configuration (``ConfigError``) is printed and ends the process with exit code 2.
+
+    Args: arguments: the command line without the program's name; None: that of the process.
+    """
     told = parser()
     asked = told.parse_args(arguments)
     try:
@@ -32,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the argument parser of all jobs; the parsed namespace has the job's function as ``run``."""
+    """Return the argument parser of ``job.py``, with one subcommand for each job: ingest, stream and answers.
+
+    The parsed namespace has the function that runs the job as ``run``; the function takes the namespace.
+    """
     told = argparse.ArgumentParser(prog="job.py", description="Process Sidefetch's ledgers with Spark.")
     jobs = told.add_subparsers(required=True, metavar="JOB")
 
@@ -160,9 +168,10 @@ def _flat(frame: DataFrame) -> DataFrame:
 
 
 def _kafka_options(asked: argparse.Namespace) -> dict[str, str]:
-    """Return the options of ``kafka_source``, or of Spark's own source, from the arguments.
+    """Return the options of the Kafka source (``kafka_source``, or Spark's own) from the parsed arguments.
 
-    Raises: ConfigError: the file cannot be read, an entry is not NAME=VALUE, or bootstrap.servers is missing.
+    Raises: ConfigError: the file of ``--kafka-config`` cannot be read, an entry is not NAME=VALUE, or
+            bootstrap.servers is missing.
     """
     told = list(asked.kafka)
     if asked.kafka_config is not None:

@@ -51,7 +51,11 @@ Offsets = dict[str, int]
 
 
 class RowsGone(ProxyError):
-    """The error that Kafka deleted rows before they were read. The message names the offsets and the remedy."""
+    """The error that rows of the ledger's topic can no longer be read.
+
+    Either Kafka deleted them before they were read, or the topic was deleted and created again since the last
+    batch. The message names the partition, the offsets and the remedy.
+    """
 
 
 class _Range(InputPartition):
@@ -68,14 +72,20 @@ class _Range(InputPartition):
 
 @attrs.frozen
 class _TopicOptions:
-    """The parsed options. They contain plain values only, because Spark sends them to the executors."""
+    """The parsed options of the data source: plain values only, because Spark sends them to the executors."""
 
     name: str
+    """The topic."""
     client: Mapping[str, str]
+    """Settings of the Kafka client, with librdkafka's names."""
     starts_latest: bool
+    """Whether a new stream, or a batch, begins at the end of the topic instead of its beginning."""
     most_rows: int | None
+    """The maximum number of offsets in a batch of a stream; None for no limit."""
     fails_on_loss: bool
+    """Whether the query fails if Kafka deleted rows before they were read."""
     group: str | None
+    """The consumer group to which a stream commits its offsets; None for none."""
 
     def consumer(self) -> Consumer:
         """Return a consumer without group membership, whose caller assigns partitions and offsets."""
@@ -108,7 +118,7 @@ class _TopicOptions:
         return found
 
     def ranges(self, consumer: Consumer, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Return the offset ranges from *start* to *end*.
+        """Return the offset ranges from *start* to *end*, at most one per partition, for tasks to read.
 
         Raises: RowsGone: Kafka deleted some of these offsets, and the options do not allow that.
         """
@@ -162,9 +172,11 @@ def _one_of(options: Mapping[str, str], name: str, usual: str, other: str) -> st
 
 
 class LedgerTopicSource(DataSource):
-    """The data source, for batches and streams.
+    """A Spark data source named ``ledger-topic``, which reads the ledger's Kafka topic as a batch or as a stream.
 
-    To use it: ``spark.dataSource.register(LedgerTopicSource)``, then ``spark.readStream.format("ledger-topic")``.
+    Its rows have the columns ``value`` (a line of the ledger), ``topic``, ``partition`` and ``offset``; the
+    module's docstring lists the options. To use it: ``spark.dataSource.register(LedgerTopicSource)``, then
+    ``spark.readStream.format("ledger-topic")``.
     """
 
     @classmethod
@@ -256,7 +268,14 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
-    """Return end offsets of a batch of at most *most* offsets, divided in proportion to the partition backlogs."""
+    """Return the end offsets of a stream's next batch of at most *most* offsets, over all partitions.
+
+    The batch is divided among the partitions in proportion to their backlogs. If all backlogs fit into it, the
+    result is *ends*.
+
+    Args: start: the next offset to read, by partition; a partition that is not in it is read from offset 0.
+          ends: the present end offset of each partition.
+    """
     left = {number: end - start.get(number, 0) for number, end in ends.items()}
     total = sum(left.values())
     if total <= most:
@@ -269,7 +288,10 @@ def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
 
 
 def _rows(topic: _TopicOptions, asked: _Range) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of *asked*. If Kafka deleted some of its offsets, the first row is a line that names them."""
+    """Yield the rows of the offset range *asked*, in batches.
+
+    If Kafka deleted offsets before the range, the first row is a line that names them, which becomes a bad row.
+    """
     if asked.gone_from < asked.first:
         gone = f"offsets {asked.gone_from} to {asked.first - 1} were deleted before they were read"
         yield _batch(topic, asked.partition, [gone], [asked.gone_from])
@@ -293,9 +315,10 @@ def _rows(topic: _TopicOptions, asked: _Range) -> Iterator[pa.RecordBatch]:
 
 
 def _until(messages: Sequence[Any], end: int) -> tuple[bool, list[tuple[int, str]]]:
-    """Return whether *messages* reach *end*, and the offset and value of each message before *end*.
+    """Return whether *messages* reach the offset *end*, and the offset and value of each message before it.
 
-    A message at or after *end*, or the end of the partition, counts as well: markers and gaps have no message.
+    A message, or the end of the partition, that is at or after *end* reaches it, too: transaction markers and gaps
+    have no message.
     """
     rows: list[tuple[int, str]] = []
     for message in messages:

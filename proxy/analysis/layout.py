@@ -20,10 +20,14 @@ __all__ = ["PARTITIONS", "Mode", "dated", "write"]
 PARTITIONS: Final = ("record", "day", "cluster_id")
 
 Mode = Literal["error", "append", "overwrite"]
+"""The action if the output folder exists: fail, add files to it, or replace its content."""
 
 
 def dated(rows: DataFrame) -> DataFrame:
-    """Return *rows* with the column ``day``."""
+    """Return *rows* with an additional column ``day``: the UTC date of their ``at_us``, null for bad lines.
+
+    It is one of the columns by which the Parquet folders are partitioned.
+    """
     return rows.withColumn("day", day_of("at_us"))
 
 
@@ -38,14 +42,17 @@ def _check_folder(spark: SparkSession, path: str, mode: Mode) -> None:
 
 
 def write(rows: DataFrame, path: str, mode: Mode = "error", *, all_days: bool = True) -> None:
-    """Write *rows* (``lines.WIDE``) to the folder *path*, without duplicates.
+    """Write ledger rows to the folder *path* as Parquet by record type, day and cluster, each row once.
 
-    The number of tasks that write a partition depends on its size (``spark.sql.adaptive.*``): several tasks write a
+    *rows* has the columns of ``lines.WIDE``, as ``ingest.read_wide`` returns them; duplicates are dropped here. The
+    number of tasks that write a partition depends on its size (``spark.sql.adaptive.*``): several tasks write a
     cluster with most of the rows, and a cluster with few rows gets one file.
 
-    Args:   all_days: with ``overwrite``: replace the whole folder; if false, only partitions that *rows* has.
+    Args:   mode: for an existing folder: fail (``error``), add files (``append``), or replace (``overwrite``).
+            all_days: with ``overwrite``, whether to replace the whole folder; otherwise only those partitions are
+            replaced for which there are rows.
     Cost:   two shuffles of all rows.
-    Raises: ConfigError: the folder exists, and *mode* is ``error``; or a stream writes to it.
+    Raises: ConfigError: the folder exists, and *mode* is ``error``; or a stream writes to it, which no mode allows.
     """
     _check_folder(rows.sparkSession, path, mode)
     once = dated(rows.dropDuplicates(list(KEY)))

@@ -35,8 +35,8 @@ _TOLD: Final = StructType(list({field.name: field for schema in SCHEMAS.values()
 """The columns of all records. A column that several records have is of the same type in all of them."""
 
 WIDE: Final = StructType([*_TOLD, BAD_ROWS["row"], BAD_ROWS["file"]])
-"""The schema of a frame with the rows of all records and the bad rows (record ``BAD``). Columns that a record does
-not have are null."""
+"""The schema of a frame with the rows of all record types and the bad rows (record ``BAD``). Columns that a record
+type does not have are null."""
 
 KEY: Final = ("record", "proxy_id", "seq", "seq_first", "file", "row")
 """The columns that identify a row of ``WIDE``: duplicates are equal in them. ``seq_first`` is needed because the
@@ -58,7 +58,13 @@ _NEXT_ROW: Final = r'\}\s*\{\s*"\w+"\s*:'
 
 
 def parsed(lines: DataFrame) -> DataFrame:
-    """Parse *lines* (``value``: the text; ``file``: its origin) into rows of ``WIDE``, without the empty lines."""
+    """Parse JSON lines of a ledger into rows with the columns of ``WIDE``; turn invalid lines into bad rows.
+
+    *lines* has the columns ``value``, the text of a line, and ``file``, its file or topic/partition@offset. A bad
+    row has ``record`` = ``bad``, the line in ``row``, the ``reason`` and the ``file``; its time, cluster,
+    ``proxy_id`` and ``seq`` are null. Valid rows of all record types have null ``row`` and ``file``. Empty lines
+    are dropped.
+    """
     schema = StructType([*_TOLD, StructField(_CORRUPT, StringType())])
     # Spark would parse again for each struct column that a filter uses; it does not for a generator's columns.
     told = F.inline(F.array(F.from_json("value", schema, _PARSING)))
@@ -76,7 +82,7 @@ def parsed(lines: DataFrame) -> DataFrame:
 
 
 def _is_good() -> Column:
-    """Return the condition that a row is good, which is never null.
+    """Return the condition that a row is valid. The condition is never null.
 
     It is short because it runs for each row, and the JVM does not compile a method of more than 8,000 bytes.
     """
@@ -91,7 +97,10 @@ def _is_good() -> Column:
 
 
 def _is_right(column: ledger.LedgerColumn) -> Column:
-    """Return the condition that *column* is not null, or may be; for an array, that no item lacks a column."""
+    """Return the condition that *column* is not null, unless it is optional.
+
+    For an array, each item must have its required columns, too.
+    """
     value = F.col(column.name)
     if column.kind == "array":
         return value.isNotNull() & ~F.exists(value, _lacks(column.items))
@@ -99,7 +108,10 @@ def _is_right(column: ledger.LedgerColumn) -> Column:
 
 
 def _has_texts() -> Column:
-    """Return the condition that all text columns contain JSON texts; mostly a cheap check suffices."""
+    """Return the condition that all text columns have JSON texts as values, and not numbers, for example.
+
+    For most rows a cheap search for ``"name":"`` in the line decides; otherwise regular expressions do.
+    """
     columns = {column.name: column for columns in ledger.RECORDS.values() for column in columns}
     texts = [name for name, column in columns.items() if column.kind == "string"]
     are_told = (F.col(name).isNull() | F.col("value").contains(f'"{name}":"') for name in texts)

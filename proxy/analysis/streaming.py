@@ -1,4 +1,4 @@
-"""The stream that writes ledger rows from a folder or a topic to Parquet (``layout``) as they arrive.
+"""A stream that writes ledger rows from a folder or a Kafka topic to Parquet (``layout``) as they arrive.
 
     new files, offsets --> lines --> rows, good and bad --> each once --> one sink, and its log of batches
 
@@ -6,8 +6,8 @@
 interrupted batch with the same input, from the state after the batch before. One atomic write to the folder's
 ``_spark_metadata`` names the files of a batch, all records and the bad rows together. Spark reads the folder by
 that log, so the remains of a killed batch are not visible. Hence there is one sink, and no ``foreachBatch`` that
-writes several folders in turn: Spark would call it again for a batch whose first folders are written already.
-A reader that lists files instead of reading the log (DuckDB, for example) can see rows of a killed batch twice.
+writes several folders in turn: Spark would call it again for a batch whose first folders are written already. A
+reader that lists files instead of reading the log (DuckDB, for example) can see rows of a killed batch twice.
 
 **Late rows.** The stream never drops a late row; it writes the row to its day. The watermark is on the arrival time
 and bounds the state: of duplicates that arrive within ``remembered`` one is written. A duplicate that arrives later
@@ -41,19 +41,24 @@ _FILES_OF_A_BATCH: Final = 1_000
 
 @attrs.frozen
 class TriggerSettings:
-    """When batches run, and how long the state between them lasts."""
+    """The interval of a stream's batches, and the time for which the stream remembers rows to drop duplicates."""
 
     every: str | None = "1 minute"
-    """Time between the starts of two batches. None: process the input that exists now, then end the query."""
+    """Time between the starts of two batches, in Spark's notation. None: process the input that exists now, then
+    end the query."""
     remembered: str = "1 hour"
-    """How long a row is remembered, to drop duplicates. It takes about 100 bytes of the executors' state."""
+    """Time for which a row is remembered, so that duplicates of it are dropped. Each remembered row takes about 100
+    bytes of the executors' memory."""
 
 
 def from_folder(spark: SparkSession, folder: str, *, files_of_a_batch: int = _FILES_OF_A_BATCH) -> DataFrame:
-    """Return a stream of the lines of all ``*.jsonl`` files (also ``.gz``, ``.bz2``) below *folder*, also new ones.
+    """Return a streaming DataFrame of the lines of all ``*.jsonl`` files below *folder*, present and future.
 
-    The stream ignores a file that is more than a year older than the newest one, because Spark no longer remembers
-    whether it was read.
+    Files may be compressed (``.gz``, ``.bz2``). The columns are ``value``, a line, and ``file``, its path. A file
+    that is more than a year older than the newest one is ignored, because Spark no longer remembers whether it was
+    read.
+
+    Args: files_of_a_batch: the maximum number of files that one batch reads.
     """
     reader = (
         spark.readStream.option("recursiveFileLookup", True)
@@ -65,9 +70,13 @@ def from_folder(spark: SparkSession, folder: str, *, files_of_a_batch: int = _FI
 
 
 def from_topic(spark: SparkSession, options: Mapping[str, str], *, is_native: bool = False) -> DataFrame:
-    """Return a stream of the lines of the ledger's topic; for *options* see ``kafka_source``.
+    """Return a streaming DataFrame of the ledger's lines in a Kafka topic.
 
-    *is_native*: use Spark's own source, whose jar (``org.apache.spark:spark-sql-kafka-0-10``) must be installed.
+    The columns are ``value``, a line, and ``file``, its place as ``topic/partition@offset``.
+
+    Args: options: the options of ``kafka_source``, such as ``subscribe`` and ``kafka.bootstrap.servers``.
+          is_native: whether to read with Spark's own Kafka source, whose jar
+          (``org.apache.spark:spark-sql-kafka-0-10``) must be installed, instead of ``kafka_source``.
     """
     if not is_native:
         spark.dataSource.register(LedgerTopicSource)
@@ -77,9 +86,14 @@ def from_topic(spark: SparkSession, options: Mapping[str, str], *, is_native: bo
 
 
 def start(lines: DataFrame, path: str, pace: TriggerSettings | None = None) -> StreamingQuery:
-    """Start a query that writes the stream *lines* to the folder *path*, and continues from its checkpoint.
+    """Start a Spark query that parses *lines* and writes the rows to *path* as Parquet; return the query.
 
-    Raises: ConfigError: *path* has other content, or its checkpoint is missing.
+    *lines* comes from ``from_folder`` or ``from_topic``, *path* is a folder. The query drops duplicates that arrive
+    within the time of ``pace.remembered``. If *path* is the folder of an earlier stream, the query continues from
+    the checkpoint in it.
+
+    Args:   pace: the interval of batches; None for the defaults of ``TriggerSettings``.
+    Raises: ConfigError: *path* is not empty and not a stream's folder, or its checkpoint is missing.
     """
     pace = pace or TriggerSettings()
     _check_folder(lines.sparkSession, path)

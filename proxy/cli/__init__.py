@@ -1,5 +1,6 @@
-"""The command line: the only package that reads settings from files and the environment, prints, and sets
-exit codes.
+"""The command line of Sidefetch: commands, settings, printed output and exit codes.
+
+No other package reads settings from files or the environment, prints, or sets exit codes.
 
 Exit codes: 0: success. 1: failure; the output has the reason. 2: the settings or flags are wrong. 130: Ctrl-C,
 except for commands that Ctrl-C ends normally.
@@ -38,7 +39,7 @@ COMMANDS: Final = {
 
 
 def parser(names: Iterable[str]) -> argparse.ArgumentParser:
-    """Return the parser for the commands *names*."""
+    """Return a parser that accepts the commands *names*, keys of ``COMMANDS``; their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="sidefetch",
         description="A Kafka sidecar proxy: clients that fetch every partition every time read a cluster by"
@@ -55,7 +56,11 @@ def parser(names: Iterable[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code."""
+    """Run the command in *argv* (by default, the arguments of the process), and return the exit code.
+
+    Wrong settings, failures of Spark and Ctrl-C become exit codes, with messages on stderr. SystemExit of argparse,
+    for ``--help`` and wrong flags, and unexpected exceptions are raised.
+    """
     given = sys.argv[1:] if argv is None else argv
     try:
         refuse_proxy_py()

@@ -17,7 +17,10 @@ __all__ = ["add_to", "greeting_report", "report", "settings_report"]
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``check`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "check",
         help="check the settings and the cluster before a run",
@@ -69,7 +72,11 @@ async def _greet(config: Config) -> list[BrokerInfo]:
 
 
 def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> str:
-    """Return the text about the servers, the findings and the verdict, if only clients log in to the cluster."""
+    """Return the output of ``check`` for ``--upstream-sasl client``, after the settings.
+
+    Sidefetch has no login then, so it cannot query the cluster: the output has the bootstrap *servers*, the
+    diagnostics *found*, and whether at least one server was reached.
+    """
     rows = [
         (str(server.address), server.problem or f"reached, looks like {kafka_release(server.versions)}")
         for server in servers
@@ -92,7 +99,7 @@ def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> s
 
 
 def settings_report(settings: Settings) -> str:
-    """Return a table of all options: name, value and source of the value."""
+    """Return a text table of all options: the name, the effective value, and the source of the value."""
     rows = [
         (option.name, option.kind.show(option.of(settings.config)) or "-", str(settings.layers[option.name]))
         for option in OPTIONS
@@ -101,7 +108,10 @@ def settings_report(settings: Settings) -> str:
 
 
 def report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
-    """Return the text about the cluster, the findings and the verdict."""
+    """Return the output of ``check`` about a cluster, after the settings.
+
+    It has the brokers in *seen*, the diagnostics *found*, and whether Sidefetch can serve the cluster.
+    """
     brokers = [
         (
             f"node {broker.node}",

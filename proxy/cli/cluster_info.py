@@ -18,7 +18,7 @@ FETCH: Final = 1
 
 @attrs.frozen
 class BrokerInfo:
-    """One broker, from the cluster's metadata and the broker's own responses."""
+    """The results of querying one broker: from the cluster's metadata, and from the broker's own responses."""
 
     node: int
     """The node id; -1 if it is not known."""
@@ -56,14 +56,16 @@ class ClusterInfo:
 
 @attrs.frozen
 class Diagnostic:
-    """One finding of ``check``; the level ``failure`` means that clients cannot be served."""
+    """One finding of ``sidefetch check``: a text for people, and its severity."""
 
     level: Literal["ok", "note", "warning", "failure"]
+    """The severity; ``failure`` means that clients cannot be served."""
     text: str
+    """The finding, and the remedy if there is one."""
 
 
 def named(brokers: list[BrokerInfo]) -> str:
-    """Return the node ids of *brokers* as ``nodes 1, 2``; empty without brokers."""
+    """Return the node ids of *brokers* for people: ``node 1``, ``nodes 1, 2``, or an empty text for no brokers."""
     if not brokers:
         return ""
     numbers = ", ".join(str(broker.node) for broker in sorted(brokers, key=lambda broker: broker.node))

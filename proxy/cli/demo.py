@@ -16,7 +16,10 @@ _SECONDS: Final = 30.0
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``demo`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "demo",
         help="show Sidefetch at work on an embedded cluster",

@@ -46,9 +46,9 @@ _RELEASES: Final = (
 
 
 def kafka_release(versions: Mapping[int, Range]) -> str:
-    """Return the release that the API versions of a broker suggest, such as ``Kafka 4.1 to 4.3``.
+    """Return the releases that a broker may have, such as ``Kafka 4.1 to 4.3``.
 
-    It is a guess, because a broker does not report its release.
+    It is a guess from the supported *versions* by API key, because a broker does not report its release.
     """
     lowest, highest = versions.get(FETCH, (0, -1))
     if highest > 18 or versions.get(_API_VERSIONS, (0, 0))[1] >= 5:
@@ -61,10 +61,11 @@ def kafka_release(versions: Mapping[int, Range]) -> str:
 def diagnose(
     cluster: ClusterInfo, config: Config, rack: RackFound, *, compiled: bool = is_compiled
 ) -> list[Diagnostic]:
-    """Return all diagnostics, the most severe last.
+    """Return all diagnostics of ``check`` about *cluster*, the most severe last.
 
-    Args:  rack: the rack of this process, as far as it is known.
-           compiled: whether compiled code converts records, and not Python alone.
+    Args:  config: the settings with which Sidefetch would serve the cluster.
+           rack: the result of the search for the rack of this process.
+           compiled: whether compiled code converts records; without it, interpreted Python does, which is slower.
     """
     reached = [broker for broker in cluster.brokers if not broker.problem]
     found = [

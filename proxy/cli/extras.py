@@ -9,26 +9,38 @@ __all__ = ["needs_demo_extra", "needs_kube_extra", "needs_spark_extra", "needs_t
 
 
 def needs_demo_extra() -> AbstractContextManager[None]:
-    """Return a context manager for the import of ``proxy.demo``.
+    """Return a context manager for the import of ``proxy.demo``, which needs the optional packages ``demo``.
 
-    Raises: ConfigError: a package of the extra ``demo`` is missing; the message has the command that installs it.
-            Any other import error is raised unchanged.
+    Raises: ConfigError: the import failed because such a package is not installed; the message has the command that
+            installs it. Any other import error is raised unchanged.
     """
     return _needs("demo and try need", "demo", "aiokafka")
 
 
 def needs_kube_extra() -> AbstractContextManager[None]:
-    """Return a context manager like ``needs_demo_extra`` for the import of ``proxy.kube``."""
+    """Return a context manager for the import of ``proxy.kube``, which needs the optional packages ``kube``.
+
+    Raises: ConfigError: the import failed because such a package is not installed; the message has the command that
+            installs it. Any other import error is raised unchanged.
+    """
     return _needs("inject and webhook need", "kube", "cryptography", "ruamel")
 
 
 def needs_spark_extra() -> AbstractContextManager[None]:
-    """Return a context manager like ``needs_demo_extra`` for the import of ``proxy.analysis``."""
+    """Return a context manager for the import of ``proxy.analysis``, which needs the optional package pyspark.
+
+    Raises: ConfigError: the import failed because pyspark is not installed; the message has the command that
+            installs it. Any other import error is raised unchanged.
+    """
     return _needs("report and whatif need", "spark", "pyspark")
 
 
 def needs_top_extra() -> AbstractContextManager[None]:
-    """Return a context manager like ``needs_demo_extra`` for the import of ``rich``, which draws in a terminal."""
+    """Return a context manager for the import of the optional package ``rich``, which draws in a terminal.
+
+    Raises: ConfigError: the import failed because rich is not installed; the message has the command that installs
+            it. Any other import error is raised unchanged.
+    """
     return _needs("top needs", "top", "rich")
 
 

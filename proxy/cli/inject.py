@@ -14,7 +14,10 @@ __all__ = ["add_to", "defaults_of"]
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``inject`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "inject",
         help="add the sidecar to the manifests of pods that request it",
@@ -40,8 +43,9 @@ def add_to(commands: Commands) -> None:
 
 
 def defaults_of(path: str | None) -> str:
-    """Return the text of the defaults file *path*; ``{}``, an empty one, if *path* is None.
+    """Return the JSON text of ``--defaults``: annotations and options for pods without their own.
 
+    Args:   path: the file, ``-`` for stdin, or None for ``{}``, no defaults.
     Raises: ConfigError: the file cannot be read.
     """
     return _read(path) if path is not None else "{}"

@@ -10,7 +10,10 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``ledger`` with its actions and their flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser("ledger", help="generate ledgers for tests and for planning", allow_abbrev=False)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     generate = actions.add_parser(

@@ -79,7 +79,10 @@ _METAVARS: Final = {
 
 
 def add_flags(parser: argparse.ArgumentParser, sections: Iterable[str] = tuple(_TITLES)) -> None:
-    """Add a flag for every option of *sections*, in groups, and ``--config``."""
+    """Add a flag with its help for each option of Sidefetch to *parser*, and ``--config``.
+
+    Args: sections: the sections of ``Config`` whose options get a flag, each as a group; by default all.
+    """
     groups = {section: parser.add_argument_group(_TITLES[section]) for section in sections}
     for option in OPTIONS:
         if option.section not in groups:
@@ -90,9 +93,11 @@ def add_flags(parser: argparse.ArgumentParser, sections: Iterable[str] = tuple(_
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Return the settings from the flags, this process's environment and the file that one of them names.
+    """Return the settings from the parsed flags, the environment, and the TOML file that ``--config`` names.
 
-    Raises: ConfigError: one argument for each problem; a file that cannot be read is reported with the others.
+    Without ``--config``, the variable ``SIDEFETCH_CONFIG`` may name the file.
+
+    Raises: ConfigError: options are wrong or missing, or the file cannot be read; one argument for each problem.
     """
     given = {option.name: getattr(arguments, _dest(option), None) for option in OPTIONS}
     flags = {name: text for name, text in given.items() if text is not None}
@@ -115,7 +120,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def markdown_table() -> str:
-    """Return the tables of ``proxy/config/OPTIONS.md``, one for each group of flags."""
+    """Return the Markdown tables of ``proxy/config/OPTIONS.md``, which describe all options, one for each group."""
     parts = []
     for section, title in _TITLES.items():
         options = [option for option in OPTIONS if option.section == section]

@@ -29,18 +29,18 @@ _AT_ONCE: Final = 16
 
 
 class ProbeConnection(Protocol):
-    """A connection to one broker."""
+    """A connection to one broker, as the queries in this module use it."""
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker supports, by API key."""
 
     async def ask(self, request: Any, /) -> Any:
-        """Send a request of kio and return the response."""
+        """Send *request*, a request entity of the library kio, and return the broker's response entity."""
 
 
 class Dial(Protocol):
-    """The type of ``proxy.net.upstream.brokers.dial`` and of its replacements in tests."""
+    """A function that connects to one broker: ``proxy.net.upstream.brokers.dial``, or a replacement in tests."""
 
     def __call__(
         self, address: Address, *, client_id: str, connect_timeout_s: float
@@ -49,7 +49,11 @@ class Dial(Protocol):
 
 
 async def probe_cluster(upstream: UpstreamConfig, dial: Dial) -> ClusterInfo | list[str]:
-    """Return the cluster with its brokers; if no bootstrap server answers, a line with the reason for each."""
+    """Request metadata from the first bootstrap server that answers, then query every broker that it names.
+
+    Returns: the cluster; a broker that was not reached has the reason in ``problem``. If no bootstrap server
+        answers, one line for each of them with the reason.
+    """
     found = await _first_answer(upstream, dial, topics=())
     if isinstance(found, list):
         return found
@@ -59,16 +63,21 @@ async def probe_cluster(upstream: UpstreamConfig, dial: Dial) -> ClusterInfo | l
 
 
 async def read_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
-    """Return the metadata of the brokers and all visible topics; if no bootstrap server answers, the reasons.
+    """Request the metadata of all topics from the first bootstrap server that answers.
 
-    The reasons are one line for each bootstrap server.
+    Returns: the response, with the brokers and the topics that this login may see. If no bootstrap server answers,
+        one line for each of them with the reason.
     """
     found = await _first_answer(upstream, dial, topics=None)
     return found if isinstance(found, list) else found[1]
 
 
 async def read_api_versions(upstream: UpstreamConfig, dial: Dial) -> list[BrokerInfo]:
-    """Return the API versions of each bootstrap server, which need no login; the node ids are unknown (-1)."""
+    """Request the API versions of each bootstrap server, for which no login is needed.
+
+    Returns: one item for each server, in order, with the node id -1 (unknown). If a server was not reached,
+        ``problem`` is the reason.
+    """
     seen = []
     for address in upstream.bootstrap_servers:
         server = BrokerInfo(_UNKNOWN, address, None)

@@ -15,7 +15,11 @@ _RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def findings(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound) -> Iterator[Diagnostic]:
-    """Yield the diagnostics about racks; *found* is the rack of this process, as far as it is known."""
+    """Yield the diagnostics of ``check`` about racks, and about the replicas that Sidefetch will read.
+
+    Args: routing: the options for racks and replicas.
+          found:   the result of the search for the rack of this process.
+    """
     yield from _here(brokers, routing, found)
     yield from _there(brokers)
     if routing.replica_selector == "leader":

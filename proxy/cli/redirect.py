@@ -25,7 +25,10 @@ _REMEDIES: Final = {
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``redirect`` with its actions and their flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     from proxy.kube.redirect import DEFAULT_PORTS, LISTEN_PORT, SPARED_UIDS
 
     parser = commands.add_parser(

@@ -8,7 +8,10 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``run`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "run",
         help="serve clients until SIGTERM or Ctrl-C",

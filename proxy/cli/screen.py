@@ -1,4 +1,4 @@
-"""The screen of ``sidefetch top``: the document of the status API, drawn with rich. Pure."""
+"""The screen of ``sidefetch top``: the document of ``/api/v1/state``, drawn with the library rich. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,9 +17,10 @@ _MOST_PROBLEMS: Final = 5
 
 
 def draw_screen(document: Mapping[str, Any], failed: str = "") -> RenderableType:
-    """Return the screen for *document*.
+    """Return the screen of ``sidefetch top``, with totals, problems, the last hour, brokers and clients.
 
-    Args:  failed: the reason that the latest request failed; *document* is then from an earlier one.
+    Args:  document: the JSON document of ``/api/v1/state``.
+           failed: the reason that the latest request failed; *document* is then from an earlier one.
     """
     parts: list[RenderableType] = [_head(document, failed), _sums(document)]
     if document["problems"]:
@@ -31,7 +32,7 @@ def draw_screen(document: Mapping[str, Any], failed: str = "") -> RenderableType
 
 
 def short_bytes(count: float) -> str:
-    """Return *count* bytes with a unit: rounded to three digits, from 1 kB on."""
+    """Return *count* bytes as text with a decimal unit, such as ``1.23 MB``; above 1 kB with three digits."""
     sign, size = "-" if count < 0 else "", abs(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:

@@ -11,7 +11,10 @@ _TOLD_IN_THE_OPEN = ("PLAIN", "OAUTHBEARER")
 
 
 def findings(config: Config) -> Iterator[Diagnostic]:
-    """Yield the diagnostics about connections to brokers and from clients."""
+    """Yield the diagnostics of ``check`` about TLS and logins in *config*, towards brokers and towards clients.
+
+    Most are warnings about settings that let others read secrets or records.
+    """
     up, down = config.upstream_security, config.downstream_security
     if up.tls and up.sasl != "client":
         login = "" if up.sasl == "none" else f", with a login by {up.sasl}"
@@ -40,7 +43,7 @@ def findings(config: Config) -> Iterator[Diagnostic]:
 
 
 def as_client(config: Config) -> Iterator[Diagnostic]:
-    """Yield the diagnostics for ``upstream-sasl client``, with which each client logs in itself."""
+    """Yield the further diagnostics for ``--upstream-sasl client``: each client logs in to the brokers itself."""
     yield Diagnostic(
         "note",
         "each client logs in to the brokers itself, so this check cannot show which topics it may read. Sidefetch"

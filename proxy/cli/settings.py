@@ -26,7 +26,7 @@ _FROM_KUBERNETES: Final = re.compile(
 
 @attrs.frozen
 class Layer:
-    """The source of a value."""
+    """The source of an option's value: a flag, an environment variable, the file, or the default."""
 
     source: Literal["flag", "environment", "file", "default"]
     name: str = ""
@@ -38,10 +38,11 @@ class Layer:
 
 @attrs.frozen
 class Settings:
-    """The settings with the source of each value, by the name of the option."""
+    """The loaded settings, and the source of each value."""
 
     config: Config
     layers: Mapping[str, Layer]
+    """The source of each option's value, by the name of the option."""
 
 
 @attrs.frozen
@@ -54,11 +55,13 @@ class _GivenValue:
 def load_settings(
     *, flags: Mapping[str, str], environ: Mapping[str, str], toml: str = "", toml_name: str = "the file"
 ) -> Settings:
-    """Return the settings; *flags* (by option name) override *environ*, which overrides *toml*.
+    """Return the settings; *flags* override *environ*, which overrides *toml*; other options have their defaults.
 
     An empty variable counts as not set. A value is checked even if another source overrides it.
 
-    Raises: ConfigError: with one argument for each problem.
+    Args:   flags: the texts of the flags by the name of the option, without dashes.
+            toml: the content of the settings file; *toml_name* is the file's name in messages.
+    Raises: ConfigError: values are wrong, unknown, missing or contradictory; one argument for each problem.
     """
     problems: list[str] = []
     by_name = {option.name: option for option in OPTIONS}

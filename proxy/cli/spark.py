@@ -36,7 +36,7 @@ _TOLD_LINES: Final = 12
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--master`` and ``--conf``, the address and the configuration of Spark."""
+    """Add the flags ``--master``, Spark's master URL, and ``--conf``, settings of Spark, to *parser*."""
     parser.add_argument(
         "--master", metavar="URL", default="local[*]", help="Spark's master URL [default: %(default)s]"
     )
@@ -46,9 +46,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(given: Sequence[str]) -> dict[str, str]:
-    """Return the settings of ``KEY=VALUE`` arguments.
+    """Return the settings of Spark as a dict, from the values of ``--conf``: each is a text ``KEY=VALUE``.
 
-    Raises: ConfigError: an argument has another form.
+    Raises: ConfigError: a value has another form.
     """
     pairs = [each.partition("=") for each in given]
     if wrong := [each for each, (key, equals, _) in zip(given, pairs, strict=True) if not key or not equals]:
@@ -58,9 +58,13 @@ def settings_of(given: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession"]:
-    """Start Spark, and stop it at the end of the context. Its messages go to a file, and are shown if it fails.
+    """Start Spark, yield its session, and stop it at the end of the context.
+
+    Spark's messages go to a temporary file instead of stderr. If Spark fails, SparkFailed has the causes and the
+    last error messages.
 
     Args:   master: Spark's master URL: ``local[*]``, ``spark://HOST:PORT``.
+            settings: settings of Spark, which override Sidefetch's defaults.
     Raises: ConfigError: pyspark or Java is missing; SparkFailed: Spark does not start, or a job fails.
     """
     with needs_spark_extra():

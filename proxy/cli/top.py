@@ -21,7 +21,10 @@ _MOST_BYTES: Final = 16 * 1024**2
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``top`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "top",
         help="show the status of a running Sidefetch",

@@ -17,7 +17,10 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``topology`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "topology",
         help="write the cluster's partitions and racks as rows of the ledger",

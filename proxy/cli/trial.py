@@ -14,7 +14,10 @@ _SECONDS: Final = 30.0
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``try`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "try",
         help="read a topic of yours directly and through Sidefetch, and compare the cost",

@@ -24,7 +24,10 @@ _LOG_LEVEL: Final = option_named("log-level")
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``webhook`` with its flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser(
         "webhook",
         help="add the sidecar to new pods that request it",

@@ -22,7 +22,10 @@ _MOST_ROWS: Final = 50
 
 
 def add_to(commands: Commands) -> None:
-    """Add this command to *commands*."""
+    """Add the subcommand ``whatif`` with its actions and their flags to *commands*, the subparsers of argparse.
+
+    It sets ``run`` in the parsed arguments to the function that executes the command and returns the exit code.
+    """
     parser = commands.add_parser("whatif", help="replay ledgers with other settings", allow_abbrev=False)
     actions = parser.add_subparsers(title="questions", metavar="QUESTION", required=True)
 

@@ -1,1 +1,1 @@
-"""Brokers, topics, leaders and replicas, and the selection of the replica that is read. Pure."""
+"""The metadata of a cluster, and the selection of the replica from which each partition is read. Pure."""

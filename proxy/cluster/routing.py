@@ -8,9 +8,9 @@
          |                                                                                |
          +------ back-off ------ leader, without a rack <-- an error, or its loss --------+
 
-A follower's error never reaches the client: only the leader decides. A leader that receives our rack may prefer the
-failed follower again, so fetches to it name no rack until the back-off is over. The back-off doubles as long as the
-follower fails.
+A follower's error never reaches the client: Sidefetch asks the leader instead. A leader that receives our rack may
+prefer the failed follower again, so fetches to it name no rack until the back-off is over. The back-off doubles as
+long as the follower fails.
 
 Source: Kafka's ``AbstractFetch`` and ``SubscriptionState`` (the client's half), ``RackAwareReplicaSelector``.
 """
@@ -32,21 +32,25 @@ _FIRST_BACK_OFF_S: Final = 1.0
 
 
 class Selector(enum.Enum):
-    """The party that selects the replica to read."""
+    """The setting that decides who selects the replica to read: the leader, Sidefetch, or nobody."""
 
     BROKER = "broker"
-    """The leader selects, by the cluster's ``replica.selector.class``."""
+    """The leader selects it (KIP-392), by the cluster's ``replica.selector.class``."""
     RACK_AWARE = "rack-aware"
-    """Sidefetch selects by Kafka's rules; if it finds no replica, the leader is read."""
+    """Sidefetch selects it by Kafka's rules; if it finds none, it reads the leader."""
     LEADER = "leader"
-    """Leaders are always read."""
+    """Nobody selects: Sidefetch always reads the leader."""
 
 
 class Source(NamedTuple):
-    """A broker to fetch from, with or without our rack in the request."""
+    """A broker from which partitions are fetched, and whether the fetch omits the rack.
+
+    Without a rack in the fetch, a leader returns records and never names a preferred read replica.
+    """
 
     node_id: BrokerId
     is_rackless: bool = False
+    """Whether the fetch omits the rack."""
 
 
 @attrs.frozen
@@ -61,6 +65,8 @@ class _Preferred:
 
 @attrs.frozen
 class _BackOff:
+    """A time during which a follower is not read; it doubles with each failure."""
+
     until_s: float
     length_s: float
 
@@ -72,14 +78,19 @@ class _BackOff:
 
 
 class Routes:
-    """The source of each partition of one broker; each partition has exactly one source at a time."""
+    """The choice, for each partition that a client reads from one broker, of the broker that Sidefetch reads.
+
+    Sidefetch reads a partition from the client's broker, usually its leader, or from a closer follower (KIP-392).
+    The choice is a ``Source``. Times are in seconds.
+    """
 
     def __init__(self, node_id: BrokerId, selector: Selector, max_age_s: float) -> None:
-        """Set up the sources for leader *node_id*.
+        """Create the choices for the partitions that a client reads from broker *node_id*.
 
         Args:
             node_id: the leader, as the client knows it.
-            max_age_s: the time after which the leader is asked again for the preferred replica.
+            max_age_s: the time for which a preferred replica is read before the leader is asked again; also the
+                longest back-off.
         """
         self.home = Source(node_id)
         """The leader, with our rack in the request if there is one."""
@@ -95,7 +106,12 @@ class Routes:
         self._timers: list[tuple[float, PartitionKey]] = []
 
     def source(self, key: PartitionKey, rack: str, topology: Topology, now_s: float) -> Source:
-        """Return the source of *key* for a client in *rack*."""
+        """Return the broker to fetch the partition *key* from at *now_s*, for a client in *rack*.
+
+        In a back-off after a follower's failure, it is the leader, without a rack in the fetch. Otherwise it is the
+        preferred replica that the leader has named, unless it has expired or is not online and in sync any more;
+        then, with ``Selector.RACK_AWARE``, the ``closest`` replica, unless it is in a back-off; then the leader.
+        """
         avoided = self._avoided.get(key)
         if avoided is not None and now_s < avoided.until_s:
             return self.rackless
@@ -114,9 +130,14 @@ class Routes:
         return self.home
 
     def prefer(self, key: PartitionKey, node_id: int, topology: Topology, now_s: float) -> bool:
-        """Take the replica that the leader prefers; return whether the metadata allows it.
+        """Make follower *node_id*, which the leader named as preferred read replica, the source of partition *key*.
 
-        Naming the same replica again does not extend its time.
+        This lasts for ``max_age_s``; a further call with the same follower does not extend it. If the follower is
+        in a back-off, the source is the leader without a rack until that ends.
+
+        Return False if the metadata in *topology* does not have *node_id* as an online follower of the partition:
+        the source is then the leader without a rack, for a back-off, and the caller should refresh the metadata.
+        Otherwise return True.
         """
         follower = BrokerId(node_id)
         info = topology.topic(key.topic)
@@ -133,45 +154,63 @@ class Routes:
         return True
 
     def failed(self, key: PartitionKey, now_s: float) -> None:
-        """Avoid the follower of *key*, because its response has an error."""
+        """Make the leader, without a rack, the source of partition *key*, because a follower returned an error.
+
+        This lasts for a back-off of 1 s, which doubles with each further call until ``works``, up to ``max_age_s``.
+        The preferred replica is forgotten.
+        """
         self._preferred.pop(key, None)
         self._avoid(key, now_s)
 
     def works(self, key: PartitionKey) -> None:
-        """End the back-off of *key*, because a follower answered without an error."""
+        """End the back-off of the partition *key*, because a follower returned its records without an error."""
         self._avoided.pop(key, None)
 
     def lost(self, node_id: BrokerId, keys: Iterable[PartitionKey], now_s: float) -> None:
-        """Avoid a follower that cannot be reached or used; *keys* were read from it."""
+        """Exclude the follower *node_id* as a source for a back-off, because it cannot be reached or used.
+
+        The back-off is 1 s, and doubles with each further call until ``answers``, up to ``max_age_s``. *keys* are
+        the partitions that were read from the follower: ``expired`` yields them once the back-off is over.
+        """
         self._down[node_id] = _BackOff.after(self._down.get(node_id), self._max_age_s, now_s)
         for key in [key for key, each in self._preferred.items() if each.node_id == node_id]:
             del self._preferred[key]
         self._kept_away.setdefault(node_id, {}).update(dict.fromkeys(keys))
 
     def answers(self, node_id: BrokerId) -> None:
-        """End the back-off of a follower, because it responds."""
+        """End the back-off that ``lost`` began for the follower *node_id*, because it responded.
+
+        The next ``expired`` yields the partitions that were to be read from it.
+        """
         self._down.pop(node_id, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """Drop the state of a partition that the client has removed."""
+        """Drop the preferred replica and the back-off of the partition *key*, such as one no longer fetched."""
         self._preferred.pop(key, None)
         self._avoided.pop(key, None)
 
     def expired(self, now_s: float) -> Iterator[PartitionKey]:
-        """Yield, once each, the partitions whose preferred replica or back-off has expired."""
+        """Yield the partitions whose preferred replica or back-off has expired since the last call.
+
+        ``source`` may return another broker for them now. A partition may be yielded twice.
+        """
         while self._timers and self._timers[0][0] <= now_s:
             yield heappop(self._timers)[1]
         for node_id in [node_id for node_id in self._kept_away if not self._is_down(node_id, now_s)]:
             yield from self._kept_away.pop(node_id)
 
     def kind(self, source: Source) -> RouteKind:
-        """Return the reason why *source* is read, for telemetry."""
+        """Return the reason why *source* is read, for telemetry.
+
+        It is "leader", or "rackless" without a rack; for a follower "selected" with ``Selector.RACK_AWARE``,
+        otherwise "preferred".
+        """
         if source.node_id == self.home.node_id:
             return "rackless" if source.is_rackless else "leader"
         return "selected" if self._selector is Selector.RACK_AWARE else "preferred"
 
     def _leads(self, info: TopicInfo, partition: int) -> bool:
-        """Return whether this broker leads the partition; a client that was redirected itself reads a replica."""
+        """Return whether the client's broker leads the partition; if not, the client chose that replica itself."""
         leader = info.leaders.get(partition)
         return leader is not None and leader.node_id == self.home.node_id
 
@@ -203,11 +242,12 @@ def _is_online(info: TopicInfo, partition: int, node_id: BrokerId, topology: Top
 
 
 def closest(info: TopicInfo, partition: int, rack: str, brokers: Mapping[BrokerId, Broker]) -> BrokerId | None:
-    """Return the replica to read in *rack*; None for the leader.
+    """Return the in-sync follower in *rack* that a client there should read; None if it should read the leader.
 
-    The rule is that of Kafka's selector: an in-sync replica in exactly this rack, or the leader if it is in the
-    rack. Of several replicas, Kafka takes the one with the longest log. Metadata does not have log ends, so the
-    partition's number selects one. An in-sync replica is at most ``replica.lag.time.max.ms`` behind.
+    The leader is read if it is in the rack, or no in-sync replica is; also if *rack* is empty or the partition is
+    not known. Of several followers, the partition's number selects one. Kafka's ``RackAwareReplicaSelector`` takes
+    the one with the longest log, but metadata does not have log ends. An in-sync replica is at most
+    ``replica.lag.time.max.ms`` behind.
     """
     replicas, leader = info.replicas.get(partition), info.leaders.get(partition)
     if not rack or replicas is None or leader is None:

@@ -1,4 +1,4 @@
-"""An immutable view of a cluster: brokers, topics, leaders, replicas. Every metadata update makes a new one."""
+"""The metadata of a cluster as an immutable value: brokers, topics, leaders and replicas."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NewType
@@ -19,7 +19,7 @@ NO_TOPIC_ID = TopicId(bytes(16))
 
 @attrs.frozen
 class Broker:
-    """A broker as the cluster advertises it."""
+    """A broker in the cluster's metadata: node id, advertised host and port, and rack (None if it has none)."""
 
     node_id: BrokerId
     host: str
@@ -28,7 +28,7 @@ class Broker:
 
 
 class Leader(NamedTuple):
-    """The leader of a partition."""
+    """The leader of a partition in the cluster's metadata: node id and leader epoch."""
 
     node_id: BrokerId
     """-1 while the partition has no leader."""
@@ -37,30 +37,34 @@ class Leader(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """The replicas of a partition, with its leader."""
+    """The node ids of a partition's replicas, the leader included: those online, and those of them in sync."""
 
     online: tuple[BrokerId, ...]
     in_sync: tuple[BrokerId, ...]
+    """The online replicas in the ISR."""
 
 
 @attrs.frozen
 class TopicInfo:
-    """The metadata of a topic, or the error that the brokers have for it."""
+    """The metadata of a topic: name, id, leaders and replicas; or the error that brokers return for the topic."""
 
     name: str | None
+    """None if only the id is known."""
     topic_id: TopicId | None
     """None if the brokers have no topic ids (Metadata below v10)."""
     error: int = 0
+    """The error code of the topic; 0 for none."""
     leaders: Mapping[int, Leader] = attrs.field(factory=dict)
-    """The leader of each partition."""
+    """The leader of each partition, by the partition's number."""
     replicas: Mapping[int, Replicas] = attrs.field(factory=dict)
-    """The replicas of each partition."""
+    """The replicas of each partition, by the partition's number."""
     _keys: dict[PartitionKey, PartitionKey] = attrs.field(factory=dict, eq=False, repr=False)
 
     def key(self, partition: int, *, by_id: bool) -> PartitionKey | None:
-        """Return the key of a partition in requests by topic id, or by name; None if the topic has no such name.
+        """Return the partition's key for fetches that name the topic by its id (*by_id*), or else by its name.
 
-        All clients share the object, because each may hold the keys of thousands of partitions.
+        Return None if the topic's id, or name, is not known. Each call for a known partition returns the same
+        object, to save memory: many clients may hold the keys of thousands of partitions.
         """
         topic = self.topic_id if by_id else self.name
         if topic is None:
@@ -74,9 +78,10 @@ _NO_TOPIC: Final = TopicInfo(None, NO_TOPIC_ID, ErrorCode.unknown_topic_id)
 
 @attrs.frozen
 class Topology:
-    """A view of the cluster.
+    """The metadata of a cluster at one time: brokers by node id, and topics by name and by id.
 
-    A topic that did not change between two views is the same object in both, so that identity shows a change.
+    It is immutable: ``refreshed`` returns a new one for each Metadata response. A topic that did not change is the
+    same object in both, so that a comparison by identity shows changes.
     """
 
     cluster_id: str | None = None
@@ -85,26 +90,30 @@ class Topology:
     """The topics by name, and by id if they have one."""
 
     def topic(self, topic: Topic) -> TopicInfo | None:
-        """Return the metadata of a topic, by its name or id; None if it is not known."""
+        """Return the metadata of the topic with this name or id; None if it is not known.
+
+        For the zero id, return metadata with the error UNKNOWN_TOPIC_ID.
+        """
         return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
 
     def led(self, key: PartitionKey) -> tuple[TopicId | None, Leader | None] | None:
-        """Return the topic id and the leader of a partition; None if the topic is not known."""
+        """Return the topic id and the leader of a partition, each None if unknown; None if the topic is unknown."""
         info = self.topic(key.topic)
         return None if info is None else (info.topic_id, info.leaders.get(key.partition))
 
     def name_of(self, topic: Topic) -> str:
-        """Return the name of a topic for people; its id as text if the name is not known."""
+        """Return the topic's name, for logs and telemetry; if only its id is known, the id as text of a UUID."""
         info = self.topic(topic)
         if info is not None and info.name is not None:
             return info.name
         return topic if isinstance(topic, str) else str(UUID(bytes=topic))
 
     def refreshed(self, metadata: Any) -> "Topology":
-        """Return this view, updated by a Metadata response (a kio entity of any version).
+        """Return a new topology: this one, updated by *metadata*, the body of a Metadata response.
 
-        The brokers are those of the response; topics that it does not name stay. A topic that has another id now
-        replaces the old one, and the old id becomes unknown.
+        *metadata* is a kio entity of any version. Its brokers replace all brokers. Its topics replace those of the
+        same name or id, and all other topics stay. If a name has another id now, the topic was created again: the
+        old id keeps an entry with the error UNKNOWN_TOPIC_ID.
         """
         topics = dict(self.topics)
         for each in metadata.topics:

@@ -1,4 +1,4 @@
-"""The settings: the options, their meanings and the values that they accept.
+"""The settings of Sidefetch: the options, their meanings and the values that they accept.
 
 The flags, the environment variables, the keys of the file, ``--help`` and the tables of ``OPTIONS.md`` are made
 from ``OPTIONS``. ``cli.settings`` creates the ``Config``.

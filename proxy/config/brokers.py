@@ -22,13 +22,13 @@ __all__ = ["RoutingConfig", "UpstreamConfig"]
 
 @attrs.frozen
 class UpstreamConfig:
-    """Options of the connections and fetches to brokers."""
+    """The section ``upstream`` of the settings: connections, fetches and memory towards the brokers."""
 
     bootstrap_servers: tuple[Address, ...] = attrs.field(
         metadata=_option(
             "bootstrap-servers",
             ADDRESSES,
-            "Brokers to ask first; they name the other brokers.",
+            "Brokers to connect to first, as bootstrap.servers of Kafka's clients; they name the other brokers.",
             "Required.",
         )
     )
@@ -37,7 +37,8 @@ class UpstreamConfig:
         metadata=_option(
             "connect-timeout",
             seconds(0.1, 300),
-            "Longest time to establish a connection to a broker.",
+            "Longest time to open a connection to a broker, including TLS and login; then the broker counts as"
+            " unreachable.",
             "Default: as socket.connection.setup.timeout.ms of Kafka's clients.",
         ),
     )
@@ -46,7 +47,8 @@ class UpstreamConfig:
         metadata=_option(
             "metadata-max-age",
             seconds(1, 86400),
-            "Longest time between two metadata updates; errors cause an update at once.",
+            "Longest time until Sidefetch requests the cluster's metadata (brokers, leaders) again; errors cause a"
+            " request at once.",
             "Default: as metadata.max.age.ms of Kafka's clients.",
         ),
     )
@@ -55,9 +57,10 @@ class UpstreamConfig:
         metadata=_option(
             "upstream-max-wait",
             seconds(0, 60),
-            "Longest wait of a fetch at a broker without new records, while Sidefetch answers the client's"
-            " polls; 0: the client's own wait.",
-            "Default: a twentieth of the fetches of a client that waits for half a second.",
+            "Longest time that a fetch of Sidefetch waits at a broker for new records (a long poll), while"
+            " Sidefetch answers the client's polls itself. New records end the wait at once. 0: as long as the"
+            " client's own fetch waits.",
+            "Default: a client that polls twice a second then causes a twentieth of its fetches at the broker.",
         ),
     )
     ask_timeout_s: float = attrs.field(
@@ -65,8 +68,9 @@ class UpstreamConfig:
         metadata=_option(
             "ask-timeout",
             seconds(0.1, 300),
-            "Longest time until a broker answers a fetch that need not wait, and longest silence in the middle"
-            " of a response; the connection is closed then.",
+            "Longest time that a broker may take to answer a fetch of Sidefetch, beyond the wait that the fetch"
+            " allows, and longest pause in the middle of a response. Then Sidefetch closes the connection and"
+            " fetches again.",
             "Default: below the request timeouts of all clients.",
         ),
     )
@@ -75,8 +79,9 @@ class UpstreamConfig:
         metadata=_option(
             "memory",
             size(16 * 1024**2, 2**40),
-            "Memory for responses of brokers; when it is used up, responses are read later, and no request fails.",
-            "Default: 32 responses of the default fetch-buffer at once.",
+            "Memory for the responses of brokers, over all connections. When it is used up, further responses are"
+            " read later, and no request fails.",
+            "Default: enough for 32 responses of the default fetch-buffer at once.",
         ),
     )
     fetch_buffer_bytes: int = attrs.field(
@@ -84,9 +89,9 @@ class UpstreamConfig:
         metadata=_option(
             "fetch-buffer",
             size(64 * 1024, 2**31 - 1),
-            "Largest number of bytes that one fetch asks for, whatever the client asks for; at most half of"
-            " memory. A larger batch is still delivered (KIP-74).",
-            "Default: eight partitions at the usual 1 MiB of clients.",
+            "Largest number of bytes that one fetch of Sidefetch requests from a broker, even if the client"
+            " requests more; at most half of memory. A single larger batch is still delivered (KIP-74).",
+            "Default: eight partitions at the usual 1 MiB of clients (max.partition.fetch.bytes).",
         ),
     )
     read_ahead: bool = attrs.field(
@@ -94,16 +99,16 @@ class UpstreamConfig:
         metadata=_option(
             "read-ahead",
             SWITCH,
-            "Whether Sidefetch fetches more records before a reading client asks for them. Many small fetches"
-            " then cost one round trip to the broker; a seek wastes one response.",
-            "Default: off, until the differential test has passed with it.",
+            "Whether Sidefetch fetches the next records of a reading client before the client asks for them. It"
+            " speeds up clients that make many small fetches; a seek wastes one response.",
+            "Default: off, until the tests that compare reads with and without Sidefetch have passed with it.",
         ),
     )
 
 
 @attrs.frozen
 class RoutingConfig:
-    """Options for the choice of the replica that is read."""
+    """The section ``routing`` of the settings: the rack of this process, and the choice of the replica to read."""
 
     rack: str | None = attrs.field(
         default=None,
@@ -111,8 +116,8 @@ class RoutingConfig:
             "rack",
             RACK,
             "The rack or zone of this process, exactly as in broker.rack; Sidefetch reads from replicas in the"
-            " same rack.",
-            "Default: the first rack that rack-from finds.",
+            " same rack (KIP-392).",
+            "Default: the first rack that a source of rack-from names.",
         ),
     )
     rack_from: tuple[RackSource, ...] = attrs.field(
@@ -124,10 +129,10 @@ class RoutingConfig:
         metadata=_option(
             "rack-from",
             RACK_PLACES,
-            "Sources of the rack, read at the start; the first that has one wins. env: an environment"
-            " variable; file: a file with the rack, or with labels in the format of the downward API;"
-            " kubernetes: the label topology.kubernetes.io/zone of the node in NODE_NAME.",
-            "Default: what a pod's manifest can provide, then the Kubernetes API.",
+            "Sources in which Sidefetch looks for its rack at the start, in order, if rack is not given. env: an"
+            " environment variable; file: a file with the rack, or with labels in the format of the downward API;"
+            " kubernetes: the label topology.kubernetes.io/zone, or LABEL, of the node in NODE_NAME.",
+            "Default: the sources that a pod's manifest can provide, then the Kubernetes API.",
         ),
     )
     replica_selector: Literal["broker", "rack-aware", "leader"] = attrs.field(
@@ -135,8 +140,9 @@ class RoutingConfig:
         metadata=_option(
             "replica-selector",
             choice("broker", "rack-aware", "leader"),
-            "Who selects the replica to read. broker: the leader, by its replica.selector.class; rack-aware:"
-            " Sidefetch, by the same rule for racks; leader: always the leader.",
-            "Default: as for clients with a rack of their own.",
+            "Who selects the replica that Sidefetch reads. broker: the leader, by its replica.selector.class;"
+            " rack-aware: Sidefetch, which takes an in-sync replica in its own rack, also if brokers have no"
+            " selector; leader: nobody, leaders are read.",
+            "Default: as for Kafka's clients with a client.rack.",
         ),
     )

@@ -26,15 +26,16 @@ __all__ = ["ConversionConfig", "DownstreamConfig", "LimitsConfig"]
 
 @attrs.frozen
 class DownstreamConfig:
-    """Options of the listeners and fetch sessions for clients."""
+    """The section ``downstream`` of the settings: listeners, advertised host and fetch sessions for clients."""
 
     listen: tuple[Address, ...] = attrs.field(
         default=(Address("127.0.0.1", 9092),),
         metadata=_option(
             "listen",
             ADDRESSES,
-            "Addresses that clients connect to first (bootstrap.servers). Give two for IPv4 and IPv6.",
-            "Default: only clients on this host, on Kafka's port.",
+            "Addresses on which Sidefetch accepts clients: the bootstrap.servers of the clients. Give two for IPv4"
+            " and IPv6.",
+            "Default: only clients on this host can connect, on Kafka's usual port.",
         ),
     )
     broker_ports: PortRange = attrs.field(
@@ -42,9 +43,9 @@ class DownstreamConfig:
         metadata=_option(
             "broker-ports",
             PORTS,
-            "One local port for each broker: the first port + the node id, if that is in the range and free,"
-            " else the first free port.",
-            "Default: 100 brokers, next to the bootstrap port.",
+            "Local ports that stand for the brokers: a client reaches each broker at one of them. Broker N has the"
+            " first port + N if that is in the range and free, else the first free port.",
+            "Default: room for 100 brokers, next to the port of listen.",
         ),
     )
     share_ports: bool = attrs.field(
@@ -52,8 +53,9 @@ class DownstreamConfig:
         metadata=_option(
             "share-ports",
             SWITCH,
-            "Whether several processes may listen on the same ports; the port of a broker is then always the"
-            " first port + its node id.",
+            "Whether several Sidefetch processes may listen on the same ports, to use several cores; the system"
+            " distributes the connections. Broker N then always has the port that is the first of broker-ports +"
+            " N.",
             "Default: off, so that a second process that is started by mistake fails.",
         ),
     )
@@ -62,8 +64,8 @@ class DownstreamConfig:
         metadata=_option(
             "advertise",
             HOST,
-            "Host name or address that clients use to connect to this process. Required if listen is 0.0.0.0"
-            " or [::].",
+            "Host name or address that Sidefetch gives clients as the host of every broker (as"
+            " advertised.listeners). Required if listen is 0.0.0.0 or [::].",
             "Default: the address that the client has connected to.",
         ),
     )
@@ -72,8 +74,9 @@ class DownstreamConfig:
         metadata=_option(
             "transparent",
             ADDRESSES,
-            "Addresses for connections that the packet filter redirects here; sidefetch redirect install uses"
-            " 127.0.0.1:15092,[::1]:15092.",
+            "Loopback addresses on which Sidefetch accepts connections that the packet filter redirects to it, so"
+            " that clients need no new settings (transparent mode). The rules of sidefetch redirect install lead"
+            " to 127.0.0.1:15092,[::1]:15092.",
             "Default: transparent mode is off.",
         ),
     )
@@ -82,7 +85,7 @@ class DownstreamConfig:
         metadata=_option(
             "max-frame",
             size(1024, 2**31 - 1),
-            "Largest request of a client; the connection is closed if it sends a larger one.",
+            "Largest request of a client; if a client sends a larger one, Sidefetch closes its connection.",
             "Default: as socket.request.max.bytes of the brokers.",
         ),
     )
@@ -91,8 +94,8 @@ class DownstreamConfig:
         metadata=_option(
             "client-sessions",
             whole(0, 1_000_000),
-            "Largest number of fetch sessions that clients of Fetch v7 and later have with Sidefetch; 0"
-            " disables them.",
+            "Largest number of fetch sessions (KIP-227) that clients have with Sidefetch. Beyond it, an old one is"
+            " evicted, or a client gets none and sends full fetches. 0: no client gets one.",
             "Default: as max.incremental.fetch.session.cache.slots of the brokers.",
         ),
     )
@@ -100,16 +103,16 @@ class DownstreamConfig:
 
 @attrs.frozen
 class LimitsConfig:
-    """Limits on clients, so that one of them cannot harm the others."""
+    """The section ``limits`` of the settings: limits and timeouts, so that no client can harm the others."""
 
     max_connections: int = attrs.field(
         default=2000,
         metadata=_option(
             "max-connections",
             whole(1, 1_000_000),
-            "Largest number of client connections; a further one is closed at once. Each may need four"
-            " connections to brokers.",
-            "Default: a pod has tens; needs 10,000 open files, which most systems allow.",
+            "Largest number of client connections; a further one is closed at once. For each, Sidefetch may open"
+            " four connections to brokers.",
+            "Default: a pod has tens. This many need 10,000 open files, which most systems allow.",
         ),
     )
     max_connections_per_peer: int = attrs.field(
@@ -117,7 +120,8 @@ class LimitsConfig:
         metadata=_option(
             "max-connections-per-peer",
             whole(1, 1_000_000),
-            "The same limit for each client address. Set it if many hosts share this process.",
+            "Largest number of connections from one client address; a further one is closed at once. Set it if"
+            " clients on many hosts share this process.",
             "Default: as max-connections, because all clients of a sidecar have one address.",
         ),
     )
@@ -126,8 +130,8 @@ class LimitsConfig:
         metadata=_option(
             "max-handshakes",
             whole(1, 10_000),
-            "Largest number of TLS handshakes with clients at a time; others wait for their turn.",
-            "Default: each takes up to 1 ms of the event loop, so others wait for 32 ms at most.",
+            "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn.",
+            "Default: each takes up to 1 ms of CPU, so that other clients wait for 32 ms at most.",
         ),
     )
     max_in_flight: int = attrs.field(
@@ -135,9 +139,9 @@ class LimitsConfig:
         metadata=_option(
             "max-in-flight",
             whole(1, 10_000),
-            "Largest number of unanswered requests of a connection; Sidefetch stops reading the connection"
-            " beyond it.",
-            "Default: clients send 5 by default, and brokers process one at a time.",
+            "Largest number of unanswered requests of a client connection. Beyond it, Sidefetch reads no further"
+            " request of the connection until a response was sent.",
+            "Default: clients send 5 at most by default, and brokers process one at a time.",
         ),
     )
     max_fetch_partitions: int = attrs.field(
@@ -145,7 +149,8 @@ class LimitsConfig:
         metadata=_option(
             "max-fetch-partitions",
             whole(1, 10_000_000),
-            "Largest number of partitions in a fetch or session; the connection is closed if it asks for more.",
+            "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
+            " Sidefetch closes its connection.",
             "Default: ten times the number that one broker can serve in a fetch.",
         ),
     )
@@ -154,9 +159,9 @@ class LimitsConfig:
         metadata=_option(
             "request-memory",
             size(1024**2, 2**40),
-            "Memory for requests over 64 KiB; when it is used up, requests are read later, and none fails. A"
-            " request that is larger passes alone.",
-            "Default: one request of max-frame, and some.",
+            "Memory for clients' requests of more than 64 KiB, over all connections. When it is used up, further"
+            " requests are read later, and none fails; a request that is larger than all of it is read alone.",
+            "Default: enough for one request of the default max-frame, and more.",
         ),
     )
     handshake_timeout_s: float = attrs.field(
@@ -164,8 +169,9 @@ class LimitsConfig:
         metadata=_option(
             "handshake-timeout",
             seconds(1, 86400),
-            "Longest time until the first request of a new connection is complete.",
-            "Default: clients send it at once; one that connects early connects again.",
+            "Longest time from the start of a client connection until its first request is complete; then"
+            " Sidefetch closes it.",
+            "Default: clients send a request at once; one that only connects early has to connect again.",
         ),
     )
     request_timeout_s: float = attrs.field(
@@ -173,7 +179,8 @@ class LimitsConfig:
         metadata=_option(
             "request-timeout",
             seconds(1, 86400),
-            "Longest time from the first to the last byte of a request.",
+            "Longest time from the first to the last byte of a client's request; then Sidefetch closes the"
+            " connection.",
             "Default: as request.timeout.ms of Kafka's clients, which give up then.",
         ),
     )
@@ -182,7 +189,8 @@ class LimitsConfig:
         metadata=_option(
             "idle-timeout",
             seconds(1, 86400),
-            "Longest silence of a connection to which no response is due.",
+            "Longest time without a request on a client connection that waits for no response; then Sidefetch"
+            " closes it.",
             "Default: as connections.max.idle.ms of the brokers.",
         ),
     )
@@ -191,24 +199,25 @@ class LimitsConfig:
         metadata=_option(
             "send-timeout",
             seconds(1, 86400),
-            "Longest time during which a client reads nothing of its responses; the connection is closed then,"
-            " and its memory is freed.",
-            "Default: as max.poll.interval.ms of Kafka's clients; a slower one has left its group.",
+            "Longest time during which a client reads nothing of a response; then Sidefetch closes the connection"
+            " and frees its memory.",
+            "Default: as max.poll.interval.ms of Kafka's clients; a slower consumer has left its group.",
         ),
     )
 
 
 @attrs.frozen
 class ConversionConfig:
-    """Options for records that a client cannot read."""
+    """The section ``conversion`` of the settings: the conversion of records that an old client cannot read."""
 
     down_conversion: TopicSwitch = attrs.field(
         default=ON,
         metadata=_option(
             "down-conversion",
             TOPIC_SWITCH,
-            "Whether clients that cannot read the current record format get an older one; off: error 35.",
-            "Default: as message.downconversion.enable of former brokers.",
+            "Whether clients that cannot read the current record format (Fetch below v4) get records in an older"
+            " one (KIP-283). off: they get error 35 (UNSUPPORTED_VERSION).",
+            "Default: as message.downconversion.enable of brokers before Kafka 4.",
         ),
     )
     isolation: Literal["read_uncommitted", "read_committed"] = attrs.field(
@@ -216,8 +225,9 @@ class ConversionConfig:
         metadata=_option(
             "isolation",
             choice("read_uncommitted", "read_committed"),
-            "Isolation level of clients that cannot choose one (Fetch below v4).",
-            "Default: as brokers treated them.",
+            "Isolation level for clients that are too old to choose one (Fetch below v4). read_committed: they get"
+            " no records of open or aborted transactions.",
+            "Default: as brokers before Kafka 4 treated them.",
         ),
     )
     zstd: Literal["gzip", "snappy", "lz4", "none", "refuse"] = attrs.field(
@@ -225,7 +235,9 @@ class ConversionConfig:
         metadata=_option(
             "zstd",
             choice("gzip", "snappy", "lz4", "none", "refuse"),
-            "Codec that replaces zstd for clients that cannot read it; refuse: error 76, as from brokers.",
+            "Compression that replaces zstd for clients that cannot read zstd (Fetch below v10). none: records are"
+            " sent uncompressed; refuse: these clients get error 76 (UNSUPPORTED_COMPRESSION_TYPE), as from"
+            " brokers.",
             "Default: every client reads gzip.",
         ),
     )
@@ -234,9 +246,9 @@ class ConversionConfig:
         metadata=_option(
             "lz4-magic0",
             choice("gzip", "kafka"),
-            "Codec that replaces lz4 in message format 0: gzip, or lz4 with the wrong checksum that Kafka"
-            " wrote (kafka).",
-            "Default: some readers require the correct checksum, others the wrong one.",
+            "Compression that replaces lz4 for clients of message format 0 (Kafka 0.8 and 0.9). gzip: gzip; kafka:"
+            " lz4 with the wrong header checksum that Kafka wrote in this format.",
+            "Default: some of these clients require the correct checksum, others the wrong one; all read gzip.",
         ),
     )
     chunk_bytes: int = attrs.field(
@@ -244,7 +256,8 @@ class ConversionConfig:
         metadata=_option(
             "convert-chunk",
             size(1024, 64 * 1024**2),
-            "Bytes of records that are converted at a time; at least one batch.",
+            "Bytes of records that are converted at a time while a response is sent to an old client; at least one"
+            " batch. A smaller value needs less memory.",
             "Default: as in KIP-283.",
         ),
     )

@@ -1,4 +1,4 @@
-"""The settings as one frozen model. The metadata of its fields defines the options."""
+"""The settings as one frozen object; the metadata of its fields defines the options."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ __all__ = ["SECTIONS", "Config"]
 
 @attrs.frozen
 class Config:
-    """All settings, in sections; each part of the program gets its own section only."""
+    """All settings of Sidefetch, in sections; each part of the program gets only the section that it needs."""
 
     upstream: UpstreamConfig
     downstream: DownstreamConfig = attrs.field(factory=DownstreamConfig)
@@ -35,7 +35,9 @@ class Config:
         metadata=_option(
             "bypass",
             BYPASS,
-            "Fetches that are forwarded unchanged; SIGHUP reloads it.",
+            "Fetches that Sidefetch forwards to the brokers unchanged instead of reading for the client: all,"
+            " those of a client id, or those of a topic. It shows whether Sidefetch causes a problem. SIGHUP"
+            " reloads it from the file.",
             "Default: none.",
         ),
     )
@@ -44,7 +46,8 @@ class Config:
         metadata=_option(
             "verify",
             SHARE,
-            "Share of the responses with records that are compared with a separate fetch from the broker.",
+            "Share of the responses with records that Sidefetch compares with a direct fetch from the broker,"
+            " after the client has them; a difference is logged as verify-mismatch.",
             "Default: none, because each costs the broker a second read.",
         ),
     )
@@ -53,7 +56,8 @@ class Config:
         metadata=_option(
             "grace",
             seconds(0, 3600),
-            "Longest time that connected clients have to finish after SIGTERM or Ctrl-C.",
+            "Longest time that connected clients have to finish after SIGTERM or Ctrl-C; then Sidefetch closes"
+            " their connections and ends.",
             "Default: well within the 30 s that Kubernetes gives a pod.",
         ),
     )

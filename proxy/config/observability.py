@@ -22,35 +22,40 @@ __all__ = ["AdminConfig", "LedgerConfig", "LogConfig", "TelemetryConfig"]
 
 @attrs.frozen
 class LogConfig:
-    """Options of the log on stderr."""
+    """The section ``log`` of the settings: format and lowest level of the log on stderr."""
 
     format: Literal["text", "json"] = attrs.field(
         default="text",
-        metadata=_option("log-format", choice("text", "json"), "Format of a log line.", "Default: for people."),
+        metadata=_option(
+            "log-format",
+            choice("text", "json"),
+            "Format of the lines of the log on stderr. text: key=value pairs; json: one JSON object per line.",
+            "Default: for people.",
+        ),
     )
     level: Literal["debug", "info", "warning", "error"] = attrs.field(
         default="info",
         metadata=_option(
             "log-level",
             choice("debug", "info", "warning", "error"),
-            "Lowest level that is logged.",
-            "Default: a few lines per start, client and fault; none per request.",
+            "Lowest level of the events that are logged; SIGHUP reloads it from the file.",
+            "Default: a few lines for each start, client and fault; none for each request.",
         ),
     )
 
 
 @attrs.frozen
 class AdminConfig:
-    """Options of the HTTP listener for probes, metrics and the status page."""
+    """The section ``admin`` of the settings: the HTTP listener for probes, metrics and the status page."""
 
     listen: Address | None = attrs.field(
         default=None,
         metadata=_option(
             "admin-listen",
             ADDRESS,
-            "Address for HTTP: probes (/startupz, /readyz, /livez), /metrics and the status page (/). Use"
-            " 0.0.0.0:9080 in a pod.",
-            "Default: disabled, because it opens an HTTP port.",
+            "Address of an HTTP server for probes (/startupz, /readyz, /livez), metrics for Prometheus (/metrics)"
+            " and the status page (/). Use 0.0.0.0:9080 in a pod.",
+            "Default: disabled, because it opens a port.",
         ),
     )
     open: bool = attrs.field(
@@ -58,8 +63,9 @@ class AdminConfig:
         metadata=_option(
             "admin-open",
             SWITCH,
-            "Whether the status page and its API answer other hosts, too; probes and metrics always do.",
-            "Default: off, because they show who reads which topic.",
+            "Whether the status page and its API (/api/v1/state) answer other hosts, too; probes and metrics"
+            " always do.",
+            "Default: off, because they show which clients read which topics.",
         ),
     )
     ready_requires_broker: bool = attrs.field(
@@ -67,7 +73,8 @@ class AdminConfig:
         metadata=_option(
             "ready-requires-broker",
             SWITCH,
-            "Whether /readyz also requires that a broker answers; for a gateway.",
+            "Whether the probe /readyz also fails while no broker answers. Use it for a gateway, whose clients can"
+            " then go to another pod.",
             "Default: off, because a broker outage would also remove the application next to a sidecar from"
             " its Services.",
         ),
@@ -76,15 +83,16 @@ class AdminConfig:
 
 @attrs.frozen
 class TelemetryConfig:
-    """Options of the exported traces."""
+    """The section ``telemetry`` of the settings: whether traces are exported."""
 
     traces: Literal["auto", "on", "off"] = attrs.field(
         default="auto",
         metadata=_option(
             "traces",
             choice("auto", "on", "off"),
-            "Whether spans are exported. auto: if OTEL_TRACES_EXPORTER or OTEL_EXPORTER_OTLP_ENDPOINT is set;"
-            " on: to a Collector on this host, unless an OTEL_ variable names another.",
+            "Whether OpenTelemetry spans of fetches are exported. auto: only if OTEL_TRACES_EXPORTER or"
+            " OTEL_EXPORTER_OTLP_ENDPOINT is set; on: to a Collector on this host, unless an OTEL_ variable names"
+            " another; off: never.",
             "Default: as other programs with OpenTelemetry.",
         ),
     )
@@ -92,14 +100,18 @@ class TelemetryConfig:
 
 @attrs.frozen
 class LedgerConfig:
-    """Options of the ledger: a row for each client fetch and each upstream fetch, for pipelines."""
+    """The section ``ledger`` of the settings: output, sampling and limits of the ledger.
+
+    The ledger has a row for each client fetch and for each of Sidefetch's own fetches, for later analysis.
+    """
 
     folder: str | None = attrs.field(
         default=None,
         metadata=_option(
             "ledger",
             FOLDER,
-            "Folder for the ledger's rows, as files of JSON lines; it is created if necessary.",
+            "Folder for the ledger: JSON lines with a row for each fetch of a client and of Sidefetch, which"
+            " sidefetch report evaluates. The folder is created if necessary.",
             "Default: no files.",
         ),
     )
@@ -108,8 +120,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-topic",
             TOPIC,
-            "Existing topic of the same cluster for the ledger's rows. Use it for fleets, because a pod's disk"
-            " disappears with the pod.",
+            "Existing topic of the same cluster to which Sidefetch produces the ledger: a row in JSON for each"
+            " fetch of a client and of Sidefetch. Use it for fleets, because a pod's disk disappears with the pod.",
             "Default: no topic.",
         ),
     )
@@ -118,8 +130,10 @@ class LedgerConfig:
         metadata=_option(
             "ledger-sample",
             SHARE,
-            "Share of client fetches and own fetches that get a row; the row has its weight.",
-            "Default: all, so that sums are exact. Idle fetches are folded into a row per minute.",
+            "Share of the fetches, of clients and of Sidefetch, that get a row in the ledger (ledger,"
+            " ledger-topic); the row's weight says how many fetches it stands for.",
+            "Default: all, so that sums are exact. Fetches without records are folded into a row per minute"
+            " anyway.",
         ),
     )
     file_bytes: int = attrs.field(
@@ -127,7 +141,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-file",
             size(64 * 1024, 2**40),
-            "Size at which a file is closed and the next one begins.",
+            "Size at which Sidefetch finishes a file in the folder of ledger and begins the next one; only"
+            " finished files can be read.",
             "Default: half of what Spark reads of a file at once (128 MiB).",
         ),
     )
@@ -136,7 +151,7 @@ class LedgerConfig:
         metadata=_option(
             "ledger-file-age",
             seconds(1, 86400),
-            "Age at which a file is closed.",
+            "Age at which Sidefetch finishes a file in the folder of ledger, however small it is.",
             "Default: readers are at most five minutes behind.",
         ),
     )
@@ -145,7 +160,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-max-size",
             size(128 * 1024, 2**50),
-            "Largest size of all files in the folder; the oldest are deleted. At least twice ledger-file.",
+            "Largest total size of the files in the folder of ledger; beyond it Sidefetch deletes the oldest. At"
+            " least twice ledger-file.",
             "Default: a pod usually has some GiB of ephemeral storage.",
         ),
     )
@@ -154,7 +170,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-memory",
             size(64 * 1024, 2**40),
-            "Memory for rows that cannot be written; the oldest are dropped and counted.",
+            "Memory for rows of the ledger (one for each fetch) while they cannot be written to the folder or"
+            " topic; beyond it the oldest rows are lost, and counted.",
             "Default: about 15,000 rows, some minutes of a sidecar.",
         ),
     )

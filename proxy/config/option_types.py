@@ -1,4 +1,4 @@
-"""The types of option values, with their parsers."""
+"""The types of option values: their parsers, and the texts about the accepted values."""
 
 import ipaddress
 import re
@@ -60,7 +60,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``host:1`` or ``[::1]:9092``; raise ValueError for anything else. Ports are 1 to 65535."""
+        """Return the address in *text*, ``HOST:PORT`` or ``[IPV6]:PORT``, with a port of 1 to 65535.
+
+        Raises: ValueError: *text* has another form.
+        """
         host, colon, port = text.rpartition(":")
         if not colon or re.fullmatch(r"[0-9]{1,5}", port) is None or not 1 <= int(port) <= 65535:
             raise ValueError(f"{text!r} is not HOST:PORT")
@@ -70,12 +73,15 @@ class Address:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether the host stands for all interfaces, so that it cannot be advertised to clients."""
+        """Whether the host is ``0.0.0.0`` or ``::``, all interfaces, so that it cannot be advertised to clients."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
     @property
     def here(self) -> "Address":
-        """The address by which this host reaches a listener on this address: loopback for a wildcard."""
+        """The address by which this host reaches a listener on this address.
+
+        It is the same address; for ``0.0.0.0`` and ``::``, loopback with the same port.
+        """
         if not self.is_wildcard:
             return self
         return Address("::1" if self.host == "::" else "127.0.0.1", self.port)
@@ -86,14 +92,14 @@ class Address:
 
 @attrs.frozen
 class PortRange:
-    """Ports from *first* to *last*, both included."""
+    """A range of ports from ``first`` to ``last``, both included."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``9093-9192``; raise ValueError for anything else."""
+        """Return the range in *text*, such as ``9093-9192``. Raises: ValueError: *text* has another form."""
         match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]) <= 65535:
             raise ValueError(f"{text!r} is not FIRST-LAST")
@@ -111,7 +117,7 @@ class PortRange:
 
 @attrs.frozen
 class TopicSwitch:
-    """A switch that is on or off, with the opposite setting for some topics."""
+    """A setting that is on or off for all topics but some, for which it is the opposite."""
 
     is_on: bool = True
     others: frozenset[str] = frozenset()
@@ -119,7 +125,10 @@ class TopicSwitch:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``on``, or ``off,topic:NAME,topic:NAME``; raise ValueError for anything else."""
+        """Return the switch in *text*: ``on`` or ``off``, then ``,topic:NAME`` for each topic with the opposite.
+
+        Raises: ValueError: *text* has another form.
+        """
         first, *rest = (part.strip() for part in text.split(","))
         names = [part.removeprefix("topic:") for part in rest]
         if first not in ("on", "off") or not all(names) or any(map(str.__eq__, names, rest)):
@@ -127,7 +136,7 @@ class TopicSwitch:
         return cls(first == "on", frozenset(names))
 
     def is_on_for(self, topic: str | None) -> bool:
-        """Return whether the switch is on for *topic*; None is a topic whose name is not known."""
+        """Return whether the switch is on for *topic*; None, a topic of unknown name, has the general setting."""
         return self.is_on != (topic in self.others)
 
     def __str__(self) -> str:
@@ -140,7 +149,7 @@ ON: Final = TopicSwitch()
 
 @attrs.frozen
 class RackSource:
-    """A source of the rack of this process."""
+    """A source from which Sidefetch may learn its rack at the start: a variable, a file, or the Kubernetes node."""
 
     kind: Literal["env", "file", "kubernetes"]
     name: str = ""
@@ -148,7 +157,10 @@ class RackSource:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``env:NAME``, ``file:PATH`` or ``kubernetes[:LABEL]``; raise ValueError for anything else."""
+        """Return the source in *text*: ``env:NAME``, ``file:PATH``, ``kubernetes`` or ``kubernetes:LABEL``.
+
+        Raises: ValueError: *text* has another form.
+        """
         kind, _, name = text.partition(":")
         if text == "kubernetes" or (kind in _PLACES and _PLACES[kind].fullmatch(name)):
             return cls(cast(Any, kind), name)
@@ -160,16 +172,23 @@ class RackSource:
 
 @attrs.frozen
 class OptionType:
-    """A type of option values. *parse* raises ValueError for wrong text, and accepts the output of *show*."""
+    """The type of an option's values: a parser, a formatter, and a text about the accepted values."""
 
     parse: Callable[[str], object]
+    """Converts the text of a flag, variable or file to the value; raises ValueError for a wrong text."""
     accepts: str
     """The accepted values, as a text for people that follows "accepted:"."""
     show: Callable[[Any], str] = str
+    """Converts a value to a text that ``parse`` accepts; the text is empty if there is no value."""
 
 
 def option(name: str, kind: OptionType, meaning: str, reason: str) -> dict[str, object]:
-    """Return the metadata of a field of the model, from which ``OPTIONS`` is made."""
+    """Return the attrs metadata that makes a field of the settings an option with flag, variable, key and help.
+
+    Args: name: the flag without its dashes.
+          meaning: the help text.
+          reason: the reason for the default, as a sentence that begins with "Default:".
+    """
     return {"name": name, "kind": kind, "meaning": meaning, "reason": reason}
 
 
@@ -229,26 +248,26 @@ def _show_seconds(value: float) -> str:
 
 
 def format_bytes(value: int) -> str:
-    """Return *value* bytes with the largest unit that divides it: ``8MiB``."""
+    """Return *value* bytes as text in the largest unit (GiB, MiB, KiB or B) without a fraction: ``8MiB``."""
     unit = next(name for name in ("GiB", "MiB", "KiB", "B") if value % _UNITS_BYTES[name] == 0)
     return f"{value // _UNITS_BYTES[unit]}{unit}"
 
 
 def seconds(low: float, high: float) -> OptionType:
-    """Return the type of durations from *low* to *high* seconds."""
+    """Return an option type for durations from *low* to *high* seconds, such as ``500ms``; values are seconds."""
     accepts = f"{low:g}s to {high:g}s (a number of seconds, or with ms, s, m or h)"
     return OptionType(_scaled(_UNITS_S, low, high), accepts, _show_seconds)
 
 
 def size(low: int, high: int) -> OptionType:
-    """Return the type of sizes from *low* to *high* bytes."""
+    """Return an option type for sizes from *low* to *high* bytes, such as ``8MiB``; values are bytes."""
     scaled = _scaled(_UNITS_BYTES, low, high)
     accepts = f"{low} to {high} bytes (a number, or with KiB, MiB or GiB)"
     return OptionType(lambda text: int(scaled(text)), accepts, format_bytes)
 
 
 def whole(low: int, high: int) -> OptionType:
-    """Return the type of whole numbers from *low* to *high*."""
+    """Return an option type for whole numbers from *low* to *high*, both included."""
 
     def parse(text: str) -> int:
         if re.fullmatch(r"[0-9]{1,19}", text) is None or not low <= int(text) <= high:
@@ -259,7 +278,7 @@ def whole(low: int, high: int) -> OptionType:
 
 
 def choice(*values: str) -> OptionType:
-    """Return the type of options that accept one of *values*."""
+    """Return an option type whose values are the texts *values*, and no others."""
 
     def parse(text: str) -> str:
         if text not in values:
@@ -288,7 +307,10 @@ def _printable(text: str) -> str:
 
 
 def https(what: str) -> OptionType:
-    """Return the type of https URLs; http is accepted for this host only. *what* is the noun in ``accepts``."""
+    """Return an option type for https URLs without a user name; http is accepted for localhost and loopback only.
+
+    Args: what: the noun for the values in messages, such as ``URL``.
+    """
 
     def parse(text: str) -> str:
         parts = urlsplit(text)

@@ -1,4 +1,4 @@
-"""The table of all options, made from the model."""
+"""The list of all options, made from the metadata of the settings' fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,7 +16,7 @@ ENV_PREFIX: Final = "SIDEFETCH_"
 
 @attrs.frozen
 class Option:
-    """One setting: its names, its type, its default and its description."""
+    """One option: its names, its type, its default and its description."""
 
     name: str
     """The name in messages, and the flag without its dashes."""
@@ -35,32 +35,32 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The command line flag: ``--log-format``."""
+        """The command line flag of the option, such as ``--log-format``."""
         return f"--{self.name}"
 
     @property
     def env(self) -> str:
-        """The environment variable: ``SIDEFETCH_LOG_FORMAT``."""
+        """The environment variable of the option, such as ``SIDEFETCH_LOG_FORMAT``."""
         return ENV_PREFIX + self.name.upper().replace("-", "_")
 
     @property
     def key(self) -> str:
-        """The dotted key in the file: ``log.format``."""
+        """The dotted key of the option in the TOML file, such as ``log.format``."""
         table, _, _ = self.section.partition("_")
         return f"{table}.{self.name.removeprefix(table + '-')}" if table else self.name
 
     @property
     def required(self) -> bool:
-        """Whether the option has no default."""
+        """Whether the option has no default, so that it must be given."""
         return self.default is attrs.NOTHING
 
     @property
     def default_text(self) -> str:
-        """The default in the syntax of a flag; empty if there is none."""
+        """The default as it would be written after the flag; empty if there is none."""
         return "" if self.required else self.kind.show(self.default)
 
     def of(self, config: Config) -> object:
-        """Return the value of the option in *config*."""
+        """Return the value that this option has in *config*."""
         return getattr(getattr(config, self.section) if self.section else config, self.field)
 
 
@@ -77,12 +77,15 @@ OPTIONS: Final = tuple(_options())
 
 
 def option_named(name: str) -> Option:
-    """Return the option called *name*."""
+    """Return the option with *name*, the flag without its dashes. Raises: StopIteration: there is none."""
     return next(option for option in OPTIONS if option.name == name)
 
 
 def config_of(values: Mapping[str, object]) -> Config:
-    """Return the settings with the parsed *values*, by option name; they must include all required options."""
+    """Return the settings with *values*, and the defaults of all other options.
+
+    Args: values: the parsed values by the name of the option; they must include all required options.
+    """
 
     def fields_of(section: str) -> dict[str, Any]:
         return {o.field: values[o.name] for o in OPTIONS if o.section == section and o.name in values}

@@ -1,4 +1,4 @@
-"""Parsing of the sources of this process's rack. Pure: the input is texts, the output a name or an error."""
+"""The parsing of texts that name the rack of this process, and the result of the search for it. Pure."""
 
 import json
 from typing import Any, Final
@@ -26,14 +26,14 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 @attrs.frozen
 class RackMiss:
-    """A source that has no rack."""
+    """A source that was tried and did not name the rack, with the reason and the remedy."""
 
     place: str
     """The source, for people."""
     why: str
     """The reason that it has no rack."""
     remedy: str = ""
-    """The action that repairs the source; empty if it does not exist, as most sources on most machines."""
+    """The action that repairs the source; empty if the source does not exist here, which is usual."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.why}"
@@ -41,15 +41,17 @@ class RackMiss:
 
 @attrs.frozen
 class NoRack(Exception):
-    """The error for a source without a rack; its fields are those of ``RackMiss``."""
+    """An error: one source of ``--rack-from`` does not name the rack of this process."""
 
     why: str
+    """The reason that it has no rack."""
     remedy: str = ""
+    """The action that repairs the source; empty if the source does not exist here."""
 
 
 @attrs.frozen
 class RackFound:
-    """The rack of this process, if a source has it, and the result of each source."""
+    """The result of the search for the rack of this process: the rack, its source, and the sources without one."""
 
     rack: str | None
     """The rack; None if it is not known."""
@@ -60,12 +62,15 @@ class RackFound:
 
     @property
     def faults(self) -> tuple[RackMiss, ...]:
-        """The sources that exist and should have a rack, but have none."""
+        """The tried sources that exist but do not name a rack, so that they should be corrected."""
         return tuple(miss for miss in self.misses if miss.remedy)
 
 
 def rack_name(text: str) -> str:
-    """Return *text* without blanks around it; raise ValueError if that is no name of a rack."""
+    """Return *text* without blanks around it, as the name of a rack.
+
+    Raises: ValueError: it is empty, longer than 255 characters, or not printable.
+    """
     name = text.strip()
     if not name:
         raise ValueError("it is empty")
@@ -78,9 +83,10 @@ def rack_name(text: str) -> str:
 
 
 def zone_in_file(text: str) -> str:
-    """Return the rack in the text of a file: its only line, or the zone among labels of the downward API.
+    """Return the rack in *text*, the content of a file for ``--rack-from file:PATH``.
 
-    Such labels are a line ``key="value"`` for each label of the pod.
+    The file has either one line, the rack, or the labels of a pod in the format of Kubernetes' downward API, a line
+    ``key="value"`` for each; the rack is then the label ``topology.kubernetes.io/zone``.
 
     Raises: ValueError: there is no rack; the message is the reason.
     """
@@ -97,7 +103,11 @@ def zone_in_file(text: str) -> str:
 
 
 def zone_in_node(body: bytes, label: str = ZONE_LABEL) -> str:
-    """Return the rack in a node from the Kubernetes API; raise ValueError with the reason if there is none."""
+    """Return the rack of a Kubernetes node: the value of its *label*.
+
+    Args:   body: the response of the Kubernetes API, the node as JSON.
+    Raises: ValueError: there is no rack; the message is the reason.
+    """
     try:
         labels: Any = json.loads(body)["metadata"].get("labels") or {}
         zone = labels.get(label)

@@ -1,4 +1,4 @@
-"""Checks of option values that are valid alone, but not together."""
+"""Checks for option values that are valid alone, but contradict each other."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -11,7 +11,10 @@ __all__ = ["problems_between"]
 
 
 def problems_between(config: Config) -> list[str]:
-    """Return a message for each problem: the option, its value and the accepted values."""
+    """Return a message for each contradiction between options of *config*: the option, its value, accepted values.
+
+    Examples are an admin port that is also a port for clients, and a TLS certificate without a key.
+    """
     down = config.downstream
     problems = [
         f"listen: port {address.port} is one of broker-ports ({down.broker_ports}), which represent"

@@ -1,4 +1,4 @@
-"""The batches of aborted transactions, by the list that a broker sends with fetched records."""
+"""Recognition of the batches of aborted transactions, by the list that a broker sends with fetched records."""
 
 import struct
 from collections.abc import Sequence
@@ -15,34 +15,37 @@ _CONTROL_KEY: Final = struct.Struct(">hh")
 
 
 class Aborted:
-    """The aborted transactions of one response, applied to its batches in order, as Java's consumer does.
+    """The state that finds the batches of aborted transactions in a fetch response, as Java's consumer does.
 
-    A producer's batches are aborted from the first offset of a listed transaction to its next abort marker. Source:
-    Kafka's CompletedFetch.
+    Ask ``has`` about each batch of the response, in order. A producer's transactional batches are aborted from the
+    first offset of a listed transaction to the producer's next abort marker. Source: Kafka's CompletedFetch.
     """
 
     __slots__ = ("_listed", "_producers")
 
     def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
-        """Create the state from *listed*: (producer id, first offset), in any order."""
+        """Create the state from *listed*: (producer id, first offset) of each aborted transaction, in any order."""
         self._listed = sorted(listed, key=lambda each: each[1], reverse=True)
         self._producers: set[int] = set()
 
     @property
     def is_over(self) -> bool:
-        """Whether no later batch can be aborted."""
+        """Whether no later batch of the response can be aborted: every listed transaction has begun and ended."""
         return not (self._listed or self._producers)
 
     def copy(self) -> "Aborted":
-        """Return an independent copy of the state."""
+        """Return an independent copy of the state, to look at later batches: ``has`` changes the state."""
         twin = Aborted(())
         twin._listed, twin._producers = list(self._listed), set(self._producers)
         return twin
 
     def has(self, batch: Entry, log: memoryview) -> bool:
-        """Return whether *batch*, the next one of *log*, belongs to an aborted transaction.
+        """Return whether *batch* is part of an aborted transaction; call this for each batch of *log*, in order.
 
-        Raises: BadRecords: a control batch has no key with a type.
+        It changes the state: a batch may begin a listed transaction, and an abort marker ends one. It returns False
+        for control batches.
+
+        Raises: BadRecords: the key of a control batch has no type.
         """
         if batch.producer_id < 0:
             return False
@@ -70,7 +73,7 @@ def _is_abort(batch: Entry, log: memoryview) -> bool:
 
 
 def _uvarint(log: memoryview, at: int, batch: Entry) -> tuple[int, int]:
-    """Return the unsigned number at *at*, and the position behind it."""
+    """Return the unsigned varint at position *at* of *log*, and the position behind it."""
     value = 0
     for index in range(max(min(10, batch.end - at), 0)):
         byte = log[at + index]

@@ -1,4 +1,4 @@
-"""Compression with Kafka's framing; the decompressed size is limited.
+"""Compression and decompression with Kafka's codecs; the decompressed size is limited.
 
 =======  ======================================================================================================
 gzip     members, one after the other
@@ -35,7 +35,7 @@ _GZIP_LEVELS: Final = {True: 1, False: 6}
 """Kafka's default is zlib's, 6. Level 1 takes half the time, and its output is a twentieth larger."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _WINDOW: Final = 4096
-"""The bytes behind the first member that zlib gets at once: it copies unused input."""
+"""The bytes behind the first member that zlib gets at a time: it copies unused input."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 """The version, and the oldest version that can decode it."""
@@ -53,11 +53,14 @@ _U32: Final = struct.Struct("<I")
 
 
 def compress(codec: int, data: _Bytes, *, magic: int, is_brief: bool = True) -> _Bytes:
-    """Compress *data* for an entry of *magic*.
+    """Compress *data*, the records of a batch or the messages of a wrapper; ``Codec.NONE`` returns it as it is.
 
-    Args:   is_brief: whether time matters more than size: for a client, often on the same host, and not for a log.
+    Args:   codec:    a ``Codec``.
+            magic:    the record format, 0 to 2; in format 0, LZ4 has the wrong checksum that Kafka wrote then.
+            is_brief: whether gzip favours speed over size, as for data that is sent to a client, often on the same
+                host; not for data that a broker stores.
     Cost:   the GIL is released while it compresses.
-    Raises: BadRecords: *codec* is none of Kafka's.
+    Raises: BadRecords: *codec* is none of Kafka's (error UNSUPPORTED_COMPRESSION_TYPE).
     """
     match codec:
         case Codec.NONE:
@@ -74,11 +77,14 @@ def compress(codec: int, data: _Bytes, *, magic: int, is_brief: bool = True) -> 
 
 
 def decompress(codec: int, data: _Bytes, *, magic: int, limit: int = DECOMPRESSED_BYTES) -> _Bytes:
-    """Decompress the content of an entry of *magic*.
+    """Decompress *data*, the records of a batch or the messages of a wrapper; ``Codec.NONE`` returns it as it is.
 
-    Args:   limit: the most bytes of output.
+    Args:   codec: a ``Codec``.
+            magic: the record format, 0 to 2; in format 0, the checksum of LZ4's header is ignored.
+            limit: the largest number of bytes of output.
     Cost:   memory for the output, and 128 KiB. The GIL is released while it decompresses.
-    Raises: BadRecords: it is damaged or exceeds *limit*, or *codec* is none of Kafka's.
+    Raises: BadRecords: the data is damaged or decompresses to more than *limit* bytes (error CORRUPT_MESSAGE), or
+        *codec* is none of Kafka's (UNSUPPORTED_COMPRESSION_TYPE).
     """
     view = memoryview(data)
     try:
@@ -106,9 +112,9 @@ def _unknown(codec: int) -> BadRecords:
 
 
 def _read_gzip(data: memoryview, limit: int) -> bytes | bytearray:
-    """Decompress gzip: usually one member, at once.
+    """Decompress gzip data: the first member at once, since there is usually only one, further ones piecewise.
 
-    A client may send a million members, so the others are decompressed piecewise.
+    A client may send a million members, and zlib copies the input behind each.
     """
     member = zlib.decompressobj(_GZIP)
     first = member.decompress(data, limit + 1)
@@ -126,7 +132,7 @@ def _read_gzip(data: memoryview, limit: int) -> bytes | bytearray:
 
 
 def _read_member(data: memoryview, at: int, plain: bytearray, limit: int) -> int:
-    """Append the content of the member at *at* to *plain*; return the position behind the member."""
+    """Append the content of the gzip member at position *at* to *plain*; return the position behind the member."""
     member = zlib.decompressobj(_GZIP)
     while not member.eof:
         window = member.unconsumed_tail or data[at : at + _WINDOW]
@@ -149,9 +155,9 @@ def _write_snappy(data: memoryview) -> bytes:
 
 
 def _read_snappy(data: memoryview, limit: int) -> memoryview:
-    """Decompress snappy in two passes.
+    """Decompress snappy in two passes over the blocks: the first adds up their sizes.
 
-    Blocks may have five bytes each, so that a list of all would be many times *data*.
+    Blocks may have five bytes each, so that a list of all blocks would be many times as large as *data*.
     """
     size = 0
     for block in _snappy_blocks(data):
@@ -186,7 +192,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _zstd_bound(data: memoryview) -> int:
-    """Return the most that *data* can decompress to, by the headers of its frames and blocks.
+    """Return the largest size to which *data* can decompress, by the headers of its frames and blocks.
 
     A frame need not state its size, and a block of four bytes may stand for 128 KiB.
     """

@@ -16,8 +16,8 @@ cut. Both are counted.
 Damage or a refused codec behind the first messages ends the set: the client asks again at that offset and gets the
 error.
 
-A set for magic 0 or 1 never consists of a part of a message, and its last message is at or beyond the client's
-offset: old clients fail or loop otherwise. If there is no such set, the outcome is ``NothingForClient``.
+A record set of magic 0 or 1 always has a whole message, and its last message is at or beyond the client's offset:
+old clients fail or loop otherwise. If there is no such set, the outcome is ``NothingForClient``.
 """
 
 import struct
@@ -51,15 +51,20 @@ Piece = bytes | bytearray | memoryview
 _GROWTH: Final = 4
 """A chunk ends when its output exceeds its nominal size by this factor: compressed input may grow thousandfold."""
 _OVERFLOW: Final = struct.Struct(">qi")
-"""Offset and size of the message that fills a set up."""
+"""Offset and size of the incomplete message that fills the rest of a set."""
 _OVERFLOW_SIZE: Final = 61
-"""The least size that it states: that of a batch, so that readers take it for cut off and not for damaged."""
+"""The least size that its header states: that of a batch, so that readers find it cut off, and not damaged."""
 
 
 def needs_conversion(records: memoryview, offset: int, target: ConversionTarget) -> bool:
-    """Return whether *records*, fetched at *offset*, must be converted; otherwise they are sent unchanged.
+    """Return whether *records* must be converted for a client that requested *offset*, or can be sent as they are.
 
-    Cost: O(entries) if not, usually O(1) if so.
+    They must be converted if the format or codec of a batch or message is none that the client can read. For magic
+    0 and 1, also if an old client could not get past the records: the first entry ends before *offset* or is
+    incomplete, or an entry's header is damaged. Empty *records* need no conversion.
+
+    Args: target: the formats that the client can read.
+    Cost: O(entries) if the result is False, usually O(1) otherwise.
     """
     if not records:
         return False
@@ -75,17 +80,22 @@ def needs_conversion(records: memoryview, offset: int, target: ConversionTarget)
 
 
 class DownConversion:
-    """The down-conversion of one partition's records.
+    """The conversion of one partition's fetched records to a format that an old client can read, chunk by chunk.
 
-    It shares no state: its methods may be called in any thread, one at a time.
+    Use: call ``begin``. If it returns ``Converted``, the size of the output is known (``len``): call ``next_chunk``
+    for the bytes until it returns None. It shares no state: the methods may be called in any thread, one at a time.
     """
 
     def __init__(
         self, records: memoryview, offset: int, target: ConversionTarget, aborted: Sequence[tuple[int, int]] = ()
     ) -> None:
-        """Create the conversion of *records*, fetched at *offset*, which is not negative.
+        """Create the conversion of *records*; convert nothing yet.
 
-        Args: aborted: (producer id, first offset) of each aborted transaction in the broker's response.
+        Args: records: the records of one partition in a broker's response.
+              offset:  the offset that the client requested, not negative. Earlier records are left out, unless they
+                  share a compressed or copied entry with later ones.
+              target:  the formats that the client can read, and the settings of the conversion.
+              aborted: (producer id, first offset) of each aborted transaction in the broker's response.
         """
         self.counts = ConversionCounts()
         self._log = records
@@ -98,51 +108,59 @@ class DownConversion:
         self._kind = Treatment.NOTHING
         """The treatment of that entry."""
         self._wrapper: memoryview | None = None
-        """The converted entry, if ``begin`` needed its size."""
+        """The output of that entry, if ``begin`` converted it to know its size."""
         self._ready: deque[Piece] = deque()
-        """The whole output, if all was converted to know its size."""
+        """The output that is not delivered yet, if ``begin`` converted everything to know the size."""
         self._error: BadRecords | None = None
-        """The reason why nothing more is converted."""
+        """The damage, or the refused codec, at which the conversion ends."""
         self._at = 0
         """The position up to which all entries are finished."""
         self._end = 0
         """The end of the last entry that counts for the size."""
         self._size = 0
         self._left = 0
+        """The bytes of the size that are not delivered yet."""
         self._is_padded = False
+        """Whether the beginning of the padding is delivered."""
 
     @property
     def source(self) -> memoryview:
-        """The source records."""
+        """The records to convert, as the broker sent them."""
         return self._log
 
     @property
     def offset(self) -> int:
-        """The first offset that the client wants."""
+        """The offset that the client requested."""
         return self._offset
 
     @property
     def magic(self) -> int:
-        """The record format of the output."""
+        """The record format of the output: 0, 1 or 2."""
         return self._target.magic
 
     @property
     def is_quick(self) -> bool:
-        """Whether the next chunk needs no decompression and the kernel is compiled: a tenth of a ms."""
+        """Whether the next chunk takes only a tenth of a ms, so that it need not be converted in a thread.
+
+        True if the conversion loops are compiled, and the chunk is converted already or needs no decompression.
+        """
         return kernel.is_compiled and (
             bool(self._ready) or self._look() is None or self._kind is not Treatment.WRAPPER
         )
 
     @property
     def may_burst(self) -> bool:
-        """Whether few bytes may decompress to many: four bytes of zstd can stand for 128 KiB."""
+        """Whether the source has zstd, of which four bytes can decompress to 128 KiB.
+
+        Its conversion may take long even if the source is small.
+        """
         with suppress(BadRecords):
             return any(entry.codec == Codec.ZSTD for entry in entries(self._log))
         return False
 
     @property
     def held_bytes(self) -> int:
-        """The size of converted output that is not delivered yet."""
+        """The number of bytes of output that ``begin`` has converted and that are not delivered yet."""
         return sum(map(len, self._ready)) + len(self._wrapper or b"")
 
     def let_go(self) -> None:
@@ -154,16 +172,19 @@ class DownConversion:
         self._at = 0
 
     def __len__(self) -> int:
-        """Return the size of the record set in bytes.
+        """Return the size of the whole output, padding included, in bytes.
 
         It is 0 before ``begin``, and after it if the outcome is not ``Converted``.
         """
         return self._size
 
     def begin(self) -> Outcome:
-        """Commit to a size, or return why there is none.
+        """Determine the size of the output, which ``next_chunk`` then yields exactly; return the outcome.
 
-        Cost: of the entries that yield nothing and of one batch; the output of a compressed one is kept.
+        Returns: ``Converted`` with the size, or the reason for which there is no output. Call this once.
+        Cost: converting one batch, and the entries before it that have no message for the client; and measuring the
+            uncompressed others, which takes a tenth of converting them. The output of a compressed first batch, or
+            of everything if there are estimates and the source is a chunk or less, is kept (``held_bytes``).
         """
         next_offset = -1
         while (entry := self._look()) is not None:
@@ -192,7 +213,7 @@ class DownConversion:
         self._left = self._size
 
     def _convert_all(self) -> None:
-        """Convert everything to know the size, unless the output is so large that the estimate is good enough."""
+        """Convert everything to know the exact size; stop, and leave the estimate, if the output becomes large."""
         size = 0
         while piece := self._convert():
             self._ready.append(piece)
@@ -207,10 +228,13 @@ class DownConversion:
         return _GROWTH * self._target.chunk_bytes
 
     def next_chunk(self) -> Piece | None:
-        """Return the set's next bytes, at least one; None at its end. They may be views of the source.
+        """Return the next bytes of the output, at least one; None at its end. They may be a view of the source.
 
-        Cost: of converting ``chunk_bytes`` of the source, or one batch if that is larger; copied entries cost
-            nothing. Memory for four times as much, or one batch more.
+        All chunks together have exactly the size that ``begin`` has determined: too much output is cut off, too
+        little is followed by padding.
+
+        Cost: of converting ``chunk_bytes`` of the source, or one batch if that is larger; entries that are copied
+            cost nothing. Memory for four times as much, or one batch more.
         """
         if not self._left:
             return None
@@ -225,13 +249,13 @@ class DownConversion:
         return piece
 
     def _finish(self) -> None:
-        """Count the source entries that were fetched in vain, once the size is used up."""
+        """Count the source bytes that were not converted because the size is used up."""
         while (entry := self._look()) is not None and self._kind in (Treatment.NOTHING, Treatment.ABORTED):
             self._done_with(entry)
         self.counts.unread_bytes = max(self._end - self._at, 0)
 
     def _look(self) -> Entry | None:
-        """Return the next unfinished entry; None at the end, and behind an error.
+        """Return the next unfinished entry and set its treatment; None at the end of the source and after an error.
 
         Its checksum is verified, unless the entry is copied, or the kernel will verify it.
         """
@@ -256,7 +280,7 @@ class DownConversion:
             self.counts.aborted_records += entry.records
 
     def _size_of(self, entry: Entry) -> int:
-        """Return the output size of the present entry; 0 also for an error."""
+        """Return the output size of the present entry; 0 if it has no output, or is damaged (``_error``)."""
         match self._kind:
             case Treatment.NOTHING | Treatment.ABORTED:
                 return 0
@@ -275,7 +299,7 @@ class DownConversion:
                 assert_never(never)
 
     def _rewritten(self, entry: Entry) -> memoryview:
-        """Convert a compressed entry; return nothing if that fails."""
+        """Return the output of a compressed entry; if that fails, set ``_error`` and return no bytes."""
         write = rewrite if self._target.magic < 2 else transcode
         try:
             return write(entry, self._log, self._offset, self._target, self.counts)
@@ -284,7 +308,7 @@ class DownConversion:
             return memoryview(b"")
 
     def _convert(self) -> Piece:
-        """Convert the next chunk; empty at the end, and behind an error."""
+        """Convert the next chunk of the source; return no bytes at its end, and after an error."""
         parts: list[Piece] = []
         is_quick = False
         left, chunk_end = self._most_bytes, self._at + self._target.chunk_bytes
@@ -302,7 +326,7 @@ class DownConversion:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _converted(self, entry: Entry, chunk_end: int) -> Piece:
-        """Convert and finish the present entry, with adjacent ones that are converted together."""
+        """Convert and finish the present entry, and later ones up to *chunk_end* if they are converted together."""
         match self._kind:
             case Treatment.MESSAGES:
                 return self._messages(entry, chunk_end)
@@ -315,7 +339,7 @@ class DownConversion:
                 return b""
 
     def _copies(self, first: Entry) -> memoryview:
-        """Return adjacent copied entries as one view."""
+        """Finish adjacent entries that are copied; return them as one view of the source."""
         entry: Entry | None = first
         while entry is not None and self._kind is Treatment.COPY:
             self._done_with(entry)
@@ -323,7 +347,7 @@ class DownConversion:
         return self._log[first.at : self._at]
 
     def _messages(self, first: Entry, chunk_end: int) -> memoryview:
-        """Convert adjacent entries up to the chunk's end, at least one."""
+        """Convert adjacent uncompressed entries that begin before *chunk_end*, at least one, to messages."""
         stop = min(max(chunk_end, first.end), len(self._log))
         room = memoryview(bytearray(max((stop - first.at) * 5 // 4, first.size + growth_of(first))))
         done = kernel.convert_entries(
@@ -338,7 +362,7 @@ class DownConversion:
         return room[: done.size]
 
     def _padding(self) -> bytes:
-        """Return the beginning of a message that is larger than the rest, or more of it."""
+        """Return padding: the beginning of a message that is larger than the rest of the output, or more of it."""
         size = min(self._left, self._target.chunk_bytes)
         self.counts.padding_bytes += size
         if self._is_padded:

@@ -1,4 +1,7 @@
-"""The conversion of one compressed entry to one that a client can read."""
+"""The conversion of one compressed entry of a log (a record batch or a wrapper) to one that an old client can read.
+
+A wrapper is a message of magic 0 or 1 whose value is a compressed run of messages.
+"""
 
 import struct
 from typing import Final
@@ -22,11 +25,11 @@ from proxy.wire.records import (
 __all__ = ["growth_of", "inside", "rewrite", "transcode"]
 
 _SMALLEST_RECORD: Final = 7
-"""The least size of a record in bytes; as a message of magic 1 it has 34."""
+"""The smallest size of a record in bytes; such a record becomes a message of 34 bytes in magic 1."""
 _GROWTH: Final = MESSAGE_BYTES[1] - _SMALLEST_RECORD
 _LARGER: Final = 2
-"""The most that a batch may grow by conversion, as a factor of its limit: a million empty records are not
-expected."""
+"""The largest converted size of a batch, as a multiple of the limit of its decompressed size: a million empty
+records are not expected."""
 _WRAPPERS: Final = (struct.Struct(">qiIbbii"), struct.Struct(">qiIbbqii"))
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -37,7 +40,10 @@ _APPEND_TIME: Final = 8
 
 
 def growth_of(entry: Entry, size: int | None = None) -> int:
-    """Return the most bytes by which an entry with *size* bytes of records, or its own, grows as messages."""
+    """Return an upper bound for the bytes by which an entry's records grow when they become messages.
+
+    Args: size: the decompressed size of the entry's records in bytes; by default, the size of the entry.
+    """
     records = (entry.size if size is None else size) // _SMALLEST_RECORD
     return _GROWTH * min(entry.records, records)
 
@@ -45,12 +51,14 @@ def growth_of(entry: Entry, size: int | None = None) -> int:
 def rewrite(
     entry: Entry, log: memoryview, from_offset: int, target: ConversionTarget, counts: ConversionCounts
 ) -> memoryview:
-    """Convert a compressed batch or wrapper to one wrapper of magic 0 or 1.
+    """Convert *entry*, a compressed batch or wrapper in *log*, to one wrapper of magic 0 or 1, and return that.
 
-    The result is empty if nothing in it is at *from_offset* or later. The whole entry stays together, unless the
-    new codec is none: then it becomes messages, from *from_offset* on.
+    The result is empty if all records have offsets below *from_offset*; otherwise the wrapper has all of them. If
+    *target* replaces the codec by none, the result is not a wrapper but uncompressed messages; those of a batch
+    begin at *from_offset*.
 
-    Raises: BadRecords: it is damaged.
+    Args:   counts: the converted messages, dropped record headers and recompressions are added to it.
+    Raises: BadRecords: the entry is damaged, or its decompressed or converted size exceeds the limit of *target*.
     """
     codec = target.codec(entry.codec)
     assert codec is not None
@@ -98,7 +106,10 @@ def _from_records(
 
 
 def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memoryview]:
-    """Convert the content of a wrapper of magic 1, whose offset is that of its last message."""
+    """Convert the content of a wrapper of magic 1 to magic 0.
+
+    Offsets in the wrapper are relative; the wrapper's own offset is that of its last message.
+    """
     last = -1
     for message in entries(plain):
         if message.magic != 1:
@@ -130,9 +141,13 @@ def _wrapper(
 def transcode(
     entry: Entry, log: memoryview, _from_offset: int, target: ConversionTarget, counts: ConversionCounts
 ) -> memoryview:
-    """Recompress a batch with another codec.
+    """Return the batch *entry* of *log*, compressed with the codec that *target* has for its codec; magic 2 stays.
 
-    Raises: BadRecords: it is damaged.
+    The size, codec and checksum in its header are adjusted. ``_from_offset`` is unused: the signature is that of
+    ``rewrite``.
+
+    Args:   counts: the records of the batch and one recompression are added to it.
+    Raises: BadRecords: the batch is damaged, or its decompressed size exceeds the limit of *target*.
     """
     codec = target.codec(entry.codec)
     assert codec is not None
@@ -152,9 +167,9 @@ def transcode(
 
 
 def inside(entry: Entry, log: memoryview, limit: int) -> memoryview:
-    """Return the decompressed content of a batch or wrapper.
+    """Return the decompressed content of *entry* in *log*: the records of a batch, or the messages of a wrapper.
 
-    Raises: BadRecords: it is damaged, or exceeds *limit* bytes.
+    Raises: BadRecords: the content is damaged, or has more than *limit* bytes; with the offset of the entry.
     """
     try:
         data = log[entry.at + BATCH_HEADER_BYTES : entry.end] if entry.magic == 2 else value_of(entry, log)

@@ -1,11 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops over records: one source, compiled by Cython if there is a compiler, and interpreted otherwise.
+"""The conversion loops over records: one source, compiled by Cython if there is a compiler, else interpreted.
 
 Both give the same results for every input. Differences are marked by ``if cython.compiled``: they are in the
 primitives at the beginning, which read and write numbers, copy bytes and compute checksums.
 
-Nothing is read outside the given bounds, whatever the bytes claim: each length is compared with the remaining bytes
-before it is used. A loop that finds damage stops, and reports its place and kind. Compiled loops release the GIL.
+No loop reads outside the given bounds, even if the data is malformed: each length is compared with the remaining
+bytes before it is used. A loop that finds damage stops, and reports its position and kind. Compiled loops release
+the GIL.
 
 Layout: a record in a batch: ``size varint | attributes i8 | time - base varlong | offset - base varint
         | key size varint | key | value size varint | value | header count varint | headers``. Varints are zigzag;
@@ -56,7 +57,10 @@ is_compiled: Final = cython.compiled
 
 
 class Damage(IntEnum):
-    """The kind of damage of a batch or message."""
+    """The kind of damage that a conversion loop finds in a batch or message; ``str`` describes it.
+
+    ``NONE``, which is 0, stands for no damage; ``ROOM`` for an output buffer that is too small.
+    """
 
     NONE = 0
     NUMBER = 1
@@ -100,46 +104,53 @@ _HEADS: Final = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))
 
 
 class Done(NamedTuple):
-    """The result of a conversion loop."""
+    """The result of converting or measuring entries (batches and messages): the end, the damage there, and counts.
+
+    The counts are of the messages of magic 0 or 1 that were written, or would be written.
+    """
 
     end: int
-    """The position in the source where it stopped, between two entries."""
+    """The position in the source where the loop stopped, between two entries."""
     damage: Damage
-    """The damage of the entry there."""
+    """The damage of the entry at ``end``; NONE if the loop stopped for another reason."""
     size: int
     """The number of bytes written, or of bytes to write."""
     messages: int
+    """The number of messages."""
     headers: int
     """The number of dropped record headers, which the messages' format does not have."""
     first_offset: int
     """The first offset of the messages; -1 if there are none."""
     last_offset: int
+    """The last offset of the messages; -1 if there are none."""
     newest_ms: int
     """The latest timestamp of the messages; -1 if none has one."""
 
 
 class Raised(NamedTuple):
-    """The result of converting messages to records."""
+    """The result of converting messages to records of a batch, or of measuring that: the end, damage and counts."""
 
     end: int
-    """The position in the source where it stopped, between two messages or at the end."""
+    """The position in the source where the loop stopped, between two messages or at the end."""
     damage: Damage
-    """The damage there; ``ROOM`` if the next record does not fit."""
+    """The damage of the message at ``end``; ``ROOM`` if its record does not fit; NONE otherwise."""
     size: int
     """The number of bytes written, or of bytes to write."""
     records: int
+    """The number of records."""
     base_ms: int
+    """The base timestamp of the batch, to which the records' timestamps are relative."""
     newest_ms: int
-    """The latest timestamp; -1 if there is none."""
+    """The latest timestamp of these records; -1 if none has one."""
 
 
 class Whole(NamedTuple):
-    """The complete entries within a number of bytes."""
+    """The end of a run of complete entries (batches or messages), and the offset that follows the run."""
 
     end: int
-    """The end of the last of them."""
+    """The position behind the last entry; 0 if there is none."""
     next_offset: int
-    """The offset behind the last of them; -1 if there are none."""
+    """The offset behind the last entry; -1 if there is none."""
 
 
 # --- primitives ---------------------------------------------------------------------------------------------------
@@ -262,7 +273,7 @@ def _uvarint(
     bits: cython.int,
     cell: cython.p_ulonglong,
 ) -> cython.Py_ssize_t:
-    """Decode the number at *at* into *cell*; return its end, or -1 if it exceeds *end* or *bits*."""
+    """Decode the varint at *at* into *cell*; return its end, or -1 if it exceeds *end* or has more than *bits*."""
     byte: cython.ulonglong
     value: cython.ulonglong = 0
     shift: cython.int = 0
@@ -284,7 +295,7 @@ def _uvarint(
 @cython.nogil
 @cython.exceptval(check=False)
 def _write_uvarint(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong) -> cython.Py_ssize_t:
-    """Encode a number; return its end."""
+    """Write *value* as a varint at *at*; return its end."""
     while value > 127:
         out[at] = value & 127 | 128
         at += 1
@@ -298,7 +309,7 @@ def _write_uvarint(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulo
 @cython.nogil
 @cython.exceptval(check=False)
 def _varint_bytes(value: cython.ulonglong) -> cython.longlong:
-    """Return the number of bytes of an encoded number."""
+    """Return the number of bytes of *value* as a varint."""
     size: cython.longlong = 1
     while value > 127:
         size += 1
@@ -341,8 +352,8 @@ def _message(
 ) -> cython.Py_ssize_t:
     """Locate the parts of a message of magic 0 or 1; return the damage, 0 for none, -1 if it is incomplete.
 
-    Args: field: its end, key's place and size, value's place and size, time, attributes; all written if there is no
-        damage.
+    Args: field: gets the end, the key's position and size, the value's position and size, the time and the
+        attributes; all are written if there is no damage.
     """
     size: cython.longlong
     stop: cython.Py_ssize_t
@@ -405,7 +416,9 @@ def _records(
 ) -> cython.Py_ssize_t:
     """Convert the records of one batch to messages in *out*; return 0, or the damage.
 
-    Args: tally: size, messages, headers, first offset, last offset, newest time; all written if there is no damage.
+    Args: writes: whether to write the messages; otherwise they are only measured.
+          tally:  gets the size, the numbers of messages and headers, the first and last offset, and the newest
+              time; all are written if there is no damage.
     """
     if cython.compiled:
         slot: cython.ulonglong = 0
@@ -541,9 +554,11 @@ def _lowered(
     room: cython.Py_ssize_t,
     tally: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """Convert a message of magic 1 to magic 0 in *out*; return 0, or the damage, as ``_batch``.
+    """Convert a message of magic 1 to magic 0 in *out*; return 0, or the damage.
 
-    Args: base_offset: the base of the message's own offset.
+    The damage is ``_HEADER`` if the message is compressed or incomplete.
+
+    Args: base_offset: the number to add to the message's offset.
           tally:       as for ``_records``, and the message's end.
     """
     if cython.compiled:
@@ -664,9 +679,11 @@ def _entries(
     room: cython.Py_ssize_t,
     total: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """Convert batches, and messages of magic 1, to messages; return the position where it stopped.
+    """Convert batches, and messages of magic 1, to messages; return the position where the loop stopped.
 
-    Args: total: the tally of all, and the damage.
+    The rules are those of ``convert_entries``.
+
+    Args: total: gets the sums of ``_records``' tallies, and the damage.
     """
     if cython.compiled:
         tally: cython.longlong[7]
@@ -768,9 +785,11 @@ def measure_entries(
     takes_producers: cython.bint,
     checks: cython.bint,
 ) -> Done:
-    """Return the result of ``convert_entries`` with sufficient room, without writing.
+    """Return the result that ``convert_entries`` would have with enough room; write nothing.
 
-    Args: checks: whether the checksums of batches are verified; those of messages always are.
+    The size in the result is that of the converted messages. For the other parameters see ``convert_entries``.
+
+    Args: checks: whether to verify the checksums of batches; those of messages are always verified.
     """
     return _convert(source, start, stop, 0, from_offset, magic, takes_producers, checks, False, _NOWHERE)
 
@@ -787,15 +806,18 @@ def convert_entries(
     takes_producers: cython.bint,
     out: cython.uchar[::1],
 ) -> Done:
-    """Convert the entries of *source* that begin from *start* to *stop* to messages of *magic* in *out*.
+    """Convert entries of *source* to messages, which are written to *out* from its beginning.
 
-    It converts uncompressed batches of records, and for magic 0 uncompressed messages of magic 1. It stops if *out*
-    is full, and before another kind of entry, or one with a damaged header or an incomplete one; that is damage
-    only at *start*.
+    It converts uncompressed record batches, and for *magic* 0 also uncompressed messages of magic 1. It stops
+    before an entry that is of another kind, incomplete or damaged, or does not fit into *out*. The result reports a
+    wrong checksum or a damaged record in any entry; other reasons count as damage only if the entry is the first.
 
-    Args: from_offset:     records before it are dropped.
+    Args: start:           the position of the first entry.
+          stop:            the position from which on no entry begins that is to be converted.
+          from_offset:     records with lower offsets are left out.
+          magic:           the format of the messages, 0 or 1.
           takes_producers: whether batches with a producer id, which may belong to a transaction, are converted also
-              behind the first entry.
+              behind the first entry; otherwise it stops before them.
     """
     return _convert(source, start, stop, 0, from_offset, magic, takes_producers, True, True, out)
 
@@ -803,9 +825,11 @@ def convert_entries(
 def convert_messages(
     source: cython.const[cython.uchar][::1], base_offset: cython.longlong, out: cython.uchar[::1]
 ) -> Done:
-    """Convert the content of a wrapper of magic 1 to that of one of magic 0, in *out*.
+    """Convert *source*, the decompressed messages of a wrapper of magic 1, to messages of magic 0 in *out*.
 
-    Args: base_offset: the base of the offsets in it.
+    It stops like ``convert_entries``.
+
+    Args: base_offset: the number to add to the offsets in *source*, which are relative.
     """
     return _convert(source, 0, source.shape[0], base_offset, 0, 0, True, True, True, out)
 
@@ -823,10 +847,16 @@ def convert_records(
     is_relative: cython.bint,
     out: cython.uchar[::1],
 ) -> Done:
-    """Convert the decompressed *records* of one batch to messages of *magic* in *out*.
+    """Convert *records*, the decompressed records of one batch, to messages in *out*.
 
-    Args: append_ms:   the timestamp of all records, if *is_append*.
-          is_relative: whether offsets are written relative to the first message.
+    If a record is damaged, or *out* is too small, the result has the damage and no counts.
+
+    Args: count, base_offset, last_offset, base_ms: the number of records, the offsets and the base timestamp in the
+              batch's header.
+          append_ms:   the timestamp of all messages, if *is_append*; otherwise records have their own.
+          from_offset: records with lower offsets are left out.
+          magic:       the format of the messages, 0 or 1.
+          is_relative: whether to write offsets relative to that of the first message, as in wrappers of magic 1.
     """
     if cython.compiled:
         p: cython.p_const_uchar = cython.address(records[0])
@@ -881,9 +911,9 @@ def _raised(
     room: cython.Py_ssize_t,
     total: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """Convert messages to records in *out*; return the position where it stopped.
+    """Convert messages to records in *out*; return the position where the loop stopped.
 
-    Args: total: size, records, base time, newest time, damage.
+    Args: total: gets the size, the number of records, the base time, the newest time and the damage.
     """
     if cython.compiled:
         field: cython.longlong[7]
@@ -983,7 +1013,10 @@ def _raise(
 def measure_messages(
     source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, magic: cython.int
 ) -> Raised:
-    """Return the result of ``raise_messages`` with sufficient room, without writing."""
+    """Return the result that ``raise_messages`` would have with enough room and *index* 0; write nothing.
+
+    This verifies the messages as well: the result has their damage.
+    """
     return _raise(source, start, end, magic, 0, -1, False, _NOWHERE)
 
 
@@ -996,21 +1029,23 @@ def raise_messages(
     base_ms: cython.longlong,
     out: cython.uchar[::1],
 ) -> Raised:
-    """Convert the messages of *source* from *start* to *end* to records in *out*.
+    """Convert the messages of *source* from position *start* to *end* to records of a batch, written to *out*.
 
-    It stops before the first message that is compressed, of another magic than *magic*, or incomplete, which is no
-    damage.
+    It stops before a message that is compressed, incomplete, or of another format than *magic*, which is no damage;
+    and, with damage, before one that is damaged, has a timestamp below -1, or does not fit into *out*.
 
-    Args: index:   of the first record in its batch. The record of index 0 sets the base time.
-          base_ms: the batch's base time, for the others.
+    Args: magic:   the format of the messages, 0 or 1.
+          index:   the number of records that the batch already has, and so the offset delta of the first new one.
+          base_ms: the base timestamp of the batch; without effect for *index* 0, since the first record sets it.
     """
     return _raise(source, start, end, magic, index, base_ms, True, out)
 
 
 def whole_entries(source: cython.const[cython.uchar][::1], most: cython.Py_ssize_t) -> Whole:
-    """Return the complete entries at the front of *source* within *most* bytes; at least the first one (KIP-74).
+    """Return the end of the complete entries at the beginning of *source* that fit into *most* bytes.
 
-    Only their headers are decoded. An entry with an impossible header ends the sequence.
+    The first entry counts even if it is larger (KIP-74). Only headers are decoded. An entry that is incomplete or
+    has an impossible header ends the run.
     """
     if cython.compiled:
         p: cython.p_const_uchar = cython.address(source[0])

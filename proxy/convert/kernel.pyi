@@ -1,4 +1,4 @@
-# What Cython's types in kernel.py are to a type checker.
+# The signatures of kernel.py for a type checker, without Cython's types.
 from enum import IntEnum
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""LZ4 frames in Kafka's variants.
+"""LZ4 frames in Kafka's variants: with the standard checksum of the header, and with that of Kafka before 0.10.
 
 Layout: ``magic number u32 | flags u8 | block size u8 | [content size u64] | [dictionary id u32] | checksum u8``,
         then blocks, each ``size u32 | bytes | [checksum u32]``, little-endian, the highest bit of the size set
@@ -32,9 +32,9 @@ _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
 def compress(data: memoryview, *, is_broken: bool) -> bytes:
-    """Encode one frame.
+    """Compress *data* to one LZ4 frame, with independent blocks of 64 KiB.
 
-    Args: is_broken: whether to use the checksum of Kafka before 0.10.
+    Args: is_broken: whether to write the wrong header checksum of Kafka before 0.10, as in messages of magic 0.
     """
     parts: list[bytes | memoryview] = [_MAGIC, _DESCRIPTOR, checksum(_MAGIC * is_broken + _DESCRIPTOR)]
     for at in range(0, len(data), _BLOCK):
@@ -49,9 +49,9 @@ def compress(data: memoryview, *, is_broken: bool) -> bytes:
 
 
 def bound(data: memoryview) -> int:
-    """Return the most that the frame can decompress to, by the headers of its blocks.
+    """Return an upper bound, in bytes, for the decompressed size of the frame *data*, by its blocks' headers.
 
-    Raises: ValueError, IndexError, struct.error: it is no frame, or is truncated.
+    Raises: ValueError, IndexError, struct.error: *data* is no LZ4 frame, or is truncated.
     """
     most = _BLOCK_SIZES.get(data[5] >> 4 & 7)
     if bytes(data[:4]) != _MAGIC or data[4] >> 6 != 1 or most is None:
@@ -66,10 +66,10 @@ def bound(data: memoryview) -> int:
 
 
 def decompress_into(data: memoryview, room: memoryview, *, is_broken: bool) -> int:
-    """Decompress into *room*; return the number of bytes.
+    """Decompress the frame *data* into the buffer *room*; return the number of bytes written.
 
-    Args:   is_broken: whether to ignore the header's checksum.
-    Raises: cramjam.DecompressionError: it is damaged.
+    Args:   is_broken: whether to ignore the header's checksum, which is wrong in messages of magic 0.
+    Raises: cramjam.DecompressionError: the frame is damaged, or *room* is too small.
     """
     if is_broken:
         at = _header_bytes(data) - 1
@@ -84,7 +84,7 @@ def _header_bytes(data: memoryview) -> int:
 
 
 def checksum(covered: bytes) -> bytes:
-    """Return the second byte of xxHash-32 of less than 16 bytes."""
+    """Return the checksum of an LZ4 header: the second byte of the xxHash-32 of *covered*, at most 15 bytes."""
     hashed = (_PRIMES[4] + len(covered)) & _MASK
     words, rest = covered[: len(covered) & ~3], covered[len(covered) & ~3 :]
     for at in range(0, len(words), 4):

@@ -1,5 +1,6 @@
-"""The converted size of the entries behind the first messages of a set, exact or estimated.
+"""The output size of a down-conversion before all of it is converted, because a response states its size first.
 
+The first entry (batch or message) with output is measured elsewhere; this module adds up the entries behind it.
 Uncompressed entries are measured by a walk over their records that writes nothing. Compressed ones are estimated.
 """
 
@@ -20,30 +21,36 @@ _SAVED: Final = BATCH_HEADER_BYTES - MESSAGE_BYTES[1]
 
 
 MARGIN: Final = 32
-"""The divisor of the margin that is added to estimates: one that is a little too high wastes that little, one that
-is too low cuts off a whole batch, which is fetched again."""
+"""The margin that is added to an estimate is the estimate divided by this. An estimate that is a little too high
+wastes few bytes; one that is too low cuts off a whole batch, which is fetched again."""
 
 
 class Behind(NamedTuple):
-    """The size of the entries behind the first messages."""
+    """The converted size of all entries behind the first one with output; exact if none of them is compressed."""
 
     size: int
+    """The number of bytes of their output."""
     end: int
-    """The end of the last complete entry in the source."""
+    """The position in the source behind the last entry that counts."""
     is_exact: bool
+    """Whether no compressed entry was estimated."""
 
 
 class Growth:
-    """The growth of compressed batches, extrapolated from the first one.
+    """An estimate of the converted size of compressed batches, extrapolated from the first one's converted size.
 
-    KIP-283 assumes that they keep their size. But growth follows the number of records: the checksum and timestamp
-    of each message do not compress away. Shrinking, as from LZ4 to gzip, is proportional.
+    KIP-283 assumes that batches keep their size. But they grow in proportion to the number of records, because the
+    checksum and timestamp of each message do not compress well; and they shrink, as from LZ4 to gzip, in proportion
+    to their size.
     """
 
     __slots__ = ("_each", "_ratio", "_saved")
 
     def __init__(self, first: Entry, size: int | None, target: ConversionTarget) -> None:
-        """Create it from *first*, a compressed batch, and its converted *size*; None if there is none."""
+        """Create the estimate from *first*, a compressed batch, and its converted *size* in bytes.
+
+        Args: size: None if no compressed batch was converted; then batches count as keeping their size.
+        """
         self._saved = _SAVED if target.magic < 2 else 0
         self._each, self._ratio = 0.0, 1.0
         if size is not None:
@@ -52,7 +59,7 @@ class Growth:
             self._ratio = min(size / before, 1.0)
 
     def size_of(self, entry: Entry) -> int:
-        """Return an estimate, rather too high."""
+        """Return an estimate, a little too high, of the converted size of *entry*, a compressed batch, in bytes."""
         guess = int((entry.size - self._saved) * self._ratio + self._each * entry.records)
         return guess + guess // MARGIN
 
@@ -60,12 +67,14 @@ class Growth:
 def size_behind(
     first: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted, growth: Growth
 ) -> Behind:
-    """Return the converted size of the entries behind *first*.
+    """Return the converted size of the entries of *log* behind *first*; the sizes of compressed ones are estimated.
 
-    It counts up to the end of the conversion: the first entry that is visibly damaged, or whose codec is refused.
+    It counts up to the first entry that is visibly damaged or whose codec is refused, where the conversion ends.
     Checksums are not verified.
 
-    Args: aborted: the state behind *first*; it is changed.
+    Args: offset:  the offset that the client requested; earlier records do not count.
+          aborted: the state of aborted transactions behind *first*; it is changed.
+          growth:  the estimate for compressed batches.
     """
     size, end, is_exact = 0, first.end, True
     with suppress(BadRecords):

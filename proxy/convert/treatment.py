@@ -1,4 +1,4 @@
-"""The treatment of an entry of a log for a target, decided by its header alone."""
+"""The treatment of a batch or message in a down-conversion, decided without decoding its records."""
 
 from enum import Enum, auto
 
@@ -11,7 +11,7 @@ __all__ = ["Treatment", "is_copied", "is_plain", "treatment_of"]
 
 
 class Treatment(Enum):
-    """The treatments, by ascending cost."""
+    """The treatments of a batch or message in a down-conversion, from dropping to recompression, by rising cost."""
 
     NOTHING = auto()
     """Dropped: a control batch, a batch emptied by compaction, or an entry before the requested offset."""
@@ -26,23 +26,30 @@ class Treatment(Enum):
 
 
 def is_copied(entry: Entry, target: ConversionTarget) -> bool:
-    """Return whether it is copied, unless it is dropped."""
+    """Return whether the client can read *entry* as it is, so that it is copied unless it is dropped."""
     if target.magic == 2:
         return entry.magic < 2 or entry.codec != Codec.ZSTD
     return entry.magic <= target.magic
 
 
 def is_plain(entry: Entry) -> bool:
-    """Return whether it is an uncompressed batch with records, or an uncompressed message."""
+    """Return whether *entry* is an uncompressed message or an uncompressed batch with records.
+
+    Control batches, and batches that compaction has left without records, do not count.
+    """
     return entry.codec == Codec.NONE and not entry.is_control and entry.records > 0
 
 
 def treatment_of(
     entry: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted
 ) -> Treatment:
-    """Return the treatment of *entry* for a client at *offset*; call it once for each entry, in order.
+    """Return the treatment of *entry* of *log* for a client that requested *offset*.
 
-    Raises: BadRecords: its codec is refused, or it is a control batch without a type.
+    Call this once for each entry of the log, in order, since it changes the state *aborted*.
+
+    Args:   target:  the formats that the client can read.
+            aborted: the state of aborted transactions at this entry.
+    Raises: BadRecords: *target* refuses the entry's codec, or the entry is a control batch whose key has no type.
     """
     if target.magic < 2 and entry.last_offset < offset:
         aborted.has(entry, log)

@@ -1,4 +1,4 @@
-"""The parts of the module ``cython`` that the interpreted ``kernel`` uses, if Cython is not installed."""
+"""A stand-in for the module ``cython``, with the parts that the interpreted ``kernel`` uses without Cython."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 compiled: Final = False
 Py_ssize_t = longlong = int
-"""Interpreted numbers have no fixed size."""
+"""Cython's number types: interpreted numbers have no fixed size."""
 
 
 def declare(kind: type, value: T) -> T:  # noqa: ARG001  # it is given nothing but values of their own type
@@ -29,7 +29,7 @@ def exceptval(*, check: bool) -> Callable[[T], T]:
 
 
 class _NoGil:
-    """A decorator, and a context manager."""
+    """A stand-in for ``cython.nogil``: a decorator, and a context manager, without effect."""
 
     def __call__(self, function: T) -> T:
         return function

@@ -1,6 +1,6 @@
-"""Up-conversion: the message set of one partition, from Produce v0-2, as batches that brokers still accept.
+"""Up-conversion of the message set of one partition, from Produce v0-2, to record batches that brokers accept.
 
-A set's messages become one batch, in order, whatever offsets they have: uncompressed, or in the set's codec. Sets
+A set's messages become one batch, in order, uncompressed or in the set's codec; their offsets are ignored. Sets
 of several wrappers, or of wrappers and messages, which brokers have refused since 2.4, are merged, as brokers did
 before. Since a batch gets a new checksum, the checksums of all messages are verified first.
 
@@ -27,8 +27,8 @@ from proxy.wire.records import BATCH_HEADER_BYTES, Codec, Entry, batch_of, entri
 __all__ = ["to_batches"]
 
 _GROWTH: Final = 2
-"""The most by which a record is larger than its message: a record has at most 32 bytes besides key and value, a
-message at least 26."""
+"""The largest size of a record, as a multiple of its message's: a record has at most 32 bytes besides key and
+value, a message at least 26."""
 
 
 class _Run(NamedTuple):
@@ -49,14 +49,16 @@ class _Records(NamedTuple):
 
 
 def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes | memoryview, ...]:
-    """Return the batches to be produced, in order, in place of *message_set*; usually one, none for an empty set.
+    """Return the record batches to produce in place of *message_set*, in order; usually one, none for an empty set.
 
-    An incomplete message at the end is dropped, as brokers do. Batches (magic 2), which some clients of Produce v2
-    send, are returned unchanged.
+    They have the codec of the set. An incomplete message at the end is dropped, as brokers do. Batches (magic 2),
+    which some clients of Produce v2 send, are returned unchanged.
 
-    Args:   max_batch_bytes: the size above which a batch is split; a larger record gets a batch of its own, and the
-        broker decides.
-    Raises: BadRecords: with the error code of the response; then nothing must be produced.
+    Args:   message_set:     the messages of one partition in a Produce request, of magic 0 or 1.
+            max_batch_bytes: the size above which a batch is split; a record that is larger by itself gets a batch
+                of its own, which the broker accepts or refuses.
+    Raises: BadRecords: the set is damaged or not allowed. It has the error code for the client; nothing of the set
+        must be produced.
     """
     first = next(entries(message_set), None)
     if first is None:
@@ -85,7 +87,7 @@ def _passed(message_set: memoryview) -> list[memoryview]:
 
 
 def _runs(message_set: memoryview, magic: int) -> tuple[list[_Run], int]:
-    """Return all messages of the set, verified, and the codec of the last wrapper."""
+    """Return all messages of the set, decompressed and verified, and the codec of the last wrapper."""
     runs: list[_Run] = []
     codec: int = Codec.NONE
     left = DECOMPRESSED_BYTES
@@ -117,7 +119,7 @@ def _unwrapped(entry: Entry, message_set: memoryview, limit: int) -> _Run:
 
 
 def _check(log: memoryview, at: int, magic: int) -> int:
-    """Verify the adjacent messages from *at* on; return their end."""
+    """Verify the adjacent uncompressed messages from position *at* on; return their end."""
     checked = kernel.measure_messages(log, at, len(log), magic)
     if checked.damage:
         is_time = checked.damage is kernel.Damage.TIME
@@ -127,7 +129,7 @@ def _check(log: memoryview, at: int, magic: int) -> int:
 
 
 def _packed(runs: list[_Run], magic: int, room: int) -> list[_Records]:
-    """Return the runs' records, at most *room* bytes in a batch, but for single ones that are larger."""
+    """Return the records of batches with all messages of *runs*; each has at most *room* bytes, or one record."""
     most = min(room, sum(run.end - run.start for run in runs) * _GROWTH)
     batch = _Packing(magic, most)
     packed = []
@@ -146,7 +148,7 @@ def _packed(runs: list[_Run], magic: int, room: int) -> list[_Records]:
 
 
 class _Packing:
-    """The records of one batch while they are added."""
+    """A buffer to which the records of one batch are added."""
 
     def __init__(self, magic: int, room: int) -> None:
         self.count = 0
@@ -156,7 +158,7 @@ class _Packing:
         self._base_ms = self._newest_ms = -1
 
     def add(self, log: memoryview, at: int, end: int) -> int:
-        """Add messages; return the position of the first that does not fit, *end* if all fit."""
+        """Add the messages from *at* to *end*; return the position of the first that does not fit, or *end*."""
         room = self._room[self._at :]
         raised = kernel.raise_messages(log, at, end, self._magic, self.count, self._base_ms, room)
         self._at += raised.size

@@ -1,4 +1,4 @@
-"""Record batches (magic 2), uncompressed: encoded to fill a log, decoded to store them in one.
+"""An encoder and a decoder of Kafka record batches (magic 2, uncompressed) for the embedded cluster's logs.
 
 Layout::
 
@@ -25,7 +25,7 @@ _OVERHEAD_BYTES: Final = 12  # base offset and length, which the length does not
 
 
 class BadBatch(Exception):
-    """The bytes are no batch that a broker would store."""
+    """An error about bytes that are not whole record batches of magic 2 with the right checksum."""
 
 
 @attrs.frozen
@@ -35,14 +35,19 @@ class DemoRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = 0
     offset: int = -1
-    """Set when read; ignored when written."""
+    """The record's offset in its partition, once it is decoded; ignored when it is encoded."""
 
 
 @attrs.frozen
 class BatchInfo:
-    """A batch, with the fields of its header that a log uses."""
+    """An encoded record batch, with the header fields that a partition's log needs to store and find it.
+
+    The fields are its offsets, its largest timestamp, the producer's id, epoch and sequence, and whether it is
+    compressed.
+    """
 
     data: bytes
+    """The whole batch, header included."""
     base_offset: int
     last_offset: int
     max_timestamp_ms: int
@@ -52,7 +57,10 @@ class BatchInfo:
     compressed: bool
 
     def placed(self, base_offset: int, leader_epoch: int) -> "BatchInfo":
-        """Return the same batch at another offset."""
+        """Return a copy that has *base_offset* and *leader_epoch* in its header, as a broker writes them on append.
+
+        The checksum does not cover these two fields, so it stays valid.
+        """
         head = struct.pack(">q", base_offset) + self.data[8:12] + struct.pack(">i", leader_epoch)
         last_offset = base_offset + self.last_offset - self.base_offset
         return attrs.evolve(self, data=head + self.data[16:], base_offset=base_offset, last_offset=last_offset)
@@ -73,7 +81,11 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def encode_batch(records: Sequence[DemoRecord], *, producer_id: int = -1, base_sequence: int = -1) -> bytes:
-    """Encode one uncompressed batch with base offset 0, as a producer would send it."""
+    """Encode *records*, at least one, as an uncompressed batch with base offset 0, as a producer sends it.
+
+    The records' own offsets are ignored. *producer_id* and *base_sequence* are those of an idempotent producer, by
+    which a log recognizes a batch that is sent twice; -1 for none.
+    """
     base_ms = records[0].timestamp_ms
     parts = []
     for delta, record in enumerate(records):
@@ -98,9 +110,9 @@ def encode_batch(records: Sequence[DemoRecord], *, producer_id: int = -1, base_s
 
 
 def split_batches(data: bytes) -> Iterator[BatchInfo]:
-    """Yield every batch of *data*, after checking it.
+    """Split *data*, encoded batches one after the other, and yield each batch after checking it.
 
-    Raises: BadBatch: it is incomplete, of another format, or has a wrong checksum.
+    Raises: BadBatch: a batch is incomplete, is not of magic 2, or has a wrong checksum.
     """
     at = 0
     while at < len(data):
@@ -137,7 +149,7 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def records_of(batches: Iterable[BatchInfo]) -> Iterator[DemoRecord]:
-    """Yield the records of uncompressed batches."""
+    """Decode *batches*, which must be uncompressed, and yield their records in order, each with its offset."""
     for batch in batches:
         data = batch.data
         base_ms = int.from_bytes(data[27:35], "big", signed=True)

@@ -1,4 +1,4 @@
-"""One broker of the embedded cluster: its listener, its connections, its counters."""
+"""One broker of the embedded cluster, a Kafka cluster in this process: its listener, connections and counters."""
 
 import struct
 from collections import Counter
@@ -21,7 +21,7 @@ from proxy.session.downstream import FetchSessionCache
 __all__ = ["API_VERSIONS", "KEYS", "Counters", "EmbeddedBroker", "VersionRange"]
 
 VersionRange = tuple[int, int]
-"""The oldest and the newest version that is served."""
+"""The oldest and the newest version of an API that a broker serves."""
 
 KEYS: Final[Mapping[str, ApiKey]] = {
     "produce": 0,
@@ -43,7 +43,7 @@ KEYS: Final[Mapping[str, ApiKey]] = {
     "describe_cluster": 60,
 }
 API_VERSIONS: Final[Mapping[str, VersionRange]] = {name: served(name) for name in KEYS}
-"""The default versions of a broker: all that kio has."""
+"""The default versions of a broker, by API: all that the library kio has."""
 _API_VERSIONS_KEY: Final = KEYS["api_versions"]
 _FETCH_KEY: Final = KEYS["fetch"]
 _PRODUCE_KEY: Final = KEYS["produce"]
@@ -52,12 +52,15 @@ _MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 
 @attrs.define
 class Counters:
-    """Counts of a broker since it was created or since ``reset``. Bytes include the frames' size prefix."""
+    """Counts of a broker's connections, requests and fetch traffic, since its creation or the last ``reset``.
+
+    Bytes of requests and responses include the 4-byte size prefix of each frame.
+    """
 
     connections: int = 0
     fetches: int = 0
     incremental_fetches: int = 0
-    """The part of ``fetches`` within a session."""
+    """The number of ``fetches`` that are incremental: within a fetch session (KIP-227), after its first fetch."""
     fetch_request_bytes: int = 0
     fetch_response_bytes: int = 0
     record_bytes: int = 0
@@ -82,11 +85,14 @@ class Counters:
 
 
 class _Closed(Exception):
-    """The broker closes the connection without a response."""
+    """An error after which the broker closes the client's connection, such as a request that cannot be decoded."""
 
 
 class EmbeddedBroker:
-    """A broker that may be started and stopped; its port stays the same."""
+    """A Kafka broker in this process: ``serve`` starts it, ``stop`` ends it, and it can be started again.
+
+    Its counters and settings last from one start to the next; its fetch sessions do not.
+    """
 
     def __init__(
         self,
@@ -104,7 +110,7 @@ class EmbeddedBroker:
         self.counters = Counters()
         self.sessions = FetchSessionCache(slots, session_ids)
         self.versions: dict[str, VersionRange] = {**API_VERSIONS, **versions}
-        """Versions by API; changes take effect with the next request, also while the broker runs."""
+        """The versions that are served, by API; changes take effect with the next request."""
         self.fetcher = FetchHandler(node, state, self.sessions)
         self._new_sessions = partial(FetchSessionCache, slots, session_ids)
         self._names = {key: name for name, key in KEYS.items()}
@@ -135,7 +141,11 @@ class EmbeddedBroker:
         }
 
     async def serve(self, port: int, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen on loopback until stopped; ``task_status`` gets the port. Sessions end with it."""
+        """Serve clients on *port* of 127.0.0.1, or on a free port if it is 0, until ``stop`` or cancellation.
+
+        ``task_status`` gets the actual port once the broker listens. If a stopped ``serve`` has not ended yet, wait
+        for that first, because the port is in use until then. The broker begins without fetch sessions.
+        """
         if self._ended is not None:
             await self._ended.wait()  # the port is still in use until then
         self._ended = trio.Event()
@@ -150,7 +160,10 @@ class EmbeddedBroker:
             self._ended.set()
 
     def stop(self) -> None:
-        """Close the listener and every connection at once."""
+        """Cancel the running ``serve``, which then closes the listener and every connection.
+
+        The call does not wait for that.
+        """
         assert self._scope is not None
         self._scope.cancel()
 
@@ -167,7 +180,10 @@ class EmbeddedBroker:
             pass
 
     async def _answer(self, frame: bytes) -> bytes:
-        """Return the response frame; empty if the request has no response."""
+        """Return the response frame; empty for a produce request with acks 0, which has no response.
+
+        Raises: _Closed: a broker would close the connection instead.
+        """
         if len(frame) < 8:
             raise _Closed
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
@@ -219,14 +235,17 @@ class EmbeddedBroker:
 
 
 class _Frames:
-    """Frames from a stream, without their size prefix."""
+    """A reader that splits the bytes of a client's connection into frames, without their size prefix."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._buffer = bytearray()
 
     async def next(self) -> bytes | None:
-        """Return the next frame; None when the peer has closed the connection."""
+        """Wait for the next frame and return it; None when the client has closed the connection.
+
+        Raises: _Closed: the frame's size is negative or above 100 MiB.
+        """
         buffer = self._buffer
         while True:
             if len(buffer) >= 4:

@@ -1,4 +1,4 @@
-"""A client that sends single Kafka messages: for creating topics, for probing, and for tests."""
+"""A minimal Kafka client that sends single requests: for creating topics, for probing, and for tests."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,9 +15,12 @@ _TIMEOUT_S: Final = 20.0
 
 
 class KafkaConnection:
-    """One connection to one broker. A call waits for its response; ``send`` and ``receive`` are its halves.
+    """A connection to a broker, on which ``call`` sends a request and returns its response.
 
-    Raises: OSError: the broker closed the connection, or did not answer within 20 s.
+    ``send`` and ``receive`` are the two halves of a call, so that several requests can be in flight; responses are
+    received in the order of the requests.
+
+    Raises: OSError, by each method: the broker closed the connection, or did not answer within 20 s.
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -27,7 +30,14 @@ class KafkaConnection:
         self._expected: list[tuple[int, int, int]] = []
 
     async def call(self, api: str, version: int, said: Mapping[str, Any]) -> Any:
-        """Send a request and return the response as kio's entity."""
+        """Send a request, wait for the response, and return its body as a message object of the library kio.
+
+        No other response may be outstanding on the connection.
+
+        Args:   api: its name in ``broker.KEYS``, such as ``list_offsets``.
+                said: the fields of the request's body, as nested dicts; fields that are left out get a default.
+        Raises: OSError: the broker closed the connection, or did not answer within 20 s.
+        """
         await self.send(api, version, said)
         return await self.receive()
 
@@ -47,14 +57,20 @@ class KafkaConnection:
         return body
 
     async def send_frame(self, frame: bytes) -> None:
-        """Send bytes unchanged; they must include the size prefix."""
+        """Send *frame* unchanged; it must begin with its 4-byte size prefix. Its response is for ``receive_frame``.
+
+        Raises: ConnectionResetError: the broker closed the connection.
+        """
         try:
             await self.stream.send_all(frame)
         except trio.BrokenResourceError as broken:
             raise ConnectionResetError("the broker closed the connection") from broken
 
     async def receive_frame(self) -> bytes | None:
-        """Return the next frame without its size prefix; None if the peer closed the connection."""
+        """Wait for the next frame and return it without its size prefix; None if the broker closed the connection.
+
+        Raises: TimeoutError: there is no whole frame within 20 s.
+        """
         buffer = self._buffer
         with trio.move_on_after(_TIMEOUT_S) as timeout:
             while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
@@ -75,9 +91,11 @@ class KafkaConnection:
 
 @asynccontextmanager
 async def connect(address: str, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[KafkaConnection]:
-    """Connect to the first of ``host:port,host:port…`` that accepts a connection.
+    """Return an async context manager for a connection to a broker, which it closes at the end.
 
-    Raises: OSError: none does.
+    Args:   address: ``host:port,host:port…``: the first that accepts a connection is used.
+            timeout_s: the time in which each may accept it.
+    Raises: OSError: none accepts a connection; the message has the reason for each.
     """
     problems = []
     for each in address.split(","):

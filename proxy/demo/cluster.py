@@ -2,7 +2,7 @@
 
 async with embedded_cluster(brokers=3) as cluster:
     cluster.create_topic("readings", partitions=12, replication=3)
-    cluster.append("readings", 0, [Record(b"20.5")])
+    cluster.append("readings", 0, [DemoRecord(b"20.5")])
     ...  # any Kafka client, at cluster.bootstrap
 """
 
@@ -26,7 +26,10 @@ _RACKS: Final = ("a", "b", "c")
 
 
 class EmbeddedCluster:
-    """Brokers 1 to n; created by ``embedded_cluster``."""
+    """A running Kafka cluster in this process, with the brokers 1 to n; ``embedded_cluster`` creates and ends it.
+
+    Its methods change topics, records and brokers directly, without Kafka requests.
+    """
 
     def __init__(
         self,
@@ -60,17 +63,17 @@ class EmbeddedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` of every broker, running or not."""
+        """The bootstrap servers for clients: ``host:port`` of every broker, running or not, with commas."""
         return ",".join(f"{host}:{port}" for host, port in self.state.addresses.values())
 
     @property
     def counters(self) -> Counters:
-        """The sums over all brokers."""
+        """A new ``Counters`` with the sums of all brokers' counters: requests, fetches, bytes."""
         return Counters.total(broker.counters for broker in self.brokers.values())
 
     @property
     def record_bytes(self) -> dict[str | None, int]:
-        """The bytes of records in fetch responses, by the brokers' rack."""
+        """The bytes of records in the brokers' fetch responses, by the broker's rack (None for brokers without)."""
         told: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
         for node, broker in self.brokers.items():
             told[self.state.racks[node]] += broker.counters.record_bytes
@@ -78,7 +81,7 @@ class EmbeddedCluster:
 
     @property
     def sessions(self) -> int:
-        """The number of fetch sessions of the running brokers."""
+        """The number of fetch sessions (KIP-227) that clients have at the running brokers."""
         return sum(len(self.brokers[node].sessions) for node in self.state.alive)
 
     def reset_counters(self) -> None:
@@ -92,9 +95,13 @@ class EmbeddedCluster:
         replication: int = 1,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> EmbeddedTopic:
-        """Create a topic, at once on all brokers.
+        """Create a topic, which all brokers serve at once, and return it.
 
-        Args: assignment: the replicas of each partition, leader first; by default, spread over the brokers.
+        Args:   partitions, replication: the number of partitions, and of replicas of each; ignored if *assignment*
+                    is given.
+                assignment: the node ids of each partition's replicas, the preferred leader first; by default,
+                    replicas are spread over the brokers.
+        Raises: ValueError: the topic exists.
         """
         if name in self.state.topics:
             raise ValueError(f"topic {name} exists")
@@ -105,7 +112,7 @@ class EmbeddedCluster:
             self.wake(partition)
 
     def recreate_topic(self, name: str) -> EmbeddedTopic:
-        """Delete a topic and create it again, empty, with another id and the same assignment."""
+        """Delete topic *name* and create it again, without records, with a new topic id and the same replicas."""
         former = self.state.topics[name]
         self.delete_topic(name)
         return self.create_topic(name, assignment=[partition.replicas for partition in former.partitions])
@@ -117,25 +124,40 @@ class EmbeddedCluster:
         return found
 
     def append(self, topic: str, index: int, records: Iterable[DemoRecord | bytes]) -> int:
-        """Store records as one uncompressed batch; return the offset of the first."""
+        """Append *records* to partition *index* of *topic* as one uncompressed batch; return the first offset.
+
+        Bytes become a record with this value and no key. Fetches that wait for the partition read it again.
+        """
         each = [record if isinstance(record, DemoRecord) else DemoRecord(record) for record in records]
         return self.append_batches(topic, index, encode_batch(each))
 
     def append_batches(self, topic: str, index: int, batches: bytes) -> int:
-        """Store batches unchanged but for offsets and leader epoch; return the offset of the first record."""
+        """Append encoded record batches to partition *index* of *topic*; return the offset of the first record.
+
+        The partition's next offsets and its leader epoch are written into the batches; otherwise they stay
+        unchanged. Fetches that wait for the partition read it again.
+
+        Raises: BadBatch: *batches* cannot be decoded.
+        """
         partition = self.partition(topic, index)
         offsets = [partition.log.append(batch, partition.leader_epoch) for batch in split_batches(batches)]
         self.wake(partition)
         return offsets[0]
 
     def trim(self, topic: str, index: int, offset: int) -> None:
-        """Drop the records before *offset*, as retention does."""
+        """Raise the log start offset of a partition to *offset*, as retention does when it deletes old records.
+
+        A lower *offset* has no effect. Fetches that wait for the partition read it again.
+        """
         partition = self.partition(topic, index)
         partition.log.trim(offset)
         self.wake(partition)
 
     def move_leader(self, topic: str, index: int, node: int) -> None:
-        """Make another replica the leader, in the next epoch."""
+        """Make broker *node* the leader of partition *index* of *topic*, and raise the leader epoch by 1.
+
+        Raises: ValueError: the broker has no replica of the partition, or does not run.
+        """
         partition = self.partition(topic, index)
         if node not in self.state.in_sync(partition):
             raise ValueError(f"broker {node} has no replica of {topic}-{index}, or is down")
@@ -143,12 +165,15 @@ class EmbeddedCluster:
         self.wake(partition)
 
     def wake(self, partition: EmbeddedPartition) -> None:
-        """Have waiting fetches of this partition read again."""
+        """Make the fetches that wait for *partition*, at any broker, read it again; called after each change."""
         for broker in self.brokers.values():
             broker.fetcher.wake(partition)
 
     async def start(self, node: int) -> None:
-        """Start a broker, on the port that it had before."""
+        """Start broker *node* on the port that it had before, and return once it listens; no effect if it runs.
+
+        Partitions without a leader get one if the broker has a replica.
+        """
         if node in self.state.alive:
             return
         _, port = self.state.addresses.get(node, ("", 0))
@@ -158,7 +183,10 @@ class EmbeddedCluster:
             self.wake(partition)
 
     def stop(self, node: int) -> None:
-        """Stop a broker like a crash: its connections break, its sessions are lost."""
+        """Stop broker *node* as if it crashed: its connections break and its fetch sessions are lost.
+
+        Its partitions get another replica as the leader, or none if no other runs. No effect if it does not run.
+        """
         if node not in self.state.alive:
             return
         self.brokers[node].stop()
@@ -176,13 +204,14 @@ async def embedded_cluster(
     seed: int | None = None,
     is_rack_aware: bool = False,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """Run a cluster on loopback ports that the system chooses, for as long as the context lasts.
+    """Return an async context manager that runs a cluster, on loopback ports that the system chooses.
 
-    Args:  racks: assigned to the brokers in turn.
-           slots: the most fetch sessions of each broker.
+    Args:  brokers: the number of brokers.
+           racks: assigned to the brokers in turn.
+           slots: the most fetch sessions that each broker keeps.
            versions: oldest and newest version that all brokers serve, by API (``{"fetch": (4, 12)}``); by default,
                all that kio has. ``cluster.brokers[node].versions`` changes it for one broker, at any time.
-           seed: for session ids that are the same in every run.
+           seed: the seed of the random fetch session ids; with it, they are the same in every run.
            is_rack_aware: leaders send clients with a rack to a replica in it, if there is one (KIP-392).
     """
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""The cost of reading for the brokers, and its display."""
+"""The cost that a reading client causes the brokers (fetch requests and bytes), and its display as a table."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,10 @@ _PIPED_S: Final = 3.0
 
 @attrs.frozen
 class FetchCost:
-    """The cost of fetches; bytes include the frames' size prefix."""
+    """Counts of fetches, by which the demo compares reads: requests, partitions named in them, and bytes both ways.
+
+    Bytes include the 4-byte size prefix of each frame. ``later - earlier`` is the cost in between.
+    """
 
     fetches: int = 0
     named: int = 0
@@ -43,12 +46,15 @@ class FetchCost:
 
 @attrs.frozen
 class CostRow:
-    """The cost of one way of reading so far."""
+    """A row of the table: the time, fetch cost and records so far of a read, directly or through Sidefetch."""
 
     way: str
+    """The row's label: ``directly`` or ``through Sidefetch``."""
     seconds: float
+    """The time of reading so far."""
     cost: FetchCost
     records: int
+    """The number of records that the client has received."""
 
 
 def count(number: float) -> str:
@@ -56,7 +62,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Return a size for people: decimal units, about three digits."""
+    """Format a *number* of bytes for people, in decimal units up to GB: ``812 B``, ``1.4 kB``, ``250 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             break
@@ -65,7 +71,10 @@ def size(number: float) -> str:
 
 
 class CostTable:
-    """A table whose last row is updated: in place on a terminal, otherwise by a line every few seconds."""
+    """A table of fetch costs on a text stream, whose last row shows a read that is in progress.
+
+    On a terminal the row is redrawn in place; otherwise a new line is written every 3 s.
+    """
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
         self._out = out
@@ -86,7 +95,7 @@ class CostTable:
             self._write(_line(row))
 
     def say(self, text: str) -> None:
-        """Write text below the table."""
+        """Write *text* below the last row, which stays as it is: the next ``show`` begins a new row."""
         self._drawn = False
         self._write(text)
 
@@ -109,7 +118,10 @@ def _line(row: CostRow) -> str:
 
 
 def verdict(direct: CostRow, through: CostRow) -> str:
-    """Return the comparison of both ways in one or two sentences."""
+    """Return a sentence for users that compares the bytes of the *direct* read and the one *through* Sidefetch.
+
+    A difference below 5 % counts as none.
+    """
     bytes_direct, bytes_through = direct.cost.both_ways, max(1, through.cost.both_ways)
     ratio = bytes_direct / bytes_through
     facts = (
@@ -128,7 +140,10 @@ def _times(ratio: float) -> str:
 
 
 def by_rack(rows: Sequence[CostRow], own: str) -> str:
-    """Return a table of the racks that the records came from, by way of reading; the reader is in rack *own*."""
+    """Return a text table with the bytes of records that came from brokers in each rack, a line for each of *rows*.
+
+    The last column is the share of them, in percent, that came from rack *own*, the reader's rack.
+    """
     racks = sorted({rack for row in rows for rack in row.cost.from_racks})
     form = "  {:<18}" + "{:>12}" * len(racks) + "{:>18}"
     lines = [form.format("", *(f"rack {rack}" for rack in racks), f"from rack {own}")]
@@ -139,5 +154,5 @@ def by_rack(rows: Sequence[CostRow], own: str) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Return a percentage, rounded down: 100 % means all."""
+    """Return a percentage as text, rounded down, so that 100 % means all; ``-`` if *whole* is 0."""
     return f"{100 * part // whole} %" if whole else "-"

@@ -1,4 +1,7 @@
-"""``sidefetch demo``: a full-fetch client reads a cluster directly, then through Sidefetch, to compare the cost."""
+"""``sidefetch demo``: a client without fetch sessions reads a cluster directly, then through Sidefetch.
+
+Such a client names every partition in every fetch. The demonstration compares the cost of both reads.
+"""
 
 import signal
 import sys
@@ -17,15 +20,16 @@ from proxy.errors import leaves
 __all__ = ["CLIENT", "demo", "until_ended", "watch"]
 
 CLIENT: Final = f"aiokafka {version('aiokafka')}"
-"""The reading client. Looked up on import, when the caller handles a missing package."""
+"""The name and version of the reading client. Read on import, when the caller handles a missing package."""
 _REDRAW_S: Final = 0.25
 _OLD_MESSAGES: Final = 50
 
 
 async def demo(seconds: float, kafka: str | None = None) -> int:
-    """Run the demonstration on an embedded cluster, or on real brokers of Kafka *kafka*; return the exit code.
+    """Run the demonstration, print its costs to stdout, and return the exit code of the command.
 
-    Args:  seconds: the time of reading, for both ways together; starting takes a few more.
+    Args:  seconds: the time of reading, half of it directly and half through Sidefetch; starting takes a few more.
+           kafka: "3" or "4", to use real brokers of that version; None for an embedded cluster.
     """
     return await until_ended(lambda: _demo(seconds, kafka))
 
@@ -59,7 +63,7 @@ async def _demo(seconds: float, kafka: str | None) -> int:
 
 
 def _old_act(old: list[tuple[str, HeardOf]]) -> str:
-    """Return the result of a reader that uses old versions and formats."""
+    """Return the text about the reads, by label, of a client that uses old versions and formats."""
     lines = ["\nA reader of 2015 (Fetch v1, ListOffsets v0, message format 0), which Kafka 4 serves no more:\n"]
     for way, heard in old:
         fate = heard.failure or f"reads {count(heard.messages)} messages"
@@ -88,7 +92,12 @@ async def _play(way: str, bootstrap: str, stage: Stage, seconds: float, table: C
 async def watch(
     way: str, heard: ReaderProcess, cost: Callable[[], FetchCost], seconds: float, table: CostTable
 ) -> CostRow:
-    """Let a reader read for a while, and show the cost."""
+    """Show the cost of a running reader for a number of seconds, in a row of *table*; return the row's last state.
+
+    Args:  way: the row's label, such as ``directly``.
+           heard: the reader's reports, updated meanwhile.
+           cost: returns the cost of its fetches so far.
+    """
     start_s = trio.current_time()
     while (passed_s := trio.current_time() - start_s) < seconds:
         table.show(CostRow(way, passed_s, cost(), heard.records))
@@ -99,9 +108,11 @@ async def watch(
 
 
 async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
-    """Run an act, and end its processes however it ends; report failures on stderr.
+    """Run *act* until it returns an exit code; cancel it at SIGTERM or SIGHUP, so that its child processes end.
 
-    Returns: the act's exit code; 1 if it failed; 128 and more if a signal ended it.
+    If it raises DemoFailed, the message is written to stderr.
+
+    Returns: the exit code of *act*; 1 after DemoFailed; 128 plus the number of the signal that cancelled it.
     """
     code = 1
     ended: list[int] = []

@@ -1,8 +1,8 @@
 """The implementation of Fetch, v4 to v18, in a broker of the embedded cluster.
 
-A fetch is read at once; if it yields less than its min bytes, it waits, and is read again when one of its
-partitions changes or its max wait is over. Errors, diverging epochs, closer replicas and an empty list of
-partitions are answered without a wait.
+A fetch reads its partitions at once; if they yield less than its min bytes, it waits, and reads them again when one
+of them changes or its max wait is over. Errors, diverging epochs, closer replicas and an empty list of partitions
+are answered without a wait.
 
 ============  ==========================================================================================
 v4            isolation level (every record is stable here, so the last stable offset is the high watermark)
@@ -48,13 +48,13 @@ _TELLS_LEADER: Final = 16
 
 @attrs.frozen
 class PartitionRead(PlainPartitionState):
-    """The result of reading one partition."""
+    """The result of reading a partition for a fetch: records, an error, a diverging epoch or a replica to read."""
 
     records: bytes = b""
     diverging_epoch: int = -1
     diverging_end: int = -1
     leader: EmbeddedPartition | None = None
-    """The partition's leader, returned with errors 6 and 74 if it is another broker."""
+    """The partition whose leader and leader epoch the response names, with the errors 6 and 74; else None."""
 
 
 def _failed(error: ErrorCode, leader: EmbeddedPartition | None = None) -> PartitionRead:
@@ -63,12 +63,14 @@ def _failed(error: ErrorCode, leader: EmbeddedPartition | None = None) -> Partit
 
 @attrs.frozen(eq=False)
 class _Parked:
+    """A fetch that waits for more records; ``changed`` is set when one of its partitions must be read again."""
+
     context: FetchContext
     changed: trio.Event = attrs.field(factory=trio.Event)
 
 
 class FetchHandler:
-    """The fetch requests of one broker."""
+    """The handler of fetch requests at one embedded broker, with its fetch sessions and the fetches that wait."""
 
     def __init__(self, node: int, state: ClusterState, sessions: FetchSessionCache) -> None:
         self.node = node
@@ -78,7 +80,11 @@ class FetchHandler:
         self._idle: dict[tuple[int, int], PartitionRead] = {}
 
     def wake(self, partition: EmbeddedPartition) -> None:
-        """Wake waiting fetches: the partition has new records or another leader, or its topic was deleted."""
+        """Make the waiting fetches that contain *partition* read their partitions again.
+
+        Called after the partition got records, another leader or another log start, and after its topic was
+        deleted.
+        """
         by_name: Key = (partition.topic, partition.index)
         by_id: Key = (partition.topic_id, partition.index)
         for parked in self._parked:
@@ -86,7 +92,11 @@ class FetchHandler:
                 parked.changed.set()
 
     async def fetch(self, request: ReceivedRequest) -> dict[str, Any]:
-        """Answer a Fetch request, after waiting if it asks for that."""
+        """Return the fields of the response to a Fetch request, in a session if the request has one (KIP-227).
+
+        While there are fewer than the request's min bytes of records, wait for at most its max wait. An error, a
+        diverging epoch or a closer replica is answered at once.
+        """
         body, version = request.body, request.version
         context = self.sessions.open(_session_request(body, version), trio.current_time())
         if context.error:
@@ -151,9 +161,9 @@ class FetchHandler:
         return results | failures  # Kafka, too, reports partitions that it could not find after the rest
 
     def _closest(self, partition: EmbeddedPartition, ask: SessionPartition, body: Any, version: int) -> int:
-        """Return the replica to read.
+        """Return the node id of the replica to read: this broker, or another that the client should read (KIP-392).
 
-        Only the leader names another than itself, and only one that has the offset.
+        Only the leader names another replica, and only if the log has the requested offset.
         """
         is_there = partition.log.start <= ask.offset <= partition.log.end
         if version < _BY_RACK or self.node != partition.leader or not is_there:
@@ -161,7 +171,7 @@ class FetchHandler:
         return self.state.closest(partition, body.rack_id or "")
 
     def _nothing(self, end: int, start: int) -> PartitionRead:
-        """Return the same object for all idle partitions with the same offsets: there are thousands."""
+        """Return the result for a partition without news; the same object for the same offsets, to save memory."""
         reading = self._idle.get((end, start))
         if reading is None:
             if len(self._idle) > 10_000:
@@ -183,10 +193,7 @@ class FetchHandler:
     def _refusal(
         self, partition: EmbeddedPartition, key: Key, ask: SessionPartition, version: int
     ) -> PartitionRead | None:
-        """Return the error of a request to the wrong broker, or with the wrong id or epoch.
-
-        Returns: None if there is no error.
-        """
+        """Return the error for a wrong broker, topic id or leader epoch; None if the request has none of these."""
         if isinstance(key[0], UUID) and key[0] != partition.topic_id:
             return _failed(ErrorCode.inconsistent_topic_id)
         if self.node not in partition.replicas:
@@ -200,7 +207,7 @@ class FetchHandler:
         return None
 
     def _unreadable(self, log: PartitionLog, ask: SessionPartition) -> PartitionRead | None:
-        """Return the error or divergence at that offset; None if it can be read, now or later."""
+        """Return the error or the diverging epoch at the requested offset; None if it can be read, now or later."""
         if ask.last_fetched_epoch >= 0:
             ended = log.end_of_epoch(ask.last_fetched_epoch)
             if ended is None:
@@ -218,7 +225,7 @@ class FetchHandler:
 
 
 def _enough(results: Mapping[Key, PartitionRead], min_bytes: int) -> bool:
-    """Return whether to answer at once."""
+    """Return whether *results* are answered without waiting: *min_bytes* of records, an error, or no partition."""
     size = 0
     for reading in results.values():
         if reading.has_records:

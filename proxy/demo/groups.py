@@ -8,7 +8,7 @@
       |                       +---------- join, leave, expiry --------+------------------------+
       +------------------------------------- last one left
 
-Offsets are kept for ever, and a commit from outside a group (generation -1) is taken when nobody is in it.
+Committed offsets never expire. A commit without membership (generation -1) is accepted if the group has no member.
 """
 
 from collections.abc import Mapping
@@ -66,21 +66,24 @@ class _Group:
 
 
 class Groups:
-    """All groups of the cluster; ``run`` expires their members."""
+    """All consumer groups of the embedded cluster, shared by its brokers.
+
+    ``at`` returns the handlers of group requests at one broker; ``run`` enforces the members' timeouts.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.groups: dict[str, _Group] = {}
 
     def at(self, node: int) -> "GroupsAt":
-        """Return the groups as one broker answers for them."""
+        """Return the handlers of group requests for broker *node*."""
         return GroupsAt(node, self)
 
     def group(self, group_id: str) -> _Group:
         return self.groups.setdefault(group_id, _Group(group_id))
 
     async def run(self) -> None:
-        """Expire members and finish rebalances whose time is over, for ever."""
+        """Remove members whose session timed out, and complete rebalances that are due; every 50 ms, for ever."""
         while True:
             await trio.sleep(0.05)
             now_s = trio.current_time()
@@ -118,7 +121,11 @@ class Groups:
         group.changed.notify_all()
 
     def prepare(self, group: _Group) -> None:
-        """Begin a rebalance, unless one is running."""
+        """Begin a rebalance of *group*, for which its members must join again; no effect if one has begun.
+
+        ``run`` completes it once all members have joined, or after the longest rebalance timeout among them. The
+        caller must hold ``group.changed``.
+        """
         if group.phase is _Phase.PREPARING:
             return
         now_s = trio.current_time()
@@ -130,7 +137,10 @@ class Groups:
         group.changed.notify_all()
 
     def remove(self, group: _Group, member_id: str) -> bool:
-        """Remove a member that left or expired; return whether it was there. ``group.changed`` must be held."""
+        """Remove a member that left or timed out, and begin a rebalance of the others; return whether it was there.
+
+        If there are no others, the group becomes empty. The caller must hold ``group.changed``.
+        """
         if group.members.pop(member_id, None) is None:
             return False
         if group.members:
@@ -144,7 +154,7 @@ class Groups:
 
 @attrs.define(eq=False)
 class GroupsAt:
-    """The group requests of one broker: it answers for the groups that it coordinates."""
+    """The handlers of group requests at one broker; for groups that it does not coordinate they return an error."""
 
     node: int
     groups: Groups
@@ -209,7 +219,7 @@ class GroupsAt:
         }
 
     def _take_over(self, group: _Group, instance_id: str) -> _Member | None:
-        """Replace a static member that restarted, under a new member id."""
+        """Give the static member *instance_id*, which restarted, a new member id; return None if it is unknown."""
         for former in group.members.values():
             if former.instance_id == instance_id:
                 del group.members[former.id]

@@ -1,7 +1,7 @@
-"""A cluster of real brokers for the demo: Apache Kafka from Maven Central, three brokers on loopback, behind a tap.
+"""A cluster of real brokers for the demo: three brokers of Apache Kafka on loopback, behind a counting relay.
 
-Small heaps, a replica of each busy partition in each rack, no persistence: the brokers write into a folder that is
-removed at the end. The jars stay in the user's cache folder.
+The brokers have small heaps and write into a temporary folder that is removed at the end. Each partition that gets
+records has a replica in each rack. The jars come from Maven Central and stay in the user's cache folder.
 """
 
 import os
@@ -50,7 +50,10 @@ _POM: Final = """\
 
 @attrs.frozen
 class _Broker:
-    """The ports of a broker: clients use ``tapped``, which is forwarded to ``port``; the others serve brokers."""
+    """The ports of a broker: clients connect to ``tapped``, which the relay forwards to ``port``.
+
+    ``controller`` and ``internal`` are for connections between brokers.
+    """
 
     node: int
     tapped: int
@@ -75,8 +78,12 @@ class _Kafka:
 
 @asynccontextmanager
 async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[Stage]:
-    """Start the brokers and keep them running; *say* reports progress to the user.
+    """Return an async context manager that runs three real Kafka brokers with the demo's topic, and writes records.
 
+    The first time, it downloads Kafka with Maven. The context begins once each busy partition has a record.
+
+    Args:   major: "3" or "4", a key of VERSIONS.
+            say: is called with each line about the progress, for the user.
     Raises: DemoFailed: Java or Maven is missing, or Kafka did not start.
     """
     version = VERSIONS[major]
@@ -191,7 +198,11 @@ def _properties(broker: _Broker, brokers: Sequence[_Broker], data: Path) -> dict
 
 
 async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list[int]]]:
-    """Create the topic once the brokers run; return address and busy partitions, by leader."""
+    """Create the topic once the brokers run; return each broker's address and the busy partitions that it leads.
+
+    Returns: address and partitions, by node id.
+    Raises:  DemoFailed: Kafka did not start in time, or refused the topic.
+    """
     with trio.move_on_after(_START_S):
         while not all([await serves(address) for address in bootstrap.split(",")]):
             await trio.sleep(0.2)
@@ -214,7 +225,7 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
 
 
 def _assignments() -> list[dict[str, Any]]:
-    """Return an assignment with a third of the partitions for each broker, busy ones among them."""
+    """Return an assignment with one replica of each partition; each broker has a third of them, with busy ones."""
     return [{"partition_index": index, "broker_ids": _replicas(index)[:1]} for index in range(PARTITIONS)]
 
 
@@ -224,7 +235,7 @@ def _replicas(index: int) -> list[int]:
 
 
 async def _replicate(connection: KafkaConnection) -> None:
-    """Give busy partitions a replica in each rack; doing so for all would take Kafka a while."""
+    """Give busy partitions a replica in each rack; for all partitions, that would take Kafka long."""
     partitions = [{"partition_index": index, "replicas": _replicas(index)} for index in busy()]
     request = {"timeout": 30_000, "topics": [{"name": TOPIC, "partitions": partitions}]}
     await connection.send_frame(encode_request(*_REASSIGN, 0, "sidefetch-demo", request))
@@ -237,9 +248,9 @@ async def _replicate(connection: KafkaConnection) -> None:
 
 
 async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
-    """Return (address, busy partitions) by leader.
+    """Return each broker's address and the busy partitions that it leads, by node id.
 
-    Returns: None while a partition has no leader, or a busy one fewer than *replicas* in sync.
+    Returns: None while a partition has no leader, or a busy one has fewer than *replicas* in sync.
     """
     told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
     (topic,) = told.topics
@@ -261,7 +272,10 @@ async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, 
 async def _feed(
     leaders: Mapping[int, tuple[str, list[int]]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Write records for ever; started once all replicas of each busy partition have a record."""
+    """Write records to the busy partitions for ever; ``task_status`` is called once each has one on all replicas.
+
+    *leaders* has the address of each broker and the busy partitions that it leads, by node id.
+    """
     async with AsyncExitStack() as stack:
         to: dict[int, KafkaConnection] = {}
         for address, partitions in leaders.values():
@@ -278,7 +292,7 @@ async def _feed(
 
 
 async def _write(leader: KafkaConnection, partition: int, number: int, *, acks: int) -> int:
-    """Write a record; return the error code. With *acks* -1, all replicas have it afterwards."""
+    """Write record *number* to a partition; return the error code. With *acks* -1, all in-sync replicas have it."""
     data = [{"index": partition, "records": encode_batch([record(number)])}]
     request = {"acks": acks, "timeout": 30_000, "topic_data": [{"name": TOPIC, "partition_data": data}]}
     (topic,) = (await leader.call("produce", 9, request)).responses

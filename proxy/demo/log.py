@@ -1,4 +1,4 @@
-"""The records of one partition, in memory."""
+"""The log of one partition of the embedded cluster, in memory."""
 
 from bisect import bisect_right
 from collections import deque
@@ -12,7 +12,7 @@ _REMEMBERED_SEQUENCES: Final = 5  # the most batches that a producer may have in
 
 
 class PartitionLog:
-    """A partition's batches in the order of their offsets, from ``start`` to before ``end``."""
+    """The record batches of a partition by offset, from the log start offset to the log end offset, exclusive."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -22,7 +22,11 @@ class PartitionLog:
         self._sequences: dict[int, deque[tuple[int, int, int]]] = {}
 
     def append(self, batch: BatchInfo, leader_epoch: int) -> int:
-        """Store a batch at the end and return its offset; a batch that was sent before is not stored again."""
+        """Append *batch* with the next offsets and *leader_epoch*; return the offset of its first record.
+
+        A batch that an idempotent producer sends again (the same producer id, producer epoch and base sequence as
+        one of its last 5 batches) is not appended: the offset of the first copy is returned.
+        """
         known = self._sequences.setdefault(batch.producer_id, deque(maxlen=_REMEMBERED_SEQUENCES))
         if batch.producer_id >= 0:
             for epoch, sequence, offset in known:
@@ -36,16 +40,16 @@ class PartitionLog:
         return placed.base_offset
 
     def trim(self, offset: int) -> None:
-        """Move the start up to *offset*, as retention does."""
+        """Raise the log start offset to *offset*, at most to the log's end, and drop the batches before it."""
         self.start = max(self.start, min(offset, self.end))
         gone = bisect_right(self._ends, self.start)
         del self._batches[:gone], self._ends[:gone]
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
-        """Return batches from the one with *offset* on, at most *max_bytes*.
+        """Return encoded batches from the one that contains *offset* on, at most *max_bytes*; empty at the end.
 
-        The last one may be cut, as a real broker's is, but never the first: if that alone is too large, it is
-        returned whole if *at_least_one*, otherwise nothing is.
+        The last batch may be cut off at the limit, as by a real broker, but the first never is: if it is larger
+        than *max_bytes*, it is returned whole if *at_least_one*, otherwise the result is empty.
         """
         at = bisect_right(self._ends, offset)
         parts: list[bytes] = []
@@ -61,9 +65,10 @@ class PartitionLog:
         return b"".join(parts)
 
     def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the first record at or after *timestamp_ms*; None if there is none.
+        """Return offset and timestamp of the first record whose timestamp is not below *timestamp_ms*, or None.
 
-        Within a compressed batch it is the batch's first offset.
+        A compressed batch is not decoded: for a record in one, the batch's first offset, but at least the log start
+        offset, and the batch's largest timestamp are returned.
         """
         for batch in self._batches:
             if batch.max_timestamp_ms < timestamp_ms:
@@ -76,14 +81,17 @@ class PartitionLog:
         return None
 
     def newest(self) -> tuple[int, int] | None:
-        """Return offset and timestamp of the record with the largest timestamp; None if the log is empty."""
+        """Return offset and timestamp of the first record with the largest timestamp; None if the log is empty."""
         if not self._batches:
             return None
         newest_ms = max(batch.max_timestamp_ms for batch in self._batches)
         return self.offset_at(newest_ms)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """Return the largest epoch not above *epoch* and its end offset; None if there is none."""
+        """Return the log's largest leader epoch up to *epoch*, and the offset after its last record; None for none.
+
+        A consumer compares them with its position to detect that the log was truncated.
+        """
         epochs = [int.from_bytes(batch.data[12:16], "big", signed=True) for batch in self._batches]
         after = bisect_right(epochs, epoch)
         if after == 0:

@@ -1,4 +1,4 @@
-"""Kafka's messages in the version of the peer, encoded and decoded with kio.
+"""Kafka messages of any version, encoded from nested dicts and decoded to objects by the library kio.
 
 kio has one class for each version of each message. Handlers need not distinguish them: they read attributes that
 exist in the versions they serve, and return nested dicts with all fields. Fields that a version does not have are
@@ -48,7 +48,10 @@ _ZERO: Final[Mapping[str, object]] = {
 
 
 def served(name: str) -> tuple[int, int]:
-    """Return the oldest and the newest version of an API that kio has."""
+    """Return the oldest and the newest version of API *name* (such as ``list_offsets``) that kio has.
+
+    An embedded broker serves these unless it is configured otherwise.
+    """
     versions = [v for v, kinds in schema_name_map[name].items() if EntityType.request in kinds]
     return min(versions), max(versions)
 
@@ -94,7 +97,10 @@ def _fields(schema: type) -> tuple[_Field, ...]:
 
 
 def build(schema: type, said: Mapping[str, Any]) -> Any:
-    """Return a kio entity of this class from nested dicts."""
+    """Return an object of kio's message class *schema* with the values of *said*, nested dicts by field name.
+
+    Values for fields that the class does not have are ignored; fields without a value get their default or zero.
+    """
     values: dict[str, Any] = {}
     for name, nested, many, convert, default in _fields(schema):
         if name not in said:
@@ -115,18 +121,18 @@ def build(schema: type, said: Mapping[str, Any]) -> Any:
 
 @attrs.frozen
 class ReceivedRequest:
-    """A request as it was received."""
+    """A decoded request: the fields of its header, and its body."""
 
     key: ApiKey
     version: int
     correlation_id: int
     client_id: str | None
     body: Any
-    """kio's entity of this version."""
+    """The body as an object of kio's class for this API and version."""
 
 
 def read_request(frame: bytes) -> ReceivedRequest:
-    """Decode header and body; *frame* is without its size prefix.
+    """Decode the header and the body of the request in *frame*, which is without its size prefix.
 
     Raises: kio's exceptions for an unknown API or version, or a malformed message.
     """
@@ -150,14 +156,14 @@ def _frame(schema: Any, header: Mapping[str, object], said: Mapping[str, Any]) -
 
 
 def encode_response(key: ApiKey, version: int, correlation_id: int, said: Mapping[str, Any]) -> bytes:
-    """Encode a response as a frame with its size prefix."""
+    """Encode a response as a frame with its size prefix; *said* has the values of its body, as for ``build``."""
     return _frame(load_response_schema(key, version), {"correlation_id": correlation_id}, said)
 
 
 def encode_request(
     key: ApiKey, version: int, correlation_id: int, client_id: str | None, said: Mapping[str, Any]
 ) -> bytes:
-    """Encode a request as a frame with its size prefix."""
+    """Encode a request as a frame with its size prefix; *said* has the values of its body, as for ``build``."""
     header = {
         "request_api_key": key,
         "request_api_version": version,
@@ -168,7 +174,10 @@ def encode_request(
 
 
 def read_response(key: ApiKey, version: int, frame: bytes) -> tuple[int, Any]:
-    """Decode a response to (correlation id, kio's entity); *frame* is without its size prefix."""
+    """Decode the response in *frame*, which is without its size prefix, to a request of API *key* in *version*.
+
+    Returns: the correlation id, and the body as an object of kio's class.
+    """
     schema: Any = load_response_schema(key, version)
     header, size = entity_reader(schema.__header_schema__)(frame, 0)
     body, _ = entity_reader(schema)(frame, size)

@@ -1,6 +1,7 @@
-"""A reader from the time of Kafka 0.9: Metadata v0, ListOffsets v0 and Fetch v1, message format 0, no handshake.
+"""A reader with the requests of Kafka 0.9 (2015): Metadata v0, ListOffsets v0, Fetch v1, and message format 0.
 
-Kafka 4 has dropped the last two of these versions (KIP-896) and the format (KIP-724).
+It sends no ApiVersions request. Kafka 4 has dropped ListOffsets v0 and Fetch v1 (KIP-896) and the message format
+(KIP-724).
 """
 
 import io
@@ -28,7 +29,7 @@ _NAMES: Final = {1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
 
 @attrs.frozen
 class HeardOf:
-    """The result of the reader."""
+    """The result of ``read_as_in_2015``: the number of messages read, and the reason if it stopped early."""
 
     messages: int
     failure: str = ""
@@ -36,7 +37,13 @@ class HeardOf:
 
 
 async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int], enough: int) -> HeardOf:
-    """Read *partitions* from their beginning until *enough* messages are read, or an error ends it."""
+    """Read *partitions* of *topic* from their earliest offsets until *enough* messages are read in total.
+
+    It stops early at the end of the partitions, and when a broker refuses a request or closes the connection; then
+    the result has the reason.
+
+    Raises: OSError: no broker can be reached, or one does not answer.
+    """
     messages = 0
     try:
         for address, offsets in (await _beginnings(bootstrap, topic, partitions)).items():
@@ -56,7 +63,10 @@ class _Failed(Exception):
 
 
 async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[str, dict[int, int]]:
-    """Return the first offset of each partition, by its leader's address."""
+    """Return the earliest offset of each partition, by the address of its leader and by partition.
+
+    Raises: _Failed: ListOffsets is refused.
+    """
     async with connect(bootstrap) as raw:
         metadata = await _call(raw, MetadataRequest_v0([topic]))
     at = {node: f"{host}:{port}" for node, host, port in metadata.brokers}
@@ -77,7 +87,10 @@ async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> 
 
 
 async def _fetch(raw: KafkaConnection, topic: str, offsets: dict[int, int]) -> int:
-    """Fetch once; return the number of messages, and advance *offsets*."""
+    """Fetch once from *offsets*, which are by partition; advance them, and return the number of messages.
+
+    Raises: _Failed: the fetch is refused, or the messages are not of format 0.
+    """
     asked = [(partition, offset, _FETCH_BYTES) for partition, offset in offsets.items()]
     answer = await _call(raw, FetchRequest_v1(-1, _WAIT_MS, 1, [(topic, asked)]))
     messages = 0

@@ -1,4 +1,4 @@
-"""The programs that the demo starts: a reader, and Sidefetch as its users run it. Each ends with its context."""
+"""The child processes of the demo: a reading client, and Sidefetch as its users run it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _BROKER_PORTS: Final = 16
 
 
 class DemoFailed(ProxyError):
-    """The demonstration cannot continue; the text gives the reason for users."""
+    """An error that ends the demonstration; its text gives the reason to users."""
 
 
 @asynccontextmanager
@@ -41,9 +41,14 @@ async def run_program(
     env: Mapping[str, str] | None = None,
     kill: bool = False,
 ) -> AsyncIterator[trio.Process]:
-    """Run a program for as long as the context lasts; its stderr, and stdout without *stdout*, go to *log*.
+    """Return an async context manager that runs *command* as a child process until the context ends.
 
-    At the end it gets SIGTERM, and SIGKILL if it has not ended after 5 s; with *kill*, SIGKILL at once.
+    Then it gets SIGTERM, and SIGKILL if it has not ended after 5 s; with *kill*, SIGKILL at once. If it ends
+    earlier, with any exit code, the context goes on.
+
+    Args:  log: the file that gets its stderr.
+           stdout: as for ``subprocess.Popen``; None: the file *log*.
+           env: its environment; None: that of this process.
     """
     with log.open("wb") as file:
         run = partial(
@@ -72,7 +77,7 @@ async def run_program(
 
 @attrs.define
 class ReaderProcess:
-    """The last report of a reader."""
+    """The latest report of a reading client, updated while it runs: counts of its records, fetches and bytes."""
 
     records: int = 0
     fetches: int = 0
@@ -82,7 +87,7 @@ class ReaderProcess:
 
     @property
     def cost(self) -> FetchCost:
-        """The cost as the reader sees it."""
+        """The cost of the client's fetches so far, as it counts them itself; without the racks of the records."""
         return FetchCost(self.fetches, self.named, self.request_bytes, self.response_bytes)
 
 
@@ -90,10 +95,15 @@ class ReaderProcess:
 async def reader(
     bootstrap: str, topic: str, partitions: int, security: UpstreamSecurity | None = None
 ) -> AsyncIterator[ReaderProcess]:
-    """Start a reader at a topic's end; the context begins once its first fetch has been answered.
+    """Return an async context manager that runs a client, as a child process, which reads a topic from its end.
 
-    Args:   security: TLS and login of the cluster; None for plaintext.
-    Raises: DemoFailed: the reader ended, or got no response.
+    The context begins once the client's first fetch has been answered; its value is updated with each report of the
+    client.
+
+    Args:   bootstrap: the bootstrap servers, ``host:port,host:port…``.
+            partitions: the number of partitions to read, from 0 on.
+            security: TLS and login of the cluster; None for plaintext.
+    Raises: DemoFailed: the client ended, or got no response within 20 s.
     """
     command = [sys.executable, "-m", "proxy.demo.reader", "--bootstrap-servers", bootstrap, "--topic", topic]
     command += ["--partitions", str(partitions)]
@@ -129,9 +139,14 @@ async def _listen(process: trio.Process, heard: ReaderProcess, ready: trio.Event
 
 @asynccontextmanager
 async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
-    """Run ``sidefetch run`` in front of a cluster; yield the address to read through.
+    """Return an async context manager that runs ``sidefetch run`` as a child process, in front of a cluster.
 
-    Raises: DemoFailed: it ended, or does not serve.
+    Its value is Sidefetch's ``host:port`` for clients, which is on loopback. The context begins once Sidefetch
+    answers there.
+
+    Args:   bootstrap: the cluster's bootstrap servers, ``host:port,host:port…``.
+            options: more arguments for the command line.
+    Raises: DemoFailed: Sidefetch ended, or did not answer within 20 s.
     """
     port = free_ports(1 + _BROKER_PORTS)
     address = f"127.0.0.1:{port}"
@@ -151,7 +166,7 @@ async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
 
 
 async def serves(address: str) -> bool:
-    """Return whether a cluster answers at *address*."""
+    """Return whether a broker at *address* (``host:port``) answers a Metadata request with at least one broker."""
     try:
         async with connect(address, timeout_s=2) as connection:
             return bool((await connection.call("metadata", 4, {"topics": []})).brokers)
@@ -160,7 +175,12 @@ async def serves(address: str) -> bool:
 
 
 def free_ports(count: int) -> int:
-    """Return the first of *count* consecutive loopback ports on which nobody listens."""
+    """Return the first of *count* consecutive loopback ports, from 20000 to 30000, that are free at the moment.
+
+    They are not reserved.
+
+    Raises: DemoFailed: none were found.
+    """
     for _ in range(200):
         first = random.randint(20_000, 30_000 - count)
         with suppress(OSError):

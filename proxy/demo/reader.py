@@ -1,4 +1,4 @@
-"""A full-fetch client as a program of its own: aiokafka, reading a topic from its end, in no group.
+"""A program that reads a topic from its end with aiokafka, a client without fetch sessions, in no consumer group.
 
 It writes a line of JSON to stdout four times a second, with the number of records and the cost of its fetches,
 until it is ended or its stdout is closed. aiokafka needs asyncio, which is why it runs in a process of its own.
@@ -26,7 +26,10 @@ _REPORT_S: Final = 0.25
 
 
 class Wire:
-    """The cost of fetches on the wire, as the client sees it. Bytes include the frames' size prefix."""
+    """Counts of the answered fetches of this process: requests, partitions named in them, and bytes both ways.
+
+    Bytes include the 4-byte size prefix of each frame.
+    """
 
     def __init__(self) -> None:
         self.fetches = 0
@@ -35,7 +38,7 @@ class Wire:
         self.response_bytes = 0
 
     def watch(self) -> None:
-        """Count the fetches of every connection from now on."""
+        """Replace a method of aiokafka's connections, so that each fetch answered from now on is counted."""
         handle: Any = AIOKafkaConnection._handle_frame
 
         def handle_frame(connection: Any, frame: bytes) -> None:
@@ -56,7 +59,12 @@ class Wire:
 
 
 async def read(bootstrap: str, topic: str, partitions: int, secured: Mapping[str, Any]) -> None:
-    """Read for ever. *secured*: aiokafka's arguments for TLS and login."""
+    """Read a topic from its end for ever, and write a line of JSON with the counts to stdout every 0.25 s.
+
+    Args:  bootstrap: the bootstrap servers, ``host:port,host:port…``.
+           partitions: the number of partitions to read, from 0 on.
+           secured: aiokafka's arguments for TLS and login.
+    """
     wire = Wire()
     wire.watch()
     consumer = AIOKafkaConsumer(

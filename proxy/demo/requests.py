@@ -1,4 +1,4 @@
-"""The implementation of all APIs but Fetch and those of groups in a broker of the embedded cluster."""
+"""The request handlers of a broker of the embedded cluster, except those for Fetch and for consumer groups."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -22,14 +22,20 @@ _EARLIEST_LOCAL: Final = -4
 
 
 def coordinator_of(state: ClusterState, group: str) -> int:
-    """Return the broker that coordinates a group; ``NO_LEADER`` if none is running."""
+    """Return the node id of the broker that coordinates consumer group *group*; ``NO_LEADER`` if no broker runs.
+
+    It depends on the group's name and on the brokers that run.
+    """
     alive = sorted(state.alive)
     return alive[crc32(group.encode()) % len(alive)] if alive else NO_LEADER
 
 
 @attrs.define(eq=False)
 class Handlers:
-    """The requests of one broker: responses depend on the broker that is asked."""
+    """The request handlers of one broker, a method for each API; each returns the fields of the response's body.
+
+    They are given the broker's node id, since only a partition's leader accepts records and returns offsets.
+    """
 
     node: int
     state: ClusterState
@@ -87,7 +93,7 @@ class Handlers:
         }
 
     def _led(self, topic: str | None, index: int, epoch: int = -1) -> EmbeddedPartition | ErrorCode:
-        """Return the partition if this broker leads it in this epoch, else the error code."""
+        """Return the partition if this broker leads it, in leader epoch *epoch* (-1: any); else the error code."""
         partition = None if topic is None else self.state.partition(topic, index)
         if partition is None:
             return ErrorCode.unknown_topic_or_partition

@@ -1,4 +1,4 @@
-"""TLS and login settings of aiokafka, so that it reaches brokers as Sidefetch does."""
+"""TLS and login settings of aiokafka, so that its consumer reaches brokers with the same access as Sidefetch."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,9 @@ __all__ = ["aiokafka_settings"]
 
 
 def aiokafka_settings(security: UpstreamSecurity) -> dict[str, Any]:
-    """Return the arguments for a consumer. Must not be called within trio or asyncio.
+    """Return the keyword arguments of ``AIOKafkaConsumer`` for the TLS and login settings *security* of Sidefetch.
+
+    It reads credentials with an event loop of its own, so it must not be called within trio or asyncio.
 
     Raises: ConfigError: a file cannot be read or has the wrong format; BrokerUnavailable: there is no token.
     """
@@ -34,7 +36,7 @@ def aiokafka_settings(security: UpstreamSecurity) -> dict[str, Any]:
 
 
 class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """A source of the same tokens as Sidefetch's own."""
+    """A source of OAuth tokens for aiokafka, which gets them as Sidefetch does."""
 
     def __init__(self, source: LoginSource) -> None:
         self._source = source

@@ -17,7 +17,7 @@ __all__ = ["BUSY", "EVERY_S", "OWN_RACK", "PARTITIONS", "TOPIC", "Stage", "busy"
 TOPIC: Final = "readings"
 PARTITIONS: Final = 1000
 BUSY: Final = 10
-"""1 % of the partitions; spread evenly, so that each broker leads some."""
+"""The number of partitions that get records: 1 %, spread evenly, so that each broker leads some."""
 EVERY_S: Final = 0.2
 """The time between two records of a busy partition."""
 OWN_RACK: Final = "b"
@@ -26,7 +26,7 @@ _VALUE_BYTES: Final = 100
 
 
 class Stage(Protocol):
-    """A running cluster of the demo, and the cost of its fetches."""
+    """A running cluster with the demo's topic: bootstrap servers, texts about it, and the cost of its fetches."""
 
     what: str
     """A description of the cluster for users."""
@@ -35,11 +35,11 @@ class Stage(Protocol):
     bootstrap: str
 
     def cost(self) -> FetchCost:
-        """Return the cost of all fetches since the start, as the brokers count it."""
+        """Return the cost of all answered fetches of clients since the start, with the bytes from each rack."""
 
 
 class Embedded:
-    """An embedded cluster; its brokers count the cost."""
+    """An embedded cluster as the ``Stage`` of the demo; its brokers count the cost of fetches."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.what = (
@@ -58,7 +58,7 @@ class Embedded:
 
 
 def busy() -> list[int]:
-    """Return the partitions that get records."""
+    """Return the indexes of the partitions that get records: every hundredth partition of the demo's topic."""
     return list(range(0, PARTITIONS, PARTITIONS // BUSY))
 
 
@@ -68,7 +68,10 @@ def record(number: int) -> DemoRecord:
 
 @asynccontextmanager
 async def embedded_stage() -> AsyncIterator[Stage]:
-    """Run the cluster, and write its records."""
+    """Return an async context manager that runs an embedded cluster, and writes records to the demo's topic.
+
+    The cluster is rack-aware: leaders send clients with a rack to a replica in it.
+    """
     async with embedded_cluster(is_rack_aware=True) as cluster, trio.open_nursery() as nursery:
         cluster.create_topic(TOPIC, PARTITIONS, replication=3)
         nursery.start_soon(_feed, cluster)

@@ -33,24 +33,33 @@ class EmbeddedTopic:
 
 @attrs.define(eq=False)
 class ClusterState:
-    """Topics by name and id, and the running brokers."""
+    """The metadata of an embedded cluster: its topics with partitions and leaders, and its running brokers.
+
+    It also elects leaders: the first replica, in the order of the assignment, whose broker runs.
+    """
 
     racks: dict[int, str | None]
     """The rack of every broker, by node id."""
     is_rack_aware: bool = False
-    """As Kafka's RackAwareReplicaSelector as ``replica.selector.class``; otherwise clients read from leaders."""
+    """Whether leaders name replicas in the client's rack, like Kafka's RackAwareReplicaSelector (KIP-392)."""
     alive: set[int] = attrs.field(factory=set)
+    """The node ids of the running brokers."""
     addresses: dict[int, tuple[str, int]] = attrs.field(factory=dict)
     """Host and port by node id; known once a broker has been started."""
     topics: dict[str, EmbeddedTopic] = attrs.field(factory=dict)
+    """Topics by name."""
     names: dict[UUID, str] = attrs.field(factory=dict)
+    """Names of topics by topic id."""
 
     @property
     def controller(self) -> int:
         return min(self.alive, default=NO_LEADER)
 
     def endpoint(self, node: int) -> dict[str, Any]:
-        """Return the fields by which Kafka's messages name a broker."""
+        """Return the fields for broker *node* in a response: its id (under both names in use), host, port and rack.
+
+        Raises: KeyError: it has never been started.
+        """
         host, port = self.addresses[node]
         return {"node_id": node, "broker_id": node, "host": host, "port": port, "rack": self.racks[node]}
 
@@ -62,7 +71,10 @@ class ClusterState:
         return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 
     def create(self, name: str, assignment: Sequence[Sequence[int]]) -> EmbeddedTopic:
-        """Create a topic; *assignment* names the replicas of each partition, the preferred leader first."""
+        """Create topic *name*, which must not exist, with a new topic id; elect the leaders, and return the topic.
+
+        *assignment* has the node ids of each partition's replicas, the preferred leader first.
+        """
         topic_id = uuid4()
         partitions = [
             EmbeddedPartition(name, topic_id, index, tuple(replicas), NO_LEADER)
@@ -75,7 +87,11 @@ class ClusterState:
         return topic
 
     def spread(self, partitions: int, replication: int) -> list[tuple[int, ...]]:
-        """Return an assignment that spreads partitions evenly, starting where the last topic ended."""
+        """Return an assignment for a new topic: the node ids of the replicas of each partition.
+
+        Replicas go round all brokers, running or not, starting after those of the topics that exist, so that
+        leaders are spread evenly.
+        """
         nodes = sorted(self.racks)
         first = sum(len(topic.partitions) for topic in self.topics.values())
         return [
@@ -92,9 +108,10 @@ class ClusterState:
         return tuple(node for node in partition.replicas if node in self.alive)
 
     def closest(self, partition: EmbeddedPartition, rack: str) -> int:
-        """Return the replica that the leader names to a client in *rack* (KIP-392); that may be the leader itself.
+        """Return the node id of the replica that the leader names to a client in *rack* (KIP-392).
 
-        All in-sync replicas are as far as the leader, so that the highest node id decides between them.
+        It is the leader itself if that is in the rack, if no running replica is, or if the cluster is not
+        rack-aware; otherwise the replica in the rack with the highest node id, since all have the same records.
         """
         near = [node for node in self.in_sync(partition) if rack and self.racks[node] == rack]
         if not self.is_rack_aware or not near or partition.leader in near:
@@ -102,12 +119,18 @@ class ClusterState:
         return max(near)
 
     def up(self, node: int) -> list[EmbeddedPartition]:
-        """Add a running broker; return the partitions that got a leader by it."""
+        """Note that broker *node* runs, and elect a leader for each partition without one; return these partitions.
+
+        Their leader epochs rise by 1. A partition of which still no replica runs is returned, too.
+        """
         self.alive.add(node)
         return self._elect(partition for partition in self._all() if partition.leader == NO_LEADER)
 
     def down(self, node: int) -> list[EmbeddedPartition]:
-        """Remove a broker; return the partitions that it led, now led by another replica, or by none."""
+        """Note that broker *node* has stopped, and elect another leader for each partition that it led.
+
+        Returns: these partitions; their leader is now ``NO_LEADER`` if no other replica runs.
+        """
         self.alive.discard(node)
         return self._elect(partition for partition in self._all() if partition.leader == node)
 

@@ -1,7 +1,7 @@
-"""A relay between brokers and their clients that forwards every byte and counts the cost of fetches.
+"""A TCP relay between brokers and their clients that forwards every byte and counts the cost of fetches.
 
-Real brokers do not report the bytes of their fetches; they can be configured to advertise a tap's address instead
-of their own.
+Real brokers do not report the bytes of their fetches; they can be configured to advertise the relay's address
+instead of their own.
 """
 
 import struct
@@ -22,11 +22,11 @@ __all__ = ["Tap", "tap"]
 _FETCH: Final = 1
 _CHUNK_BYTES: Final = 256 * 1024
 _MOST_KEPT_BYTES: Final = 1 << 24
-"""The largest frame whose records are counted; no demo sends a larger one."""
+"""The size of the largest frame whose records are counted; no demo sends a larger one."""
 
 
 class _Frames:
-    """A cutter of a stream of bytes into frames; it keeps at most *keep_bytes* of each."""
+    """A splitter of a stream of bytes into frames; it keeps at most the first *keep_bytes* of each."""
 
     def __init__(self, *, keep_bytes: int) -> None:
         self._keep = keep_bytes
@@ -56,7 +56,10 @@ class _Frames:
 
 @attrs.define
 class Tap:
-    """The cost of answered fetches so far."""
+    """Counts of the answered fetches that passed a relay: requests, partitions named in them, and bytes both ways.
+
+    They are updated with each response. Bytes of requests and responses include the 4-byte size prefix of frames.
+    """
 
     fetches: int = 0
     named: int = 0
@@ -71,7 +74,7 @@ class Tap:
 
 
 class _Conversation:
-    """One connection: responses come in the order of requests, so a queue finds those of fetches."""
+    """A relayed connection whose fetches are counted; their responses are found by a queue of correlation ids."""
 
     def __init__(self, tap: Tap, port: int) -> None:
         self._tap = tap
@@ -103,7 +106,12 @@ class _Conversation:
 
 @asynccontextmanager
 async def tap(routes: Mapping[int, int]) -> AsyncIterator[Tap]:
-    """Listen on each port of *routes* and forward to the port that it maps to, all on loopback."""
+    """Return an async context manager that relays connections on loopback and counts the fetches in them.
+
+    Its value has the counts, which are updated until it ends.
+
+    Args:  routes: the broker's port by the port to listen on.
+    """
     seen = Tap()
 
     async def serve(client: trio.SocketStream, port: int) -> None:
@@ -135,7 +143,10 @@ async def _pump(
     look: Callable[[memoryview], None],
     scope: trio.CancelScope,
 ) -> None:
-    """Forward until either end closes, then end the other direction too: Kafka has no half-closed connections."""
+    """Forward bytes from *source* to *sink*, after a call of *look* with them, until either end closes.
+
+    Then cancel *scope*, which holds both directions: Kafka has no half-closed connections.
+    """
     try:
         while chunk := await source.receive_some(_CHUNK_BYTES):
             look(memoryview(chunk))

@@ -1,4 +1,4 @@
-"""``sidefetch try``: reads the user's own topic both ways. It writes nothing, and joins no group."""
+"""``sidefetch try``: the cost of reading a topic of the user, directly and through Sidefetch, without writing."""
 
 import io
 import os
@@ -36,11 +36,14 @@ _CLIENT_ID = "sidefetch-try"
 
 
 async def trial(config: Config, *, topic: str, seconds: float) -> int:
-    """Read *topic* from its end, first directly and then through Sidefetch, and show the cost.
+    """Read *topic* from its end, first directly and then through Sidefetch, and print the cost of both to stdout.
 
-    Args:  config: the cluster and its security; the listening ports are chosen here.
-           seconds: the time of reading, for both ways together.
-    Returns: the exit code.
+    It joins no consumer group. Sidefetch runs in this process, on free loopback ports.
+
+    Args:    config: the cluster, its security and the routing; its listening addresses, clients' security, and
+                 admin and log settings are replaced.
+             seconds: the time of reading, half of it for each way.
+    Returns: the exit code: 0; 1 after an error, which is written to stderr; 128 plus its number after a signal.
     """
     return await until_ended(partial(_trial, config, topic, seconds))
 
@@ -123,7 +126,7 @@ async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
 
 @attrs.define
 class _UpstreamCost:
-    """The cost of Sidefetch's own fetches, from its events."""
+    """An observer of Sidefetch's events that adds up the cost of its fetches to brokers."""
 
     cost: FetchCost = attrs.field(factory=FetchCost)
     wants_exchanges: bool = False

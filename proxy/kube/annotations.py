@@ -1,4 +1,4 @@
-"""The annotations by which a pod requests the sidecar, and the defaults for pods that omit them."""
+"""The annotations by which a pod requests Sidefetch as a sidecar, and the defaults for pods that omit them."""
 
 import difflib
 import json
@@ -79,14 +79,17 @@ _NAMES: Final = _each(_matching(_NAME, "a name").parse, "names of containers, wi
 
 @attrs.frozen
 class Annotation:
-    """An annotation; the name is without the prefix."""
+    """The definition of a ``sidefetch.io/`` annotation of pods: its name, accepted values, meaning and default."""
 
     name: str
+    """The name without the prefix ``sidefetch.io/``."""
     kind: OptionType
     meaning: str
+    """The meaning, for the table in ``helm/README.md``."""
     default: str = ""
+    """The value for pods without it; empty for none."""
     is_the_pods: bool = False
-    """Whether it concerns one pod only, so that there can be no default for all."""
+    """Whether it concerns one pod only, so that the file of defaults for all pods cannot have it."""
 
 
 ANNOTATIONS: Final = (
@@ -147,7 +150,10 @@ _OPTIONS: Final = {option.name: option for option in OPTIONS}
 
 @attrs.frozen
 class Defaults:
-    """Values for pods that omit them, by the names of annotations, of options and of OpenTelemetry's variables."""
+    """The default values for pods that do not set their own, from the operator's file (``--defaults``).
+
+    They are annotations (by name without prefix), options of Sidefetch, and environment variables of OpenTelemetry.
+    """
 
     annotations: Mapping[str, str] = attrs.field(factory=dict)
     options: Mapping[str, str] = attrs.field(factory=dict)
@@ -155,9 +161,13 @@ class Defaults:
 
     @classmethod
     def parse(cls, text: str, file: str) -> Self:
-        """Decode JSON: ``{"image": "...", "native": true, "option": {"memory": "64MiB"}}``.
+        """Decode and check the JSON *text* of a file of defaults.
 
-        Raises: ConfigError: with one argument for each problem, each of which names *file*.
+        An example is ``{"image": "...", "native": true, "option": {"memory": "64MiB"}}``. Keys are annotations
+        without prefix; ``option`` has options of Sidefetch, and ``otel`` environment variables of OpenTelemetry.
+
+        Args:   file: the file's name, for messages.
+        Raises: ConfigError: with one argument for each problem.
         """
         try:
             document: object = json.loads(text)
@@ -181,7 +191,10 @@ class Defaults:
 
 @attrs.frozen
 class InjectionRequest:
-    """The validated request of a pod for the sidecar; each part is correct by itself."""
+    """A pod's request for the sidecar, from its annotations and the defaults.
+
+    Its values are valid; whether the rest of the pod permits them is for ``validation`` to check.
+    """
 
     image: str
     mode: Literal["address", "transparent"]
@@ -202,14 +215,16 @@ class InjectionRequest:
 
     @property
     def address(self) -> str:
-        """The address that the application uses as its bootstrap server."""
+        """The sidecar's ``host:port`` within the pod, which the application uses as its bootstrap server."""
         return str(self.config.downstream.listen[0].here)
 
 
 def is_on(annotations: Mapping[str, Any]) -> bool:
-    """Return whether a pod requests Sidefetch.
+    """Return whether a pod with these annotations requests the sidecar, by ``sidefetch.io/inject: "true"``.
 
-    Raises: InjectionRefused: the annotation is neither true nor false.
+    Without that annotation it does not.
+
+    Raises: InjectionRefused: that annotation is neither "true" nor "false".
     """
     text = annotations.get(INJECT, "false")
     if not isinstance(text, str):
@@ -221,9 +236,11 @@ def is_on(annotations: Mapping[str, Any]) -> bool:
 
 
 def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> InjectionRequest:
-    """Return the request of a pod's *annotations*; an empty annotation removes the one of *defaults*.
+    """Parse and check the *annotations* of a pod, and add those of *defaults* that it lacks.
 
-    Raises: InjectionRefused: with all problems.
+    An empty annotation removes the default. ``is_on`` is not checked.
+
+    Raises: InjectionRefused: a name is unknown, or a value is invalid or missing; it has all such problems.
     """
     problems: list[str] = []
     texts = _annotation_texts(annotations, defaults, problems)
@@ -264,7 +281,7 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
 
 
 def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
-    """Return the values of annotations by name; none is empty."""
+    """Return the values of annotations by name, none of them empty; add to *problems*."""
     own = {name: text for name, text in _below(PREFIX, annotations).items() if PREFIX + name != STATUS}
     given = {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
     builtin = {each.name: each.default for each in ANNOTATIONS if each.default}
@@ -272,7 +289,7 @@ def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, proble
 
 
 def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
-    """Return the values of options by name; none is empty."""
+    """Return the values of options by name, none of them empty; add to *problems*."""
     own = _below(OPTION_PREFIX, annotations)
     problems += [
         f"{OPTION_PREFIX}{name}: has an annotation of its own; give {PREFIX}{_OURS[name]}"
@@ -308,7 +325,10 @@ def _useless(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterat
 def _texts(
     given: Mapping[str, Any], names: Collection[str], problems: list[str], prefix: str = ""
 ) -> dict[str, str]:
-    """Return the texts of *given* whose names are among *names*; defaults may also be numbers and booleans."""
+    """Return the texts of *given* whose names are among *names*; add to *problems* for the others.
+
+    Without *prefix* these are defaults, which may also be numbers and booleans.
+    """
     texts: dict[str, str] = {}
     for name, value in given.items():
         if name not in names:
@@ -325,7 +345,7 @@ def _texts(
 
 
 def _variables(given: Mapping[str, Any], problems: list[str], prefix: str) -> dict[str, str]:
-    """Return the values of OpenTelemetry's variables."""
+    """Return the values of OpenTelemetry's variables by name; add to *problems*."""
     problems += [
         f"{prefix}{name}: no variable of OpenTelemetry; accepted: OTEL_..., as OTEL_EXPORTER_OTLP_ENDPOINT"
         for name in given
@@ -335,7 +355,7 @@ def _variables(given: Mapping[str, Any], problems: list[str], prefix: str) -> di
 
 
 def _shown(value: object) -> str:
-    """Return *value* about as a manifest has it: YAML's dates are not JSON."""
+    """Return *value* as text for a message, about as a manifest has it: YAML's dates are not JSON."""
     return json.dumps(value, default=str)
 
 
@@ -352,7 +372,7 @@ def _parsed(
 
 
 def markdown_table() -> str:
-    """Return the table of annotations of ``helm/README.md``."""
+    """Return the Markdown table for ``helm/README.md`` of all annotations, with default, meaning and values."""
     rows = ["| annotation | default | what it is |", "|---|---|---|"]
     for each in ANNOTATIONS:
         default = f"`{each.default}`" if each.default else "none"

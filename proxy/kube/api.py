@@ -23,9 +23,10 @@ _MOST_BYTES: Final = 4 * 1024**2
 
 @attrs.frozen
 class ApiFailed(ProxyError):
-    """A request to the Kubernetes API failed; it may be tried again."""
+    """The failure of a request to the Kubernetes API, which the caller may try again."""
 
     what: str
+    """The request and the reason."""
     code: int = 0
     """The status code of the response; 0 without a response."""
 
@@ -35,7 +36,10 @@ class ApiFailed(ProxyError):
 
 @attrs.frozen
 class Api:
-    """The Kubernetes API; requests run in threads, and each call raises ApiFailed."""
+    """A client of the Kubernetes API, with this pod's service account; requests run in threads.
+
+    Raises: ApiFailed, by each method except ``of_this_pod``: the request failed.
+    """
 
     url: str
     account: Path
@@ -43,30 +47,41 @@ class Api:
 
     @classmethod
     def of_this_pod(cls, environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> "Api | None":
-        """Return the API for the pod that this process runs in; None outside of pods."""
+        """Return a client for the cluster whose pod this process runs in, by the environment; None outside of pods.
+
+        Args: account: the folder of the service account's token, CA and namespace.
+        """
         api = api_address(environ)
         return None if api is None else cls(f"https://{api}", account)
 
     def namespace(self) -> str:
-        """Return the namespace of this pod. Raises: ApiFailed."""
+        """Return the namespace of this pod, from the service account's folder. Raises: ApiFailed: it has none."""
         try:
             return (self.account / "namespace").read_text(encoding="ascii").strip()
         except (OSError, ValueError) as wrong:
             raise ApiFailed(f"no service account in {self.account}: {wrong}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
-        """Return the object at *path*."""
+        """Return the decoded object at *path*, such as ``/api/v1/namespaces/kafka/secrets/cert``.
+
+        Raises: ApiFailed: for example, there is none.
+        """
         return await self._ask("GET", path)
 
     async def merge(self, path: str, change: Mapping[str, Any]) -> None:
-        """Change the object at *path* by a merge patch (RFC 7396).
+        """Change the object at *path* by the merge patch *change* (RFC 7396).
 
         With a resourceVersion in *change*, the request fails if the object has changed since.
+
+        Raises: ApiFailed: with status code 409 in that case.
         """
         await self._ask("PATCH", path, change, "application/merge-patch+json")
 
     async def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
-        """Change the object at *path* by a JSON Patch (RFC 6902)."""
+        """Change the object at *path* by the JSON Patch *operations* (RFC 6902): by all of them or none.
+
+        Raises: ApiFailed: with status code 422 if a ``test`` operation fails.
+        """
         await self._ask("PATCH", path, operations, "application/json-patch+json")
 
     async def _ask(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:
@@ -97,7 +112,7 @@ class Api:
 
 
 def _message(refused: HTTPError) -> str:
-    """Return the API's error message."""
+    """Return the API's error message from the body of the response, or the HTTP reason if it has none."""
     try:
         return str(json.loads(refused.read(_MOST_BYTES))["message"])
     except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException):

@@ -1,4 +1,4 @@
-"""The webhook's certificate: read from a folder, or generated.
+"""The TLS certificate of the admission webhook: read from a folder, or generated with an authority of its own.
 
 A generated certificate has a certificate authority of its own, whose key is dropped after it has signed: nobody can
 sign another certificate with it. So a new certificate has a new authority, which the API server must trust before
@@ -36,16 +36,19 @@ _SKEW: Final = timedelta(minutes=5)
 
 @attrs.frozen
 class CertificatePair:
-    """A certificate, its key, and the authorities that the API server must trust; all in PEM."""
+    """The webhook's certificate, its key, and the CA certificates that the API server must trust; all in PEM."""
 
     cert: bytes
     key: bytes = attrs.field(repr=False)
     authorities: bytes
-    """Its own authority first, then earlier ones that have not expired."""
+    """The CA certificate that signed ``cert``, then those of earlier certificates that have not expired."""
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Self | None:
-        """Read the pair from a Secret's *data*; None if it has no complete pair."""
+        """Decode the pair from the ``data`` of a Secret: ``tls.crt``, ``tls.key`` and ``ca.crt`` in base64.
+
+        Returns: None if one is missing or malformed, or if certificate and key do not match.
+        """
         try:
             parts = [base64.b64decode(data[name], validate=True) for name in (_CERT, _KEY, _AUTHORITIES)]
             pair = cls(*parts)
@@ -56,12 +59,15 @@ class CertificatePair:
         return pair
 
     def as_data(self) -> dict[str, str]:
-        """Return the data of a Secret."""
+        """Return the pair as the ``data`` of a Secret: ``tls.crt``, ``tls.key`` and ``ca.crt`` in base64."""
         parts = {_CERT: self.cert, _KEY: self.key, _AUTHORITIES: self.authorities}
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
     def is_due(self, now: datetime, names: Sequence[str]) -> bool:
-        """Return whether a new one is due: two thirds of its lifetime are over, or its hosts are not *names*."""
+        """Return whether the certificate must be replaced at *now*.
+
+        It must be if two thirds of its lifetime are over, or if its host names are not *names*, in any order.
+        """
         cert = x509.load_pem_x509_certificate(self.cert)
         begin, end = cert.not_valid_before_utc + _SKEW, cert.not_valid_after_utc
         alternatives = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -69,11 +75,14 @@ class CertificatePair:
         return now >= begin + (end - begin) * 2 / 3 or held != set(names)
 
     def until(self) -> datetime:
-        """Return the end of its lifetime."""
+        """Return the time at which the certificate expires, in UTC."""
         return x509.load_pem_x509_certificate(self.cert).not_valid_after_utc
 
     def context(self) -> ssl.SSLContext:
-        """Return a TLS context that serves it. Raises: OSError, ValueError: certificate and key do not match."""
+        """Return a TLS context for a server with this certificate.
+
+        Raises: OSError, ValueError: a part is malformed, or certificate and key do not match.
+        """
         # OpenSSL reads only files, and the container has no disk to write to.
         file = os.memfd_create("pair", os.MFD_CLOEXEC)
         try:
@@ -86,9 +95,10 @@ class CertificatePair:
 def new_certificate(
     names: Sequence[str], now: datetime, life: timedelta, before: CertificatePair | None = None
 ) -> CertificatePair:
-    """Generate a certificate for the hosts *names* with the lifetime *life*.
+    """Generate a certificate and its key for the hosts *names* (names or IP addresses), valid until *now* + *life*.
 
-    The authorities of *before* stay among its authorities until they expire.
+    A new authority (CA) signs it, and the authority's key is dropped. The authorities of *before*, the previous
+    pair, stay among its authorities until they expire, so that API servers trust both certificates meanwhile.
     """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"sidefetch webhook {now:%Y-%m-%dT%H:%M:%SZ}")])
@@ -153,7 +163,12 @@ def _name(host: str) -> x509.GeneralName:
 
 
 def from_folder(folder: Path, log: Log) -> WatchedFiles[ssl.SSLContext]:
-    """Watch ``tls.crt`` and ``tls.key`` in *folder*, and read them again when they change. Raises: ConfigError."""
+    """Return a TLS context of ``tls.crt`` and ``tls.key`` in *folder* that is loaded again when the files change.
+
+    The caller runs ``run`` of the result. If loading fails later, that is logged and the last context stays.
+
+    Raises: ConfigError: the files cannot be loaded.
+    """
     cert, key = str(folder / _CERT), str(folder / _KEY)
 
     def load() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The containers and volumes that are added to a pod."""
+"""The containers and volumes that injection adds to a pod, as the JSON objects of Kubernetes."""
 
 from typing import Any, Final
 
@@ -30,7 +30,11 @@ _PROFILE: Final = {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def sidecar(asked: InjectionRequest) -> dict[str, Any]:
-    """Return the container that runs Sidefetch, as PodSecurity's *restricted* and ``deploy/README.md`` have it."""
+    """Return the sidecar: the container that runs ``sidefetch run`` with the settings of the request *asked*.
+
+    It has probes, resources, and the security context of PodSecurity's level *restricted*; ``deploy/README.md``
+    describes it. A native sidecar (``restartPolicy: Always``) belongs to the pod's init containers.
+    """
     admin = asked.config.admin.listen
     assert admin is not None
     container: dict[str, Any] = {
@@ -62,9 +66,10 @@ def sidecar(asked: InjectionRequest) -> dict[str, Any]:
 
 
 def redirect(asked: InjectionRequest) -> dict[str, Any]:
-    """Return the init container that redirects the pod's broker connections to the sidecar.
+    """Return the init container that installs the rules for transparent mode, and then ends.
 
-    Only this container has the capability NET_ADMIN.
+    By these rules the packet filter redirects the pod's connections to the ports and networks of the request
+    *asked* to the sidecar. Only this container has the capability NET_ADMIN.
     """
     networks = ["--networks", asked.redirect_networks] if asked.redirect_networks else []
     return {
@@ -88,7 +93,10 @@ def redirect(asked: InjectionRequest) -> dict[str, Any]:
 
 
 def volumes(asked: InjectionRequest) -> list[dict[str, Any]]:
-    """Return the volumes of the sidecar, whose root file system is read-only."""
+    """Return the volumes of the sidecar: the Secret that *asked* names, if any, and an emptyDir for ledger files.
+
+    The latter is only for a sidecar that writes a ledger, since its root file system is read-only.
+    """
     made: list[dict[str, Any]] = []
     if asked.secret is not None:
         made.append({"name": _SECRET_VOLUME, "secret": {"secretName": asked.secret}})

@@ -1,4 +1,4 @@
-"""The error of a pod that requests Sidefetch and cannot get it."""
+"""The error about a pod that requests the sidecar and cannot get it."""
 
 import attrs
 
@@ -9,7 +9,10 @@ __all__ = ["InjectionRefused"]
 
 @attrs.frozen
 class InjectionRefused(ProxyError):
-    """A pod is not changed; the reasons are reported to whoever creates it."""
+    """The refusal to change a pod, because its request for the sidecar is invalid or the pod does not permit it.
+
+    The API server, or ``sidefetch inject``, reports the reasons to the user.
+    """
 
     reasons: tuple[str, ...]
     """The problems; each names its subject and the remedy."""

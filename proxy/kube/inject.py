@@ -1,4 +1,4 @@
-"""Injection of Sidefetch into a pod that requests it, and its removal: pure, for webhook and files alike.
+"""Injection of the sidecar into a pod that requests it, and its removal: pure, for the webhook and for manifests.
 
 The pod's annotation ``sidefetch.io/status`` records the additions, so that they can be removed, and replaced if the
 pod requests something else. A pod that already has the sidecar it requests is not changed: later changes of the
@@ -23,7 +23,7 @@ __all__ = ["InjectionResult", "inject", "remove_injection"]
 
 @attrs.frozen
 class InjectionResult:
-    """The resulting pod, and warnings for whoever creates it."""
+    """The pod after ``inject``, whether it has the sidecar, and warnings for the user who creates it."""
 
     pod: Pod
     has_sidecar: bool
@@ -32,20 +32,19 @@ class InjectionResult:
 
 @attrs.frozen
 class _Status:
-    """The record of an injection."""
+    """The content of a pod's annotation ``sidefetch.io/status``: the changes that an injection made."""
 
     digest: str
     """A digest of all additions; if it differs, the injection is done again."""
     address: str
+    """The sidecar's address, which replaced the values of variables."""
     env: variables.Was
     names: Mapping[str, list[str]]
     """The names of the additions to each of the pod's lists."""
 
     @classmethod
     def read(cls, text: object) -> "_Status":
-        """Decode the annotation, and check that injection can have written it.
-
-        Anybody who creates a pod can set it.
+        """Decode the annotation's *text*, and check that injection can have written it: users can set it, too.
 
         Raises: InjectionRefused: injection did not write it.
         """
@@ -68,9 +67,12 @@ class _Status:
 
 
 def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
-    """Return *pod* with the sidecar that it requests; without a sidecar if it requests none.
+    """Return a copy of *pod* with the sidecar that its annotations request, or without one if they request none.
 
-    Raises: InjectionRefused: the request cannot be met.
+    The result also has warnings. Containers, volumes and variables of an earlier injection are replaced or removed;
+    a pod that is up to date is returned itself. *defaults* apply to annotations that the pod lacks.
+
+    Raises: InjectionRefused: the request is invalid, or the pod does not permit it; with all reasons.
     """
     annotations = annotations_of(pod)
     bare = remove_injection(pod)
@@ -92,9 +94,12 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
 
 
 def remove_injection(pod: Pod) -> Pod:
-    """Return *pod* as it was before injection; the same object if nothing was injected.
+    """Return a copy of *pod* without the changes that its annotation ``sidefetch.io/status`` records.
 
-    Raises: InjectionRefused: it is not a pod, or injection did not write its status annotation.
+    These are the added containers and volumes, and the changed variables. A pod without that annotation is returned
+    itself.
+
+    Raises: InjectionRefused: *pod* is malformed, or injection did not write its status annotation.
     """
     annotations = annotations_of(pod)
     if STATUS not in annotations:
@@ -110,7 +115,7 @@ def remove_injection(pod: Pod) -> Pod:
 
 
 def _with(pod: Pod, asked: InjectionRequest) -> Pod:
-    """Return *pod* with everything *asked*.
+    """Return *pod* with all additions for the request *asked*, and with the status annotation that records them.
 
     A native sidecar starts before the other init containers, so it comes first.
     """
@@ -140,7 +145,7 @@ def _with(pod: Pod, asked: InjectionRequest) -> Pod:
 
 
 def _is_whole(pod: Pod) -> bool:
-    """Return whether the pod still has all additions."""
+    """Return whether the pod still has all containers and volumes that its status annotation names."""
     status = _Status.read(annotations_of(pod)[STATUS])
     return all(set(status.names[part]) <= named(pod["spec"], part) for part in LISTS)
 

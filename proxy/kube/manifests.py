@@ -1,4 +1,4 @@
-"""Injection into the text of YAML manifests, which keeps all other content and the comments as they are."""
+"""Injection of the sidecar into the text of YAML or JSON manifests, whose other content and comments stay."""
 
 import io
 import json
@@ -34,15 +34,21 @@ _WIDEST: Final = 2**16
 
 @attrs.frozen
 class Manifest:
-    """The resulting text, and warnings for its authors."""
+    """The text of a manifest after injection, and warnings for its author."""
 
     text: str
     warnings: tuple[str, ...]
+    """Each begins with the file, the line and the name of the object."""
 
 
 def inject_text(text: str, file: str, defaults: Defaults) -> Manifest:
-    """Inject the requested sidecars into the pods of *text*. Documents without changes stay byte for byte.
+    """Return the manifest *text* with the sidecar in each pod that requests it, and without it in the others.
 
+    It may have several YAML or JSON documents, with pods or with workloads such as Deployments. Documents without
+    changes stay byte for byte.
+
+    Args:   file: the name of the file, for messages.
+            defaults: the values for annotations that pods lack.
     Raises: ConfigError: *text* is not YAML, or pods have requests that cannot be met: one argument for each
         problem, with *file* and line.
     """
@@ -61,6 +67,8 @@ def inject_text(text: str, file: str, defaults: Defaults) -> Manifest:
 
 @attrs.frozen
 class _InjectionNotes:
+    """The lists that collect problems and warnings about one document, with file and line."""
+
     file: str
     line: int
     """The first line of the document, from 1."""
@@ -111,7 +119,7 @@ def _injected(piece: str, defaults: Defaults, told: _InjectionNotes) -> str:
 
 
 def _as_json(document: Any) -> str:
-    """Return *document* as plain JSON, without YAML extensions, which not every JSON reader accepts."""
+    """Return *document* as the text of a JSON document, for a manifest that was JSON: YAML's syntax is not JSON."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

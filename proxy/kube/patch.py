@@ -12,25 +12,27 @@ Path = tuple[str | int, ...]
 
 @attrs.frozen
 class Operation:
-    """One operation of a patch: ``add``, ``remove`` or ``replace``."""
+    """One operation of a JSON Patch (``add``, ``remove`` or ``replace``), at a path of keys and indexes."""
 
     op: str
     path: Path
-    """Keys of mappings, and indices of lists."""
+    """The keys of mappings and indexes of lists from the document's root to the value."""
     value: Any = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the operation as the patch format has it."""
+        """Return the operation as an object of RFC 6902; its path is a JSON Pointer such as ``/spec/volumes/0``."""
         pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in self.path)
         value = {} if self.op == "remove" else {"value": self.value}
         return {"op": self.op, "path": pointer, **value}
 
 
 def difference(before: Any, after: Any, path: Path = ()) -> Iterator[Operation]:
-    """Yield the operations that turn *before* into *after*, in order.
+    """Yield the operations that, applied in order, turn the document *before* into *after*.
 
-    Lists whose items have distinct names are compared by name, so that an item added in front does not change the
-    others; other lists are replaced whole.
+    Lists whose items are mappings with distinct ``name``s are compared by name, so that an item added in front does
+    not change the others. Other lists, and lists whose common items have changed order, are replaced whole.
+
+    Args: path: the path of *before* within a larger document; operations begin with it.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         yield from (Operation("remove", (*path, key)) for key in before if key not in after)
@@ -58,7 +60,7 @@ def _of_lists(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Ite
 
 
 def _by_name(things: Any) -> dict[str, Any] | None:
-    """Return the items of a list by name; None if it is no list of items with distinct names."""
+    """Return the items of a list by their ``name``; None if it is no list of mappings with distinct names."""
     if not isinstance(things, Sequence) or isinstance(things, str):
         return None
     named = {
@@ -79,7 +81,10 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def apply(document: Any, operations: Iterator[Operation]) -> Any:
-    """Apply *operations* to *document*, changing its mappings and lists in place; return the document."""
+    """Apply *operations* in order to *document*, and return it; its mappings and lists are changed in place.
+
+    An operation with an empty path replaces the document, so that the result is another object.
+    """
     for each in operations:
         if not each.path:
             document = each.value

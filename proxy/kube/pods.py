@@ -25,12 +25,18 @@ LISTS: Final[tuple[Part, ...]] = ("initContainers", "containers", "volumes")
 
 
 def annotations_of(pod: Pod) -> Mapping[str, Any]:
-    """Return the annotations of a pod of any shape; empty if it has none."""
+    """Return the annotations of *pod*, which may be malformed; an empty mapping if it has none."""
     return mapping(mapping(pod.get("metadata")).get("annotations"))
 
 
 def check_pod(pod: Pod) -> Pod:
-    """Return *pod* if it has the shape on which the other functions rely. Raises: InjectionRefused: it has not."""
+    """Return *pod* after checking the shape on which injection relies.
+
+    Its ``spec`` is a mapping with at least one container, and the items of its containers, volumes and ``env`` have
+    names.
+
+    Raises: InjectionRefused: the pod has another shape.
+    """
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         wrong = ["spec: no mapping"]
@@ -59,26 +65,26 @@ def _is_list(things: object) -> bool:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return *value* if it is a mapping, else an empty one: the API server reports wrong types itself."""
+    """Return *value* if it is a mapping, else an empty mapping: the API server reports a wrong type itself."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """Return the mappings in the list *value*; empty if it is no list."""
+    """Return the items of the list *value* that are mappings; an empty list if *value* is no list."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def each_container(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the init containers, then the containers."""
+    """Yield the init containers and then the containers of a pod's *spec*."""
     yield from spec.get("initContainers") or ()
     yield from spec.get("containers") or ()
 
 
 def named(spec: Mapping[str, Any], part: Part) -> set[str]:
-    """Return the names in one list of a pod."""
+    """Return the names of the items in the list *part* of a pod's *spec*, such as those of its containers."""
     return {each["name"] for each in spec.get(part) or ()}
 
 
 def without_key(things: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return a copy without *key*."""
+    """Return *things* as a new dict without the entry *key*, if there is one."""
     return {name: value for name, value in things.items() if name != key}

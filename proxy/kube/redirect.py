@@ -1,14 +1,15 @@
 """The packet filter's rules that redirect broker connections to Sidefetch, as a script for ``nft``. Pure.
 
-They stand in a table of their own, in the output hook: they apply to connections that processes of this host, or
-pod, open from then on. In their order:
+The rules are in a table of their own, in the output hook: they apply to connections that processes of this host, or
+pod, open once they are installed. In their order:
 
 1. connections of exempt users, such as Sidefetch's own, are not redirected;
 2. neither are connections within the host;
 3. TCP connections to the given ports, in the given networks, are redirected to Sidefetch.
 
-Priority: below that of iptables' and most others' NAT (-100), so that these rules decide first. A connection is
-    redirected once: the rules of a service mesh apply to the connection that Sidefetch opens in its place.
+Their priority is below that of iptables' NAT and most other NAT rules (-100), so that they decide first. A
+connection is redirected once: the rules of a service mesh apply to the connection that Sidefetch opens in its
+place.
 """
 
 import ipaddress
@@ -51,7 +52,12 @@ REMOVE: Final = f"table {_TABLE}\ndelete table {_TABLE}\n"
 
 
 def parse_ports(text: str) -> tuple[Ports, ...]:
-    """Parse ``9092-9094,19092``, merging adjacent ranges. Raises: ValueError: the text has another form."""
+    """Parse ports and ranges such as ``9092-9094,19092`` into ranges in ascending order.
+
+    Overlapping and adjacent ranges are merged.
+
+    Raises: ValueError: the text has another form, or a port is not from 1 to 65535.
+    """
     ranges = []
     for each in text.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", each.strip())
@@ -69,7 +75,12 @@ def parse_ports(text: str) -> tuple[Ports, ...]:
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """Parse ``10.0.0.0/8,fd00::/8``, merging adjacent networks. Raises: ValueError: the text has another form."""
+    """Parse networks such as ``10.0.0.0/8,fd00::/8``; IPv4 networks are first.
+
+    Overlapping and adjacent networks are merged.
+
+    Raises: ValueError: the text has another form, or an address has bits outside its network.
+    """
     given = [ipaddress.ip_network(each.strip()) for each in text.split(",")]
     v4 = [each for each in given if isinstance(each, ipaddress.IPv4Network)]
     v6 = [each for each in given if isinstance(each, ipaddress.IPv6Network)]
@@ -77,7 +88,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_uids(text: str) -> tuple[int, ...]:
-    """Parse ``65532,1337``, dropping duplicates. Raises: ValueError: the text has another form."""
+    """Parse user ids such as ``65532,1337``, dropping duplicates. Raises: ValueError: the text has another form."""
     uids = [each.strip() for each in text.split(",")]
     for each in uids:
         if re.fullmatch(r"[0-9]{1,10}", each) is None or int(each) > _MAX_UID:
@@ -87,17 +98,21 @@ def parse_uids(text: str) -> tuple[int, ...]:
 
 @attrs.frozen
 class Rules:
-    """The connections to redirect, and the port of Sidefetch."""
+    """The packet filter's rules for a host or pod: the connections that are redirected to a port of Sidefetch.
+
+    These are TCP connections to *ports* in *networks*, except those within the host and those of the users *uids*.
+    """
 
     ports: Sequence[Ports] = DEFAULT_PORTS
     networks: Sequence[Network] = ()
-    """The destination networks; none for all."""
+    """The destination networks; empty for all."""
     uids: Sequence[int] = SPARED_UIDS
     """The users whose connections are not redirected."""
     to: int = LISTEN_PORT
+    """The local port of Sidefetch to which connections are redirected."""
 
     def script(self) -> str:
-        """Return a script that replaces the present rules in one transaction."""
+        """Return a script for ``nft`` that installs these rules, instead of earlier ones, in one transaction."""
         lines = [
             f"type nat hook output priority {_PRIORITY}; policy accept;",
             f"meta skuid {_set(map(str, self.uids))} return",

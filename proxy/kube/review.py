@@ -1,4 +1,4 @@
-"""The decision on an AdmissionReview (v1): the API server's request about a pod to be created."""
+"""The decision on an AdmissionReview (v1), the API server's request about a pod that is to be created."""
 
 import base64
 import json
@@ -27,19 +27,24 @@ _MOST_WARNING_CHARS: Final = 256
 
 @attrs.frozen
 class Verdict:
-    """The decision on one pod."""
+    """The decision on an AdmissionReview: its outcome for the pod, the reasons, and the response."""
 
     outcome: Outcome
     pod: str
     """``namespace/name``, as far as the pod has a name yet."""
     reasons: tuple[str, ...]
+    """The reasons of a refusal; empty otherwise."""
     is_dry_run: bool
+    """Whether the request is a dry run, so that no pod is created."""
     review: Mapping[str, Any]
-    """The AdmissionReview with the response."""
+    """The AdmissionReview with the response, to be sent to the API server."""
 
 
 def verdict_on(body: bytes, defaults: Defaults) -> Verdict:
-    """Return the decision on a review. It has no side effects: a dry run is like any other.
+    """Decide on the AdmissionReview in the HTTP *body*: inject the sidecar, remove it, skip the object, or refuse.
+
+    The response permits everything but a pod whose request cannot be met, and has a JSON Patch if the pod changes.
+    Objects other than new pods are skipped. There are no side effects, so a dry run is like any other request.
 
     Raises: ValueError: *body* is no AdmissionReview of v1.
     """

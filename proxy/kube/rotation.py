@@ -23,16 +23,19 @@ from proxy.net.io.logs import Log
 __all__ = ["Rotation", "names_in"]
 
 _EVERY_S: Final = 60.0
-"""The interval between checks; it bounds how long an upgrade that reset the configuration goes unnoticed."""
+"""The longest interval between checks; so long an upgrade that resets the configuration may go unnoticed."""
 _SOON_S: Final = 2.0
 """The interval after a failure."""
 _CONFLICT: Final = (409, 422)
-"""Status codes of a concurrent change; 422 is that of a JSON Patch whose test fails."""
+"""Status codes of the API for a concurrent change; 422 is that of a JSON Patch whose test fails."""
 
 
 @attrs.define(eq=False)
 class Rotation:
-    """The rotation of one webhook's certificate."""
+    """The rotation of a webhook's generated certificate: ``run`` renews it, ``context`` is the TLS context to use.
+
+    The certificate is in a Secret, and its authority in the webhook's configuration, so that API servers trust it.
+    """
 
     api: Api
     secret: str
@@ -45,12 +48,12 @@ class Rotation:
     pair: CertificatePair | None = attrs.field(default=None, init=False)
     """The pair that the webhook serves."""
     context: ssl.SSLContext | None = attrs.field(default=None, init=False)
-    """The TLS context for it; None until there is a pair that the API server trusts."""
+    """The TLS context of ``pair``; None until there is a pair that the API server trusts."""
     _told: CertificatePair | None = attrs.field(default=None, init=False)
-    """The pair whose authority the API server was given at the last check."""
+    """The new pair whose authority an earlier check has put into the webhook's configuration."""
 
     async def run(self) -> None:
-        """Check for ever."""
+        """Call ``look`` for ever: at least every minute, and within 2 s after a failure, which is logged."""
         while True:
             try:
                 await self.look()
@@ -62,7 +65,13 @@ class Rotation:
             await trio.sleep(pause_s)
 
     async def look(self) -> None:
-        """Do one check, and the changes that it calls for. Raises: ApiFailed: changes remain to be done."""
+        """Check the certificate once, and renew it if it is due.
+
+        A new certificate is written into the Secret, and its authority into the webhook's configuration.
+        ``context`` changes to it at the next check, when all API servers trust it; if there was none, at once.
+
+        Raises: ApiFailed: a request failed, so that changes remain for the next check.
+        """
         where = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{self.configuration}"
         webhooks = await self.api.get(where)
         pair = await self._kept(names_in(webhooks, self.configuration))
@@ -76,13 +85,16 @@ class Rotation:
             self.log.info("certificate-served", until=pair.until().isoformat())
 
     def _is_known(self, pair: CertificatePair) -> bool:
-        """Return whether all API servers have had the time to learn *pair*'s authority, or waiting has no use."""
+        """Return whether *pair* can be served: all API servers have had the time to learn its authority.
+
+        It can also be served if there is nothing else to serve. The pair is noted for the next check.
+        """
         is_known = self.pair is None or pair == self._told or self.now() >= self.pair.until()
         self._told = pair
         return is_known
 
     async def _kept(self, names: Sequence[str]) -> CertificatePair:
-        """Return the pair of the Secret; generate it if the Secret has none that is valid for long enough."""
+        """Return the pair in the Secret; replace it by a generated one if it is due, or if there is none."""
         where = f"/api/v1/namespaces/{self.api.namespace()}/secrets/{self.secret}"
         secret = await self.api.get(where)
         pair = CertificatePair.read(secret.get("data") or {})
@@ -96,7 +108,11 @@ class Rotation:
 
 
 def names_in(configuration: Mapping[str, Any], name: str) -> list[str]:
-    """Return the host names at which the API server calls the webhook. Raises: ApiFailed: there are none."""
+    """Return the host names at which the API server calls the webhooks of a MutatingWebhookConfiguration, sorted.
+
+    Args:   configuration: the decoded object; name: its name, for the message.
+    Raises: ApiFailed: it has no webhooks.
+    """
     names = {_host(each["clientConfig"]) for each in configuration.get("webhooks") or ()}
     if not names:
         raise ApiFailed(f"MutatingWebhookConfiguration {name} has no webhooks")

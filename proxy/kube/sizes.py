@@ -1,4 +1,4 @@
-"""The resources of the sidecar's container, computed from one choice: ``--memory``.
+"""The resources of the sidecar's container, computed from one option: ``--memory``.
 
 ====================  ====================  ===================================================================
 resource              value                 reason
@@ -24,19 +24,23 @@ from typing import Final
 __all__ = ["CPU_REQUEST", "MEMORY_REQUEST", "limit_bytes", "request_memory_bytes"]
 
 MEMORY_REQUEST: Final = "96Mi"
-"""In Kubernetes' notation of quantities."""
+"""The memory request of the sidecar's container, in Kubernetes' notation of quantities."""
 CPU_REQUEST: Final = "50m"
+"""The CPU request of the sidecar's container, in the same notation."""
 
 _MIB: Final = 1024**2
 _BESIDE_BYTES: Final = 96 * _MIB
 
 
 def limit_bytes(memory_bytes: int) -> int:
-    """Return the container's memory limit for ``--memory``, in whole MiB."""
+    """Return the memory limit of the sidecar's container, in bytes, for ``--memory`` *memory_bytes*.
+
+    It is twice that, rounded up to whole MiB, plus 96 MiB.
+    """
     whole_mib = -(-memory_bytes // _MIB)
     return 2 * whole_mib * _MIB + _BESIDE_BYTES
 
 
 def request_memory_bytes(memory_bytes: int) -> int:
-    """Return the default of ``--request-memory`` for ``--memory``."""
+    """Return the sidecar's default of ``--request-memory``, in bytes: half of *memory_bytes* (``--memory``)."""
     return memory_bytes // 2

@@ -18,7 +18,10 @@ _USUAL_GRACE_S: Final = 30
 
 
 def refusals_of_any(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the reasons that hold for every request."""
+    """Yield the reasons why a pod with this *spec* cannot have a sidecar, independent of the requested settings.
+
+    They are host networking, Windows, and containers with the names of the injected ones.
+    """
     if spec.get("hostNetwork"):
         yield (
             "spec.hostNetwork: true: the sidecar's ports would be the node's, for all on it to use; take it away,"
@@ -31,7 +34,11 @@ def refusals_of_any(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def refusals_of_request(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
-    """Yield the reasons against this request."""
+    """Yield the reasons why a pod with this *spec* cannot have the sidecar that it requests by *asked*.
+
+    They are conflicts of volumes, ports and users with the pod's own, files that the sidecar would lack, variables
+    that cannot be changed, and a restart policy with which the pod would never end.
+    """
     yield from _volumes(spec, asked)
     yield from _ports(spec, asked)
     yield from _files(asked)
@@ -51,7 +58,11 @@ def refusals_of_request(spec: Mapping[str, Any], asked: InjectionRequest) -> Ite
 
 
 def warnings(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
-    """Yield warnings about settings that may be mistakes."""
+    """Yield warnings about settings that may be mistakes, for a pod that gets the sidecar.
+
+    They are an application that is not pointed at the sidecar, containers whose user is not known in transparent
+    mode, and a grace period of the sidecar that is as long as the pod's.
+    """
     if asked.mode == "address" and not asked.env:
         yield (
             f"nothing in the pod is pointed at the sidecar; have the application use {asked.address}, or name"
@@ -129,6 +140,6 @@ def _files(asked: InjectionRequest) -> Iterator[str]:
 
 
 def _user(spec: Mapping[str, Any], container: Mapping[str, Any]) -> object:
-    """Return the user id that a container runs as, if the manifest has it."""
+    """Return the user id that a container runs as, by its own or the pod's securityContext; None if not given."""
     own = mapping(container.get("securityContext")).get("runAsUser")
     return own if own is not None else mapping(spec.get("securityContext")).get("runAsUser")

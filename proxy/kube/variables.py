@@ -1,4 +1,4 @@
-"""The application's variables with broker addresses: found, set to the sidecar's address, and restored."""
+"""The application's environment variables with broker addresses: found, set to the sidecar's, and restored."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,14 @@ from proxy.kube.pods import each_container, named
 __all__ = ["Was", "is_addresses", "point_at_sidecar", "problems", "restore_variables"]
 
 Was = Mapping[str, Mapping[str, str]]
-"""The previous values of variables, by container and variable name."""
+"""The values of environment variables before injection, by container and variable name."""
 
 
 def problems(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
-    """Yield the reasons why requested variables cannot be set to the sidecar's address."""
+    """Yield the reasons why the variables that *asked* names cannot be set to the sidecar's address.
+
+    For example, a container or variable of that name is missing, or its value is not a list of broker addresses.
+    """
     there = named(spec, "containers") | named(spec, "initContainers")
     for name in asked.containers or ():
         if name not in there:
@@ -57,7 +60,11 @@ def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
 
 
 def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[dict[str, Any], Was]:
-    """Return *spec* with its address variables set to the sidecar's address, and their previous values."""
+    """Return a copy of a pod's *spec* whose requested variables have the sidecar's address, and their old values.
+
+    *asked* names the variables and the containers to change; old values are by container and variable.
+    ``problems`` must have yielded nothing.
+    """
     was = {
         each["name"]: {name: entry["value"] for name in asked.env for entry in _entries(each, name)}
         for each in _meant(spec, asked)
@@ -67,7 +74,10 @@ def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[
 
 
 def restore_variables(spec: Mapping[str, Any], was: Was, address: str) -> dict[str, Any]:
-    """Return *spec* with the previous values in all variables that still hold *address*."""
+    """Return a copy of a pod's *spec* with the values *was*, from before injection, in its variables.
+
+    Only variables that still have the value *address*, the sidecar's, are restored.
+    """
     return _with_values(spec, was, only=address)
 
 
@@ -82,7 +92,7 @@ def _entries(container: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 
 def is_addresses(value: object) -> bool:
-    """Return whether *value* holds broker addresses and nothing else, so that it may be replaced."""
+    """Return whether *value* is a text ``HOST:PORT,...`` and nothing else, so that it may be replaced."""
     try:
         return isinstance(value, str) and bool(ADDRESSES.parse(value))
     except ValueError:

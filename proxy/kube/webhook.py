@@ -48,28 +48,31 @@ _FAILED: Final = "failed"
 
 @attrs.frozen
 class SelfSigned:
-    """The storage of a generated certificate."""
+    """The settings for a generated certificate: its Secret, the configuration that trusts it, and its lifetime."""
 
     api: Api
     secret: str
+    """The name of the Secret that stores it, in this pod's namespace."""
     configuration: str
+    """The name of the MutatingWebhookConfiguration that gets its authority."""
     life_s: float
 
 
 @attrs.frozen
 class WebhookConfig:
-    """The settings of the webhook."""
+    """The settings of the admission webhook: address, certificate and grace period, and the defaults for pods."""
 
     listen: Address
     defaults: Defaults
     certificate: Path | SelfSigned
-    """The folder of the certificate, or the storage of a generated one."""
+    """The folder of the certificate, or the settings for a generated one."""
     grace_s: float
+    """The time for which requests are still answered after a stop signal."""
 
 
 @attrs.define(eq=False)
 class Webhook:
-    """The HTTP handler of the webhook, with its counts."""
+    """The HTTPS server of the admission webhook, which answers AdmissionReviews and counts pods by outcome."""
 
     defaults: Defaults
     log: Log
@@ -79,16 +82,22 @@ class Webhook:
     async def run(
         self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext | None], grace_s: float
     ) -> None:
-        """Serve until ``stop``, and for *grace_s* seconds more."""
+        """Serve HTTPS until ``stop`` is called, and for *grace_s* seconds more; then log the counts.
+
+        *tls* returns the TLS context for a new connection; while it returns None, new connections are closed.
+        """
         await HttpServer(self.answer, LIMITS, self.log, tls).run_until(self._stop, listeners, grace_s)
         self.log.info("stopped", **{name.replace("-", "_"): count for name, count in self.counts.items()})
 
     def stop(self) -> None:
-        """Stop after the open requests, and after those that arrive before the Service is updated."""
+        """Make ``run`` end after its grace period; until then it answers requests, but ``/healthz`` with 503.
+
+        The grace period is for API servers that still use this replica, until its Service is updated.
+        """
         self._stop.set()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return the response to a request."""
+        """Return the response to a request for ``/inject`` (a review), ``/healthz``, ``/metrics``, or an error."""
         match request.path, request.method:
             case "/inject", "POST":
                 return self._review(request.body)
@@ -135,7 +144,7 @@ class Webhook:
 
 
 async def _listening(address: Address) -> list[trio.SocketListener]:
-    """Return the listeners for the API server. Raises: ConfigError."""
+    """Return listeners on *address*. Raises: ConfigError: it is not available."""
     try:
         return await trio.open_tcp_listeners(address.port, host=address.host)
     except OSError as wrong:
@@ -145,9 +154,11 @@ async def _listening(address: Address) -> list[trio.SocketListener]:
 async def serve(
     config: WebhookConfig, log: Log, *, task_status: trio.TaskStatus[Webhook] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``task_status`` gets the webhook once it listens.
+    """Run the admission webhook until SIGTERM or Ctrl-C, and for its grace period; keep its certificate up to date.
 
-    Raises: ConfigError: a port is not available, or the folder has no certificate; SystemExit: a second signal
+    ``task_status`` gets the webhook once it listens.
+
+    Raises: ConfigError: the address is not available, or the folder has no certificate; SystemExit: a second signal
         came.
     """
     webhook = Webhook(config.defaults, log)
@@ -163,7 +174,7 @@ async def serve(
 
 
 def _certificate(given: Path | SelfSigned, nursery: trio.Nursery, log: Log) -> Callable[[], ssl.SSLContext | None]:
-    """Return a function for the present certificate, which *nursery* keeps up to date."""
+    """Return a function that returns the present TLS context, or None; a task in *nursery* keeps it up to date."""
     if isinstance(given, Path):
         watched = from_folder(given, log)
         nursery.start_soon(watched.run)

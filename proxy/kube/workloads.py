@@ -1,4 +1,4 @@
-"""The search for pods in documents for a cluster: pods themselves, and the templates of workloads."""
+"""The search for pods in Kubernetes manifests: pods themselves, and pod templates of workloads."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -26,18 +26,24 @@ _PATHS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 @attrs.frozen
 class PodLocation:
-    """The location of a pod in a document."""
+    """The location of a pod or a pod template in a manifest's document, with a name and warnings for messages."""
 
     path: tuple[str | int, ...]
+    """The keys and indexes from the document's root to the pod or template."""
     item: tuple[str | int, ...]
-    """The path of the object that has it: a list may have many."""
+    """The path of the object that contains it, such as a Deployment; a List may have many."""
     name: str
     """A name for messages, such as ``Deployment/orders``."""
     warnings: tuple[str, ...]
+    """Warnings about annotations of a workload that belong to its pod template."""
 
 
 def find_pods(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[PodLocation]:
-    """Yield all pods of *document* in their order; none if it has none, or is something else."""
+    """Yield the location of each pod and pod template in the decoded *document*, in order.
+
+    It searches an object (a Pod, or a workload such as a Deployment) and the items of a List; other documents have
+    none. *item* is the path of *document* within the whole, for the recursion into lists.
+    """
     if not isinstance(document, Mapping):
         return
     kind = str(document.get("kind"))

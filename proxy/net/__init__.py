@@ -1,4 +1,5 @@
-"""Carries out the decisions of ``relay``: sockets, listeners, tasks. The only part of the proxy that uses trio.
+"""Sockets, listeners and tasks, which carry out the decisions of ``relay``. The only part of the proxy with trio.
 
-One nursery for each client connection owns all of its tasks and links; cancelling it is the only way to stop them.
+One nursery for each client connection owns all of its tasks and broker connections; cancelling it is the only way
+to stop them.
 """

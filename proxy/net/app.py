@@ -73,11 +73,14 @@ async def serve(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve clients until SIGTERM or SIGINT; the first one drains, a second one ends at once.
+    """Run the proxy with *config* until SIGTERM or SIGINT, and return when it has drained.
 
-    On SIGHUP, *reread* returns the new settings, of which some take effect.
+    Draining starts with the first signal: waiting fetches are answered at once, and ``serve`` returns when all
+    clients have left or the grace period of *config* is over. On SIGHUP, *reread* returns the current settings, and
+    those that may change while Sidefetch runs take effect. *task_status* is started once clients can connect.
 
-    Raises: ConfigError: a port cannot be listened on; SystemExit: a second signal came.
+    Raises: ConfigError: a port cannot be listened on, or a file of the settings is wrong; SystemExit: a second
+        signal came.
     """
     log = Log(config.log.format, config.log.level, sys.stderr)
     found = await find_rack(config.routing, os.environ)
@@ -118,7 +121,10 @@ def _whose_logins(config: Config) -> Sasl:
 
 
 class Proxy:
-    """The proxy in front of one cluster."""
+    """The proxy in front of one Kafka cluster: its listeners, client connections, topology and telemetry.
+
+    Use: call ``run`` once; ``stop`` makes it end.
+    """
 
     def __init__(
         self, config: Config, log: Log, observers: Sequence[Observer] = (), *, rack: str | None = None
@@ -133,8 +139,7 @@ class Proxy:
         watch = RackWatch(rack, log)
         self.topology = TopologyService(config.upstream, log, watch.saw, self._access)
         self.counts: Counter[str] = Counter()
-        """Counts of connections, of their failures by type, of limits that were reached, and of verified
-        responses."""
+        """Counters by name: connections, failures by type, limits that were reached, verified responses, bugs."""
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self.topology.addresses
@@ -203,7 +208,9 @@ class Proxy:
         return lambda: self.counts.update({name: 1})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until ``stop``, then until all clients have left or the grace period is over.
+        """Serve clients until ``stop`` is called, then until all have left or the grace period (``grace``) is over.
+
+        *task_status* is started once clients can connect.
 
         Raises: ConfigError: a port cannot be listened on.
         """
@@ -253,9 +260,10 @@ class Proxy:
                 client.tell_inventory()
 
     def stop(self) -> None:
-        """Drain: end when all clients have left.
+        """Begin to drain: ``run`` answers waiting fetches, and returns when all clients have left.
 
-        Until then clients may connect, to commit and to leave their group.
+        Until then clients may still connect, so that they can commit offsets and leave their groups. The grace
+        period limits the wait.
         """
         self._stopping.set()
 
@@ -289,7 +297,7 @@ class Proxy:
         self.log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
 
     def _client_sessions_told(self) -> dict[str, int]:
-        """Return the metrics of client sessions that KIP-227 defines."""
+        """Return the numbers of client sessions, of their partitions and of evictions, as KIP-227 defines them."""
         sessions = self.client_sessions
         return {
             "client_sessions": len(sessions),
@@ -315,9 +323,11 @@ class Proxy:
 
     @contextmanager
     def _let_in(self, stream: trio.SocketStream) -> Iterator[str | None]:
-        """Isolate errors: an error of one client's connection ends only that connection.
+        """Count a client's connection for its ``with`` block, and log errors in the block instead of raising them.
 
-        Yields: the client's address; None if the connection is refused.
+        So an error in one client's connection ends only that connection.
+
+        Yields: the client's address; None if the connection is refused, or the client has left already.
         """
         try:
             peer = address_text(stream.socket.getpeername())

@@ -25,10 +25,10 @@ _MOST_ENDED: Final = 1000
 
 
 class GarbageCollector:
-    """The collector of one process.
+    """The schedule of cyclic garbage collections in this process: once a minute, if client connections have ended.
 
-    Use: ``settle`` once, when all modules are loaded; ``run`` from then on; ``ended`` for each connection that
-        ended.
+    Use: call ``settle`` once, when all modules are loaded; ``run`` from then on; and ``ended`` for each client
+        connection that has ended.
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,11 @@ class GarbageCollector:
         self._are_many = trio.Event()
 
     def settle(self) -> None:
-        """Exempt all present objects from later collections, and have large buffers returned to the system.
+        """Exempt all present objects from garbage collection, and configure when Python and glibc free memory.
 
-        The system gets large buffers back as soon as they are free. By default, glibc would stop that after the
-        first of them, so that the process would keep the memory of its peak.
+        Python rarely collects cycles by itself from now on. glibc returns buffers of more than 1 MiB to the system
+        as soon as they are free; by default it would stop that after the first of them, so that the process would
+        keep the memory of its peak.
 
         The oldest generation is not collected here: that would take a twentieth of the start.
         """
@@ -50,13 +51,16 @@ class GarbageCollector:
         gc.set_threshold(*_THRESHOLDS)
 
     def ended(self) -> None:
-        """Count an ended connection, whose objects need a collection."""
+        """Count an ended client connection: its objects refer to each other, so only a collection frees them."""
         self._ended += 1
         if self._ended >= _MOST_ENDED:
             self._are_many.set()
 
     async def run(self) -> None:
-        """Collect once a minute, or after many ended connections, if any connection has ended."""
+        """Collect all garbage once a minute, or as soon as 1,000 connections have ended, until cancelled.
+
+        A minute in which no connection has ended is skipped.
+        """
         while True:
             with trio.move_on_after(_EVERY_S):
                 await self._are_many.wait()

@@ -1,4 +1,4 @@
-"""Requests the zone of this pod's node from the Kubernetes API.
+"""The request for the zone of this pod's node to the Kubernetes API.
 
 It uses what every pod has: the API's address in the environment, a token and a CA below ``SERVICE_ACCOUNT``. The
 manifest must set the node's name as NODE_NAME. Blocking, for a thread.
@@ -31,10 +31,15 @@ _OR_GIVE: Final = "give --rack, or another place by --rack-from"
 def zone_of_this_node(
     environ: Mapping[str, str], timeout_s: float, account: Path = SERVICE_ACCOUNT, label: str = ZONE_LABEL
 ) -> tuple[str, str]:
-    """Return the zone of the node, and the node's name.
+    """Request this pod's node from the Kubernetes API; return the zone (availability zone), and the node's name.
 
-    Args:   environ: of a pod; timeout_s: for each step of the conversation, not for all of it.
-    Raises: NoRack: with the reason and the remedy.
+    Args:
+        environ:   the environment of the pod, with the address of the API and the node's name (NODE_NAME).
+        timeout_s: the limit in seconds for each network operation, not for the whole request.
+        account:   the folder with the token and the CA of the pod's service account.
+        label:     the label of the node that has the zone.
+
+    Raises: NoRack: the API cannot be reached, or the node has no such label; with the reason and the remedy.
     """
     api = api_address(environ)
     assert api is not None
@@ -60,7 +65,7 @@ def zone_of_this_node(
 
 
 def api_address(environ: Mapping[str, str]) -> str | None:
-    """Return the API's host and port from the environment of a pod; None outside of pods."""
+    """Return ``HOST:PORT`` of the Kubernetes API from *environ*, the environment of a pod; None outside of pods."""
     host, port = environ.get(KUBERNETES_HOST), environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:
         return None
@@ -68,7 +73,9 @@ def api_address(environ: Mapping[str, str]) -> str | None:
 
 
 def read_credentials(account: Path) -> tuple[str, ssl.SSLContext]:
-    """Return the token of the service account in that folder, and a TLS context that trusts the API.
+    """Return the token of the service account in the folder *account*, and a TLS context that trusts its CA.
+
+    Both are for requests to the Kubernetes API.
 
     Raises: OSError, ValueError: a file is missing or cannot be read.
     """

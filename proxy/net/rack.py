@@ -1,4 +1,4 @@
-"""Finds the rack of this process before it serves clients, and checks whether the brokers have that rack."""
+"""The search for the rack (zone) of this process at its start, and the check whether any broker has that rack."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,9 +30,14 @@ async def find_rack(
     service_account: Path | None = None,
     limit_s: float = _LIMIT_S,
 ) -> RackFound:
-    """Return the rack, and how it was found. Never raises, and takes no longer than *limit_s*.
+    """Return the rack of this process and its source: ``--rack``, or the first of ``--rack-from`` that has one.
 
-    Args:  service_account: the folder with a pod's token and CA, if not the usual one.
+    The sources are environment variables, files and the Kubernetes API. The rack is None if no source has one, or
+    if the settings need none. Never raises, and takes at most *limit_s* seconds.
+
+    Args:
+        environ: the environment variables.
+        service_account: the folder with the token and the CA of the pod; None for the usual one.
     """
     if routing.rack is not None:
         return RackFound(routing.rack, "--rack")
@@ -61,7 +66,10 @@ async def find_rack(
 
 
 def _asked(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
-    """Return the rack of one source; blocking, for a thread. Raises: NoRack."""
+    """Return the rack that the source *place* has, and the source for users; blocking, for a thread.
+
+    Raises: NoRack: the source has no rack.
+    """
     if place.kind == "env":
         return _from_variable(place, environ)
     return _from_file(place) if place.kind == "file" else _from_kubernetes(place, environ, account)
@@ -106,7 +114,7 @@ def _from_kubernetes(place: RackSource, environ: Mapping[str, str], account: Pat
 
 
 def log_rack(found: RackFound, log: Log) -> None:
-    """Log the rack and how it was found, or the sources that were tried."""
+    """Log the rack and its source or, without a rack, the tried sources: a warning if one is misconfigured."""
     faults = "; ".join(f"{miss} ({miss.remedy})" for miss in found.faults) or None
     if found.rack is not None:
         log.info("rack-found", rack=found.rack, how=found.how, passed_over=faults)
@@ -117,7 +125,7 @@ def log_rack(found: RackFound, log: Log) -> None:
 
 
 class RackWatch:
-    """Logs a warning if no broker has the rack of this process, and again when the brokers' racks change."""
+    """The check, after each refresh of the topology, that a broker is in this process's rack; warns if none is."""
 
     def __init__(self, rack: str | None, log: Log) -> None:
         self._rack = rack
@@ -126,7 +134,11 @@ class RackWatch:
         """The brokers' racks at the last warning; None if there was none, or a broker has had the rack since."""
 
     def saw(self, topology: Topology) -> None:
-        """Take the topology after a refresh."""
+        """Log a warning if no broker in *topology* has the rack of this process; called after each refresh.
+
+        The warning is repeated only after the set of the brokers' racks has changed. An event is logged when a
+        broker has the rack again. Without a rack of this process, or without brokers, do nothing.
+        """
         if self._rack is None or not topology.brokers:
             return
         racks = frozenset(broker.rack for broker in topology.brokers.values() if broker.rack)

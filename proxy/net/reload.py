@@ -1,4 +1,4 @@
-"""The settings that may change while Sidefetch runs, when they are read again."""
+"""The settings that may change while Sidefetch runs, and their reloading on a signal."""
 
 from collections.abc import AsyncIterable, Callable
 from typing import Final
@@ -22,7 +22,7 @@ _LIVE: Final = ("bypass", "log-level")
 
 @attrs.define
 class ReloadableSettings:
-    """The settings that all client connections share."""
+    """The settings in effect, which all client connections share; ``apply`` changes some of them while they run."""
 
     config: Config
     """The settings in effect."""
@@ -30,11 +30,14 @@ class ReloadableSettings:
 
     @property
     def bypass(self) -> Bypass:
-        """The rules by which fetches are forwarded unchanged."""
+        """The rules that select fetches to be forwarded to the broker unchanged."""
         return self.config.bypass
 
     def apply(self, fresh: Config) -> None:
-        """Apply the settings that may change; log which changed, and which need a restart."""
+        """Take over the settings of *fresh* that may change while Sidefetch runs: ``bypass`` and ``log-level``.
+
+        Log the changed options; log a warning with the other options that differ, which need a restart.
+        """
         differing = [option.name for option in OPTIONS if option.of(fresh) != option.of(self.config)]
         level = fresh.log.level
         self.config = attrs.evolve(self.config, bypass=fresh.bypass, log=attrs.evolve(self.config.log, level=level))
@@ -47,7 +50,10 @@ class ReloadableSettings:
 
 
 async def reload_on(signals: AsyncIterable[int], reread: Reread, live: ReloadableSettings) -> None:
-    """Read the settings again at each signal; log invalid ones, which change nothing."""
+    """At each of *signals*, read the settings again by *reread*, in a thread, and apply them to *live*.
+
+    If *reread* raises ConfigError, the problems are logged, and the settings in effect stay.
+    """
     async for _ in signals:
         try:
             fresh = await trio.to_thread.run_sync(reread, abandon_on_cancel=True)

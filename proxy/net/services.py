@@ -26,22 +26,34 @@ most twice as much, and their compressed form."""
 
 @attrs.frozen
 class Services:
-    """The shared objects, each created once at the start."""
+    """The objects and settings that all client connections share, each created once at the start.
+
+    Among them are the topology, the fetch settings, the memory budget, the observers, the log and the counters.
+    """
 
     topology: TopologyService
     connect_timeout_s: float
+    """The time limit in seconds for connecting to a broker."""
     reading: Reading
+    """The settings of fetches."""
     budget: Budget
+    """The memory for responses of brokers."""
     observers: Observers
     log: Log
     live: ReloadableSettings
+    """The settings that may change while Sidefetch runs."""
     counts: Counter[str]
+    """The counters of ``Proxy.counts``."""
     verify_rate: float
+    """The share of responses, 0 to 1, that are compared with the broker's own response."""
     traffic: Traffic
     access: Access = OPEN
+    """TLS and login for connections to brokers."""
     sasl: Sasl = Sasl.PASSES
+    """The party that authenticates to the brokers: Sidefetch or the client."""
     principals: Principals | None = None
     """Topologies by principal, if brokers authenticate clients by the clients' own credentials."""
     limits: RequestLimits = DEFAULT_LIMITS
+    """The limits for the requests of one client connection."""
     workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
     """The limiter of threads that convert records."""

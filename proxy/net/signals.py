@@ -9,7 +9,10 @@ __all__ = ["stop_on"]
 
 
 async def stop_on(signals: AsyncIterator[int], stop: Callable[[], None], log: Log) -> None:
-    """Call *stop* at the first of *signals*. Raises: SystemExit: at the second."""
+    """Call *stop*, which begins to drain the proxy, at the first of *signals*; log each signal.
+
+    Raises: SystemExit: with exit code 1, at the second signal.
+    """
     first = True
     async for number in signals:
         name = signal.Signals(number).name

@@ -1,11 +1,11 @@
-"""The protocol logic of one client connection. Pure: events in, commands out; ``net`` does the I/O.
+"""The protocol logic of one client connection, without I/O: ``net`` passes events in and executes the commands.
 
-It decides which request goes to which broker, in which order responses leave, and which broker addresses the client
+It decides which broker gets which request, in which order responses leave, and which broker addresses the client
 sees.
 
 ::
 
-    client --> frames --+--> all but fetches, unchanged or upgraded: PassThrough, on the pass link ---> broker
+    client --> frames --+--> all but fetches, unchanged or upgraded: PassThrough, on one connection ---> broker
                         |        |
                         |        +--> requests for a group coordinator: AskGroupCoordinator ---> that broker
                         |

@@ -1,4 +1,4 @@
-"""The APIs and versions that a client uses, and its software: this shows which clients would fail on Kafka 4."""
+"""The API versions that a client uses, and its software: this shows which clients would fail on Kafka 4."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -39,7 +39,7 @@ _RELEASES: Final[Mapping[int, str]] = MappingProxyType(
         18: "4.1 or newer",
     }
 )
-"""Fetch versions, and the Kafka releases whose own clients send them."""
+"""Kafka releases by the Fetch version that their own clients send."""
 
 
 @attrs.define
@@ -49,7 +49,7 @@ class _Use:
 
 
 class ApiUsage:
-    """Counts of the requests of one connection since it was opened, by API and version."""
+    """Counts of one client connection's requests and their bytes by API and version, and the client's software."""
 
     def __init__(self) -> None:
         self._uses: dict[tuple[int, int], _Use] = {}
@@ -57,7 +57,11 @@ class ApiUsage:
         self._software = ""
 
     def asked(self, header: RequestHeader, frame: memoryview) -> None:
-        """Count a request of the client; *frame* has no size prefix."""
+        """Count a request of the client and keep its client id, and the software's name if it is ApiVersions v3+.
+
+        Args: header: the header of *frame*, decoded.
+              frame:  the request without its size prefix; the prefix is counted, too.
+        """
         api = header.api_key, header.api_version
         use = self._uses.get(api)
         if use is None:
@@ -70,10 +74,12 @@ class ApiUsage:
         self._client_id = header.client_id
 
     def record(self, lifted_to: Callable[[int, int], int]) -> ClientRecord | None:
-        """Return the client's APIs, or None if it has sent no request.
+        """Return a telemetry record with all counts since the start of the connection; None without any request.
 
-        Args: lifted_to: returns the version in which an API is requested from the broker, by API key and client
-            version.
+        If the client has not stated its software, the record has a guess from the client's newest Fetch version.
+
+        Args: lifted_to: a function of an API key and the client's version; returns the version of that API in which
+            Sidefetch sends such requests to the broker.
         """
         if not self._uses:
             return None
@@ -84,9 +90,9 @@ class ApiUsage:
         return ClientRecord(self._client_id, self._software or self._guess(), not self._software, tuple(apis))
 
     def _guess(self) -> str:
-        """Guess the client's release from its newest fetch version.
+        """Return a guess of the client's Kafka release, from its newest Fetch version; "" if it has not fetched.
 
-        That is the newest that it knows, unless the broker is older.
+        The guess is too low if the broker is older than the client: the client then uses an older version.
         """
         fetches = [version for key, version in self._uses if key == ApiKey.FETCH]
         return f"speaks as Kafka {_RELEASES.get(max(fetches), 'of the future')}" if fetches else ""

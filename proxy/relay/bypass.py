@@ -1,4 +1,4 @@
-"""The decision which fetches of one client connection are forwarded unchanged."""
+"""The bypass: the decision which fetches of one client connection are forwarded to the broker unchanged."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -22,20 +22,24 @@ every other time."""
 
 @attrs.define
 class BypassState:
-    """Which fetches of a connection bypass the reader; judges them in order.
+    """The state that decides which fetches of one client connection are forwarded to the broker unchanged.
 
-    A fetch within a session names only partitions that changed. If Sidefetch keeps the session, it knows the
-    topics; otherwise the broker created the session in a forwarded fetch, and its topics are those of the forwarded
-    fetches. Neither side can continue the other's session: a client that changes sides gets
+    Sidefetch's own reader answers all other fetches. A fetch within a session names only partitions that changed,
+    so the topics of the session must be known. Sidefetch knows those of the sessions that it keeps for clients; the
+    topics of a session that the broker created in a forwarded fetch are collected from the forwarded fetches.
+
+    Neither side can continue the other's session: a client whose fetches change sides gets
     FETCH_SESSION_ID_NOT_FOUND (70) and starts again with a full fetch, which is the first on the new side.
     """
 
     _node_id: BrokerId
     """The broker for which the client's listener stands."""
     _ours: ClientSessions
+    """The fetch sessions that Sidefetch keeps for its clients."""
     _session: frozenset[Topic] = frozenset()
     """The topics of the session that the client has with the broker itself."""
     _in_a_row: int = 0
+    """The number of fetches that were forwarded since the last one that was not."""
     is_only: bool = False
     """Whether all fetches must be forwarded, because Sidefetch cannot log in to brokers as this client."""
     left_behind: int = NO_SESSION
@@ -43,15 +47,19 @@ class BypassState:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the client's fetches are forwarded until the bypass rules change."""
+        """Whether at least the last three fetches were all forwarded: the client needs no reader any more."""
         return self._in_a_row >= _GONE_AFTER
 
     def takes(self, request: FetchRequest, bypass: Bypass, topology: Topology) -> bool:
-        """Return whether the connection's next fetch is forwarded.
+        """Return whether *request* is forwarded to the broker; call this once for each fetch, in order.
 
-        A topic id that *topology* does not know matches no topic; the reader gets that fetch and requests metadata.
-        A session that Sidefetch keeps for the client is closed if the fetch is forwarded. Cost: O(1) without a
-        bypass, else O(topics).
+        A fetch matches if *bypass* has its client id, a topic of it or a topic of its session, or if ``is_only`` is
+        set. A topic id that *topology* does not know matches no topic; the reader gets that fetch and requests
+        metadata.
+
+        A fetch that matches is forwarded. If it belongs to a session that Sidefetch keeps, this session is closed,
+        and only a full fetch is forwarded: the reader answers an incremental one with the error that its session is
+        unknown. Updates ``left_behind``. Cost: O(1) without a bypass, else O(topics).
         """
         ours = self._ours.topics(request.session_id, self._node_id) if bypass or self._session else frozenset()
         topics = self._topics(request, ours or self._session) if bypass else frozenset()
@@ -65,7 +73,7 @@ class BypassState:
         return takes
 
     def _topics(self, request: FetchRequest, of_session: frozenset[Topic]) -> frozenset[Topic]:
-        """Return the topics of a fetch, including those of its session."""
+        """Return the topics that a fetch names, and those of its session, *of_session*, unless it begins one."""
         named = frozenset(section.topic for section in request.sections)
         is_within = request.session_id != NO_SESSION and request.session_epoch != INITIAL_EPOCH
         return named | of_session if is_within else named

@@ -1,4 +1,4 @@
-"""The state machine of one client connection, from its first frame to its last."""
+"""The state machine of one client connection, from its first frame to its last: events in, commands out."""
 
 import enum
 from collections import deque
@@ -64,19 +64,23 @@ _SERVED_BY_ALL: Final = 4
 
 
 class Sasl(enum.Enum):
-    """Who authenticates to the brokers."""
+    """The party that authenticates to the brokers, and so the treatment of a client's SASL requests.
+
+    ``PASSES``: the client may, so its SASL exchange is forwarded. ``REQUIRED``: the client must, and a fetch before
+    its login closes its connection. ``OURS``: only Sidefetch does, and SASL requests of clients are refused.
+    """
 
     PASSES = enum.auto()
-    """The client may; its SASL exchange is forwarded."""
+    """The client may authenticate; its SASL exchange is forwarded."""
     REQUIRED = enum.auto()
-    """The client must: Sidefetch answers no fetch before."""
+    """The client must authenticate before its first fetch; its SASL exchange is forwarded."""
     OURS = enum.auto()
-    """Sidefetch does; SASL requests of clients are refused."""
+    """Sidefetch authenticates; SASL requests of clients are refused."""
 
 
 @attrs.frozen
 class _Fetch:
-    """A fetch that waits for its turn."""
+    """A fetch that waits until all earlier requests of the client are answered."""
 
     request: fetch.FetchRequest
     frame_bytes: int
@@ -85,7 +89,10 @@ class _Fetch:
 
 
 class ClientRelay:
-    """The protocol logic of one client connection to the listener of broker *node_id*.
+    """The protocol logic of one client connection to the listener that stands for broker *node_id*.
+
+    Fetches are answered by Sidefetch's own ``Reader``, unless a bypass rule has them forwarded; all other requests
+    are forwarded to that broker. Responses leave in the order of the requests.
 
     Use: pass events to ``handle``, carry out the commands that it returns, and pass a ``Tick`` at ``deadline_s``.
     """
@@ -99,6 +106,12 @@ class ClientRelay:
         sasl: Sasl = Sasl.PASSES,
         limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
+        """Create the state of a connection that has had no request.
+
+        Args: place:   maps the address of a broker to the one that the client gets.
+              jitter:  0 to 1; spreads the retries of connections that were refused together.
+              reading: the settings of fetches, and the fetch sessions of clients.
+        """
         self._limits = limits
         self._topology = Topology()
         self._node_id = node_id
@@ -126,17 +139,21 @@ class ClientRelay:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether to read requests from the client: not while earlier requests wait here for the broker."""
+        """Whether the caller may read the client's next request.
+
+        False while as many requests are unanswered as the limit allows, or while earlier requests wait in Sidefetch
+        to be sent to the broker (``PassThrough.takes_requests``).
+        """
         return not self.is_full and self._pass.takes_requests
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of unanswered requests has reached its limit."""
+        """Whether the number of unanswered requests has reached its limit, ``RequestLimits.in_flight``."""
         return len(self._pipeline) >= self._limits.in_flight
 
     @property
     def owes(self) -> bool:
-        """Whether the client waits for a response."""
+        """Whether a request of the client is unanswered; the connection does not count as idle then."""
         return len(self._pipeline) > 0
 
     @property
@@ -145,31 +162,44 @@ class ClientRelay:
         return min((each for each in deadlines if each is not None), default=None)
 
     def is_busy(self, lane: LaneId) -> bool:
-        """Return whether the broker is still handling a request of that lane, and would not read another one."""
+        """Return whether the broker has yet to answer the last fetch on *lane*, a connection for upstream fetches.
+
+        The broker would not read another request there before, so a session must be closed on another connection.
+        """
         return self._reader.is_asking(lane)
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
-        """Handle one event; return the commands to carry out.
+        """Handle one event; return the commands to carry out, in order.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the connection must be
-            closed.
+        Args:   now_s: the present time in seconds; only differences and ``deadline_s`` have a meaning.
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the client's connection
+            must be closed.
         """
         return list(self._handle(event, now_s))
 
     @property
     def held_since_s(self) -> float | None:
-        """When the oldest records arrived that are not delivered yet, in seconds; None if there are none."""
+        """The time, in seconds, at which the oldest undelivered records arrived from a broker; None without any.
+
+        The caller passes ``MemoryNeeded`` to have them dropped if memory runs short.
+        """
         return self._reader.held_since_s
 
     def inventory(self) -> ClientRecord | None:
-        """Return the APIs that the client uses; None if telemetry is off, or the client has sent no request."""
+        """Return the counts of the client's requests by API and version, and the client's software.
+
+        None if telemetry is off, or the client has sent no request.
+        """
         return None if self._inventory is None else self._inventory.record(self._lifted_to)
 
     def _lifted_to(self, key: int, version: int) -> int:
         return self._reader.version or version if key == ApiKey.FETCH else self._pass.lifted_to(key, version)
 
     def farewell(self, now_s: float) -> tuple[list[EmitRecord], list[Farewell]]:
-        """End the connection: return the events to record, and the requests that close its sessions at brokers."""
+        """End the connection: return its last telemetry records, and the requests that close sessions at brokers.
+
+        The caller may send each request on any connection to its broker. Call this once, when the client has gone.
+        """
         left = self._reader.farewell(now_s)
         notes = [EmitRecord(each.record) for each in left if isinstance(each, fetching.Note)]
         return notes, [each for each in left if isinstance(each, Farewell)]
@@ -257,7 +287,7 @@ class ClientRelay:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
 
     def _close_left_behind(self, client: RequestHeader, now_s: float) -> Iterator[Command]:
-        """Close the session that the client had with the broker while it was bypassed; drop the response."""
+        """Close the fetch session that the broker created in a forwarded fetch of the client; drop the response."""
         session_id = self._way_out.left_behind
         if session_id != NO_SESSION:
             options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
@@ -277,7 +307,7 @@ class ClientRelay:
             yield from self._carried_out(commands)
 
     def _leave_reader(self, now_s: float) -> Iterator[Command]:
-        """Replace the reader by a new one, if all fetches are forwarded now and the reader owes no response."""
+        """Replace a reader that is not busy by a new one, and close its sessions, if all fetches are forwarded."""
         if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_busy):
             notes, farewell = self.farewell(now_s)
             self._reader, self._reads = self._new_reader(), False
@@ -297,7 +327,7 @@ class ClientRelay:
         yield from self._next_fetch(now_s)
 
     def _identify(self, told: PrincipalChanged) -> None:
-        """Read as this principal from here on; if Sidefetch cannot log in as it, forward everything.
+        """Use the client's principal for upstream fetches; if its login cannot be repeated, forward all fetches.
 
         Raises: ClientProtocolError: fetches were already answered for another principal.
         """

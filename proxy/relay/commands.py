@@ -1,4 +1,4 @@
-"""Events of a client connection, and the commands that result from them."""
+"""The events that ``net`` passes to a ``ClientRelay``, and the commands that it returns, for ``net`` to execute."""
 
 import enum
 from collections.abc import Callable, Sequence
@@ -47,10 +47,10 @@ __all__ = [
 
 
 class Pass(enum.Enum):
-    """The connection to the client's broker on which requests are forwarded.
+    """The identifier, ``PASS``, of the connection to the client's own broker on which its requests are forwarded.
 
-    The client makes its own handshake on it. Lanes are opened with a handshake of Sidefetch, which yields the
-    broker's API versions.
+    The client makes its own handshake on it. On lanes, the connections of upstream fetches, Sidefetch makes the
+    handshake, which yields the broker's API versions.
     """
 
     PASS = "pass"  # noqa: S105
@@ -58,11 +58,11 @@ class Pass(enum.Enum):
 
 PASS: Final = Pass.PASS
 Link = Pass | LaneId
-"""A connection to a broker that belongs to one client connection."""
+"""The identifier of a broker connection of one client connection: the pass-through connection, or a lane."""
 
 
 class Worker(enum.Enum):
-    """The part of the relay that runs a long computation in a thread."""
+    """The component whose computation runs in a thread: the fetch reader, or the forwarding of other requests."""
 
     READER = "reader"
     PASS = "pass"  # noqa: S105
@@ -73,17 +73,20 @@ class Worker(enum.Enum):
 
 @attrs.frozen
 class ClientFrame:
-    """A request arrived; the frame has no size prefix."""
+    """The arrival of a request from the client, with the present metadata of the cluster and bypass rules."""
 
     frame: memoryview
+    """The request without its size prefix."""
     topology: Topology
-    """The present topology."""
+    """The present metadata of brokers and topics."""
     bypass: Bypass
-    """The present bypass rules."""
+    """The present rules for fetches that are forwarded unchanged."""
 
 
 @attrs.frozen
 class LinkOpened:
+    """The opening of the broker connection *link*: requests can be sent on it from now on."""
+
     link: Link
     ranges: ApiRanges
     """The API versions that the broker serves; empty for PASS."""
@@ -91,7 +94,7 @@ class LinkOpened:
 
 @attrs.frozen
 class LinkFrame:
-    """A broker's response arrived; the frame has no size prefix."""
+    """The arrival of a broker's response on connection *link*; the frame has no size prefix."""
 
     link: Link
     frame: memoryview
@@ -99,53 +102,57 @@ class LinkFrame:
 
 @attrs.frozen
 class LinkAnswering:
-    """The first bytes of a large response arrived; from here on, its duration says nothing of the broker."""
+    """The arrival of the first bytes of a large response on connection *link*, before the rest is received.
+
+    The broker has answered in time, even if the rest is slow, and its response reflects nothing that happens later.
+    """
 
     link: Link
 
 
 @attrs.frozen
 class LinkLost:
-    """The connection was closed, or could not be opened."""
+    """The end of a broker connection: the broker closed it, it failed, or it could not be opened."""
 
     link: Link
 
 
 @attrs.frozen
 class MetadataUpdated:
-    """The topology was refreshed, or is recent enough."""
+    """The reply to ``RefreshMetadata``: the metadata of brokers and topics, refreshed or recent enough already."""
 
     topology: Topology
 
 
 @attrs.frozen
 class Tick:
-    """The time ``deadline_s`` has passed."""
+    """The passing of ``ClientRelay.deadline_s``: the relay does everything that is due by the present time."""
 
 
 @attrs.frozen
 class MemoryNeeded:
-    """The memory of fetched records that are not delivered yet is needed: drop them."""
+    """A demand for memory: the relay drops fetched records that no response has delivered; it can refetch them."""
 
 
 @attrs.frozen
 class Draining:
-    """Sidefetch is stopping: no fetch may wait long from here on."""
+    """The beginning of Sidefetch's shutdown: the open and later fetches wait at most 0.1 s for new records."""
 
 
 @attrs.frozen
 class GroupCoordinatorResult:
-    """The result of an ``AskGroupCoordinator``."""
+    """The reply to ``AskGroupCoordinator``: the group coordinator's response, or None if there is none."""
 
     frame: memoryview | None
-    """The coordinator's response without its size; None if no coordinator was found."""
+    """The response without its size prefix; None if no coordinator was found, or it did not respond."""
 
 
 @attrs.frozen
 class ThreadFinished:
-    """The result of a ``RunInThread``."""
+    """The reply to ``RunInThread``: the return value of the function that ran in a thread."""
 
     worker: Worker
+    """The component that returned the command."""
     result: object
 
 
@@ -168,7 +175,7 @@ Event = (
 
 @attrs.frozen
 class OpenLink:
-    """Connect to a broker; ``LinkOpened`` or ``LinkLost`` must follow."""
+    """A command to open the connection *link* to a broker; the event ``LinkOpened`` or ``LinkLost`` must follow."""
 
     link: Link
     client_id: str | None
@@ -177,85 +184,96 @@ class OpenLink:
 
 @attrs.frozen
 class Send:
-    """Send these buffers, which are whole frames, to the broker."""
+    """A command to send whole frames on the broker connection *link*."""
 
     link: Link
     pieces: Sequence[bytes | memoryview]
+    """The frames with their size prefixes, in any number of buffers."""
 
 
 @attrs.frozen
 class CloseLink:
-    """Close the connection to the broker; ``LinkLost`` must not follow."""
+    """A command to close the broker connection *link* and log the reason; no event ``LinkLost`` must follow."""
 
     link: Link
     why: str
+    """The reason, for the log."""
     is_fault: bool
     """Whether the broker caused it."""
 
 
 @attrs.frozen
 class CloseSessions:
-    """Stop reading for the client: close all its links but PASS, and drop responses that still arrive.
+    """A command to end upstream fetches for the client, because all of its fetches are forwarded now.
 
-    ``LinkLost`` must not follow.
+    The caller closes all broker connections of the client but PASS, drops responses that still arrive on them, and
+    sends the requests of *farewell* on other connections. The event ``LinkLost`` must not follow.
     """
 
     farewell: Sequence[Farewell]
-    """Requests that close the client's sessions at brokers, for other connections."""
+    """Requests that close Sidefetch's fetch sessions at brokers."""
 
 
 @attrs.frozen
 class Delivered:
-    """A fetch response, for verification; the ``Reply`` with it came before or comes next.
+    """A notice of a fetch response that was sent; the caller may compare it with the broker's own response.
 
-    There is none for converted records: a broker cannot be asked for the same bytes.
+    The ``Reply`` with the response comes before it. There is no notice of a response with converted records: a
+    broker would not return the same bytes.
     """
 
     request: FetchRequest
     """The client's fetch, completed by the partitions of its session."""
     pieces: Sequence[bytes | memoryview]
+    """The response frame, in buffers."""
     topology: Topology
-    """The topology for the request's topics."""
+    """The metadata to look up the topics of the request."""
 
 
 @attrs.frozen
 class Reply:
-    """Send this response to the client, after those before it."""
+    """A command to send a response to the client, after the responses of earlier commands."""
 
     pieces: Pieces
+    """The response frame with its size prefix, in buffers."""
     record: ExchangeRecord | None = None
-    """The record of the fetch that it completes, without the duration of sending."""
+    """The telemetry record of the client fetch that the response completes, without the duration of sending."""
 
 
 @attrs.frozen
 class RefreshMetadata:
-    """Request metadata of these topics, which is missing or stale; ``MetadataUpdated`` must follow."""
+    """A command to request metadata of *topics*, which is missing or stale; ``MetadataUpdated`` must follow."""
 
     topics: frozenset[Topic]
 
 
 @attrs.frozen
 class EmitRecord:
+    """A command to pass *record* to telemetry."""
+
     record: Record
 
 
 @attrs.frozen
 class AskGroupCoordinator:
-    """Send a request to the coordinator of *group*; ``GroupCoordinatorResult`` must follow.
+    """A command to send a request to the coordinator of consumer group *group*, whichever broker that is.
 
-    At most one is open at a time.
+    The event ``GroupCoordinatorResult`` must follow; the relay returns no second command of this kind before.
     """
 
     group: str
     pieces: Sequence[bytes | memoryview]
-    """A whole frame."""
+    """The request frame with its size prefix, in buffers."""
     afresh: bool
-    """Whether the known coordinator is outdated or still loading, so that it must be looked up again."""
+    """Whether to look up the coordinator again, after a pause: the known one has moved or is still loading."""
 
 
 @attrs.frozen
 class RunInThread:
-    """Call *run* in a thread; ``ThreadFinished`` must follow. At most one is open at a time for each worker."""
+    """A command to call *run* in a thread; the event ``ThreadFinished`` with its return value must follow.
+
+    The relay returns no second command for the same *worker* before that event.
+    """
 
     worker: Worker
     run: Callable[[], object]
@@ -263,12 +281,16 @@ class RunInThread:
 
 @attrs.frozen
 class PrincipalChanged:
-    """The broker has authenticated the client, for the first time or again."""
+    """A notice that the broker has accepted the client's login, or that the client's login cannot be repeated.
+
+    It comes again after each re-authentication with a login that can be repeated on other connections.
+    """
 
     principal: str
+    """The mechanism and the client's name, as in ``PLAIN:name``; empty if the login cannot be repeated."""
     mechanism: str
     login: Login | None
-    """The credentials for further connections; None if the login cannot be repeated there."""
+    """The credentials to repeat on further broker connections; None if the login cannot be repeated."""
 
 
 Command = (

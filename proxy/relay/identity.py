@@ -22,7 +22,10 @@ _REPEATED: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = MappingPr
 
 
 class ClientIdentity:
-    """The login of one client connection and its re-authentications (KIP-368), in order."""
+    """The state of one client's SASL login and later re-authentications (KIP-368), which Sidefetch forwards.
+
+    Use: pass each SASL request of the client and each response of the broker, in the order in which they arrive.
+    """
 
     def __init__(self) -> None:
         self._asked: deque[str] = deque()
@@ -35,14 +38,18 @@ class ClientIdentity:
         self.is_known = False
         """Whether the client has logged in, or is in the middle of a login that cannot be repeated."""
         self.is_single = False
-        """Whether the client must stay on its one connection."""
+        """Whether the login cannot be repeated, so that the client's requests need its one broker connection."""
 
     def asks(self, mechanism: str) -> None:
-        """Take the client's handshake for *mechanism*."""
+        """Take the client's SaslHandshake request for *mechanism*; pass its response to ``may_begin``."""
         self._asked.append(mechanism)
 
     def may_begin(self, *, is_accepted: bool) -> PrincipalChanged | None:
-        """Take the broker's response to that handshake."""
+        """Take the broker's response to the oldest SaslHandshake request that has none yet.
+
+        Return a notice without a login, once for the connection, if the broker accepts a mechanism whose logins
+        cannot be repeated: one other than PLAIN and OAUTHBEARER. Otherwise return None.
+        """
         mechanism = self._asked.popleft() if self._asked else ""
         if not is_accepted:
             return None
@@ -52,12 +59,23 @@ class ClientIdentity:
         return self._alone()
 
     def says(self, message: bytes) -> PrincipalChanged | None:
-        """Take the client's next message. A message without a handshake is GSSAPI, from clients of Kafka 0.9."""
+        """Take the client's next SASL message, a token; pass its response to ``is_told``.
+
+        A message without a SaslHandshake before is GSSAPI, from a client of Kafka 0.9: return a notice without a
+        login, once for the connection. Otherwise return None.
+        """
         self._said.append(message)
         return None if self._mechanism or self._asked else self._alone()
 
     def is_told(self, message: bytes, *, is_accepted: bool) -> PrincipalChanged | None:
-        """Take the broker's response to a message. An OAUTHBEARER error is a response that is not empty."""
+        """Take *message*, the broker's response to the oldest SASL message of the client that has none yet.
+
+        Return a notice with the client's principal and login if the broker has accepted a login with PLAIN or
+        OAUTHBEARER; without a login if Sidefetch cannot decode the accepted message. Otherwise return None.
+
+        Args: is_accepted: whether the response has no error code. In OAUTHBEARER, a *message* that is not empty is
+            an error, too.
+        """
         said = self._said.popleft() if self._said else b""
         read = _REPEATED.get(self._mechanism)
         if read is None or not is_accepted or message:

@@ -1,4 +1,4 @@
-"""Requests on the pass-through link whose responses are due, by kind."""
+"""Requests that were forwarded to the client's broker and are not answered yet, by kind."""
 
 import struct
 from typing import Final
@@ -25,16 +25,24 @@ _SIZE: Final = struct.Struct(">i")
 
 @attrs.define(eq=False)
 class UpgradedRequest:
-    """A request that is sent in a newer version, from its first step to its response."""
+    """A client request in a removed version that is upgraded to a newer one, until its response is complete.
+
+    Its *steps* may send several requests to brokers, one after another.
+    """
 
     lift: Upgrade
+    """The definition of the upgrade."""
     header: RequestHeader
+    """The header of the client's request."""
     slot: Slot | None
+    """The slot of the response to the client; None if the request has no response."""
     steps: Steps
+    """The generator of the steps, at the step that is being carried out."""
     throttle_ms: int = 0
+    """The largest throttle time in the brokers' responses: the response to the client is delayed by it."""
 
     def framed(self, body: Pieces) -> list[bytes | memoryview]:
-        """Return the client's request in the version it is upgraded to, with its size."""
+        """Return a frame for the broker: size prefix, the client's header with the newer version, and *body*."""
         header = attrs.evolve(self.header, api_version=self.lift.to)
         head = write_request_header(header, flexible=False)
         return [_SIZE.pack(len(head) + sum(map(len, body))) + head, *body]
@@ -42,7 +50,7 @@ class UpgradedRequest:
 
 @attrs.frozen
 class ForwardedRequest:
-    """A request that was forwarded unchanged; its response is due."""
+    """A client request that was forwarded unchanged; the broker's response goes into *slot*."""
 
     header: RequestHeader
     slot: Slot
@@ -50,29 +58,35 @@ class ForwardedRequest:
 
 @attrs.frozen
 class SaslTokenRequest:
-    """A forwarded SASL token; a token is, or may be, due in return."""
+    """A SASL token of the client that was forwarded without a request header; *slot* gets the broker's token."""
 
     slot: Slot
     is_sure: bool
+    """Whether the broker is certain to answer, or to close the connection; the last token may have no answer."""
 
 
 @attrs.frozen
 class ApiVersionsProbe:
-    """A request of Sidefetch's own for the broker's API versions; its response is due."""
+    """An ApiVersions request that Sidefetch sent itself; the client does not get the broker's response."""
 
 
 Owed = ForwardedRequest | SaslTokenRequest | ApiVersionsProbe | UpgradedRequest
+"""A request whose response the broker has not sent yet."""
 
 
 def check_order(header: RequestHeader, frame: memoryview) -> None:
-    """Check that *frame* answers the request with *header*.
+    """Check that *frame*, a broker's response, has the correlation id of the request with *header*.
 
-    Raises: BrokerProtocolError: the correlation ids differ.
+    Raises: BrokerProtocolError: the correlation ids differ. MalformedFrame: *frame* is too short to have one.
     """
     if read_correlation_id(frame) != header.correlation_id:
         raise BrokerProtocolError(f"an answer out of order to request {header.correlation_id}")
 
 
 def malformed_response(header: RequestHeader, wrong: MalformedFrame) -> BrokerProtocolError:
-    """Return the error for a response to the request with *header* that cannot be decoded because of *wrong*."""
+    """Return the error to raise for a response that cannot be decoded; its message names the request's API.
+
+    Args: header: the header of the request.
+          wrong:  the error of the decoder.
+    """
     return BrokerProtocolError(f"a malformed answer to API {header.api_key} v{header.api_version}: {wrong}")

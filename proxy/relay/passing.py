@@ -1,4 +1,4 @@
-"""The path of all requests but fetches that are read: on the pass-through link to the client's broker, and back."""
+"""The forwarding of a client's requests to its broker, and of the responses, on one pass-through connection."""
 
 import struct
 from collections import deque
@@ -65,17 +65,20 @@ class _HeldBack:
 
 
 class PassThrough:
-    """Requests on their way to the client's broker, in order, and unchanged if the broker serves their version.
+    """The requests that are forwarded from one client to its broker, in order, and the broker's responses.
 
-    Requests in versions that the broker no longer serves are upgraded. The broker's versions come from the client's
-    own ApiVersions request, or Sidefetch requests them before the first request that may need an upgrade; that
-    request and those behind it wait meanwhile.
+    A request is forwarded unchanged if the broker serves its version; otherwise it is upgraded to a newer version.
+    The broker's versions come from the client's own ApiVersions request, or Sidefetch requests them before the
+    first request that may need an upgrade; that request and those behind it wait meanwhile. Fetches that Sidefetch
+    answers itself do not get here.
     """
 
     def __init__(self, pipeline: Pipeline, place: Place, *, passes_sasl: bool = True) -> None:
-        """Create the state of one connection.
+        """Create the state of one client connection.
 
-        Args: passes_sasl: whether the client's SASL exchange is forwarded to the broker; otherwise it is refused.
+        Args: pipeline:    gets a slot for each request, and the response into it.
+              place:       maps the address of a broker to the one that the client gets in responses.
+              passes_sasl: whether the client's SASL exchange is forwarded to the broker; otherwise it is refused.
         """
         self._pipeline = pipeline
         self._place = place
@@ -84,49 +87,60 @@ class PassThrough:
         self.identity = ClientIdentity()
         self._is_used = False
         self._served: ApiRanges | None = None
-        """The API versions of the broker on the link; None if they are unknown."""
+        """The API versions of the broker on the connection; None if they are unknown."""
         self._queue: deque[_Request] = deque()
         """Requests that may not be sent yet."""
         self._blocked_by: UpgradedRequest | None = None
-        """The upgrade that has more to send before later requests may be sent; only it lifts its own block."""
+        """The upgrade that has more to send before later requests may be sent; no other upgrade resets this."""
         self._is_on_errand = False
         """Whether that upgrade waits for a group coordinator."""
         self._held_back: deque[_HeldBack] = deque()
+        """The responses that wait for the end of their throttle time."""
         self._owed: deque[Owed] = deque()
-        """The requests on the link whose responses are due, oldest first."""
+        """The requests that the broker has not answered yet, oldest first."""
         self._is_open = False
         self._waiting: list[bytes | memoryview] | None = None
-        """The bytes to send once the link is open; None while nobody is opening it."""
+        """The bytes to send once the connection is open; None unless it is being opened."""
         self._unanswered = False
-        """Whether the last request on the link was a produce request with acks=0."""
+        """Whether the last request on the connection was a produce request with acks=0."""
 
     @property
     def takes_requests(self) -> bool:
-        """Whether no request waits here for the broker.
+        """Whether no request waits here to be sent to the broker; only then may the client's next request be read.
 
-        Sidefetch must notice that a client has closed its connection before it sends a waiting request. While an
-        upgrade waits for a group coordinator, the client is read until it sends a request: if the client leaves, an
-        offset must not be committed after those that it commits on its next connection.
+        Otherwise Sidefetch could notice that the client has closed its connection, and drop a request that waits,
+        such as a produce request with acks=0. An offset commit that waits for a group coordinator is an exception:
+        the client is read meanwhile, up to its next request. If the client leaves, the commit is dropped, since it
+        must not come after the commits of the client's next connection.
         """
         return self._waiting is None and not self._queue and (self._blocked_by is None or self._is_on_errand)
 
     def lifted_to(self, key: int, version: int) -> int:
-        """Return the version in which the broker is asked, for a client request in *version*."""
+        """Return the version in which a client request is sent to the broker: a newer one if it is upgraded.
+
+        Args: key:     the API key.
+              version: the version of the client's request; it is returned if the broker serves it, or if the
+                  broker's versions are not known yet.
+        """
         to = TARGETS.get((key, version), version)
         return version if self._served is None or serves(self._served, key, version) else to
 
     @property
     def deadline_s(self) -> float | None:
-        """When it needs a tick, in seconds; None for never."""
+        """The time, in seconds, of the next call of ``tick``: when the first throttle time ends; None for never."""
         return min((each.until_s for each in self._held_back), default=None)
 
     # ------------------------------------------------------------------------------------------- requests
 
     def request(self, header: RequestHeader, frame: memoryview, now_s: float) -> Iterator[Command]:
-        """Take a request of the client that may go to the broker.
+        """Forward a request of the client to the broker, upgraded if necessary; queue it if it cannot be sent yet.
 
-        Raises: MalformedFrame, ClientProtocolError: the request cannot be decoded, or the broker serves no usable
-            version.
+        Yields the commands to carry out. The request gets a slot in the pipeline, unless it is a produce request
+        with acks=0. If SASL requests are not forwarded, Sidefetch answers them with an error.
+
+        Args:   frame:  the whole request, without its size prefix; *header* is its header, decoded.
+        Raises: MalformedFrame, ClientProtocolError: the request cannot be decoded, or the broker serves neither its
+            version nor the one to which it would be upgraded. The client's connection must be closed.
         """
         _, cursor = read_request_header(frame)
         key, version = header.api_key, header.api_version
@@ -141,7 +155,7 @@ class PassThrough:
         yield from self._flow(now_s)
 
     def _follow(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
-        """Take a SASL request of the client into account."""
+        """Decode a SASL request of the client, and pass it to ``identity``; return its notice, if any."""
         body = sasl.read_request(header, frame)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
             return self.identity.says(bytes(body.auth_bytes))
@@ -151,17 +165,26 @@ class PassThrough:
         return None
 
     def ask_for_nobody(self, header: RequestHeader, framed: bytes, now_s: float) -> Iterator[Command]:
-        """Send a request of Sidefetch's own, with its size, behind those of the client; drop its response."""
+        """Send a request of Sidefetch itself to the broker, behind those of the client; drop the response.
+
+        Args: header: its header; the response must have the same correlation id.
+              framed: the request frame with its size prefix.
+        """
         self._queue.append(_Request(header, memoryview(framed)[_SIZE.size :], Slot()))
         yield from self._flow(now_s)
 
     def takes_token(self, frame: memoryview) -> bool:
-        """Return whether the client's next frame is a SASL token and not a request."""
+        """Return whether *frame* is a SASL token without a header, and not a request; then pass it to ``token``.
+
+        Call this once for each frame of the client, in order: it counts the tokens that may still come. If the last
+        frame was a token that need not be answered, no answer to it is expected from here on.
+        """
         is_first, self._is_used = not self._is_used, True
         self._drop_unanswered_token()
         return self._tokens.takes(frame, is_first=is_first)
 
     def token(self, frame: memoryview) -> Iterator[Command]:
+        """Forward a SASL token to the broker; the token that the broker sends in return is for the client."""
         yield from _told(self.identity.says(bytes(frame)))
         yield from self._send(
             [_SIZE.pack(len(frame)), frame], SaslTokenRequest(self._pipeline.expect(), self._tokens.is_answered)
@@ -222,7 +245,7 @@ class PassThrough:
     # ---------------------------------------------------------------------------------------------- lifting
 
     def _step(self, lifting: UpgradedRequest, came_back: Any, now_s: float) -> Iterator[Command]:
-        """Take steps of an upgrade until one must wait.
+        """Carry out steps of an upgrade until one must wait; *came_back* is the result of the previous step.
 
         Later requests wait until the upgrade's last request was sent.
         """
@@ -268,14 +291,21 @@ class PassThrough:
             lifting.slot.pieces = pieces
 
     def worked(self, result: object, now_s: float) -> Iterator[Command]:
-        """Continue with the result of a ``RunInThread``."""
+        """Continue the upgrade that waits for a thread, and send requests that waited for it.
+
+        Args: result: the return value of the function of the command ``RunInThread``.
+        """
         lifting = self._blocked_by
         assert lifting is not None
         yield from self._step(lifting, result, now_s)
         yield from self._flow(now_s)
 
     def errand_done(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
-        """Take the coordinator's response, or None if no coordinator was found."""
+        """Continue the upgrade that waits for a group coordinator, and send requests that waited for it.
+
+        Args:   frame: the coordinator's response without its size prefix; None if no coordinator was found.
+        Raises: BrokerProtocolError: the response cannot be decoded, or is not for the upgrade's request.
+        """
         lifting, self._is_on_errand = self._blocked_by, False
         assert lifting is not None
         try:
@@ -288,7 +318,7 @@ class PassThrough:
         yield from self._flow(now_s)
 
     def tick(self, now_s: float) -> None:
-        """Release the responses whose throttle time is over."""
+        """Put the responses whose throttle time is over into their slots, so that the client gets them."""
         for each in [each for each in self._held_back if each.until_s <= now_s]:
             self._held_back.remove(each)
             each.slot.pieces = each.pieces
@@ -296,9 +326,13 @@ class PassThrough:
     # ---------------------------------------------------------------------------------------------- answers
 
     def answered(self, frame: memoryview, now_s: float) -> Iterator[Command]:
-        """Take the broker's next response.
+        """Take the broker's next response, which is for the oldest unanswered request, and put it into its slot.
 
-        Raises: BrokerProtocolError: it cannot be decoded, or answers no request.
+        Broker addresses in it are replaced. The response to an upgraded request may lead to further requests before
+        the client gets its response. Yields the commands to carry out, among them queued requests that may be sent
+        now.
+
+        Raises: BrokerProtocolError: the response cannot be decoded, or no request is unanswered.
         """
         if not self._owed:
             raise BrokerProtocolError("an answer to nothing")
@@ -358,22 +392,22 @@ class PassThrough:
             return addresses.rewrite(key, version, frame, self._place)
         return [_SIZE.pack(len(frame)), frame]
 
-    # --------------------------------------------------------------------------------------------- the link
+    # --------------------------------------------------------------------------------------- the connection
 
     def opened(self) -> Iterator[Command]:
+        """Send the requests that waited until the connection to the broker was open."""
         self._is_open = True
         waiting, self._waiting = self._waiting, None
         if waiting:
             yield Send(PASS, waiting)
 
     def lost(self) -> None:
-        """Take notice that the broker closed the link.
+        """Note that the connection to the broker is closed; the next request opens another one.
 
-        Brokers close idle connections: only a client that waits for something must notice. A broker that cannot
-        fulfil a produce request with acks=0 closes the connection as a signal to the client. And a login that
-        cannot be repeated ends with the connection.
-
-        Raises: BrokerUnavailable: the client's connection must be closed as well.
+        Raises: BrokerUnavailable: the client's connection must be closed as well. It waits for a response, or has
+            requests to be sent; or its last request was a produce request with acks=0, after which a broker closes
+            the connection to report an error; or its login cannot be repeated. Otherwise the broker has closed an
+            idle connection, which the client need not notice.
         """
         self._is_open = False
         # The broker may come back in another version.

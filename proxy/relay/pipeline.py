@@ -1,4 +1,4 @@
-"""Responses in the order of their requests, as Kafka guarantees for a connection, whichever is ready first."""
+"""The order of a client's responses: that of its requests, as Kafka guarantees, whichever is ready first."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ __all__ = ["Pipeline", "Slot"]
 
 @attrs.define(eq=False)
 class Slot:
-    """The slot of one response."""
+    """A container for one response: created in the order of the requests, and filled when the response is ready."""
 
     pieces: Pieces | None = None
-    """The response; None until it is ready."""
+    """The response frame in buffers; None until it is ready."""
     record: ExchangeRecord | None = None
     """The record of a client fetch, for telemetry; None if there is none."""
 
 
 class Pipeline:
-    """The responses that a client still waits for, oldest first."""
+    """The slots of the responses that a client still waits for, in the order of its requests."""
 
     __slots__ = ("_slots",)
 
@@ -33,16 +33,22 @@ class Pipeline:
         return len(self._slots)
 
     def is_next(self, slot: Slot) -> bool:
-        """Return whether all requests before that of *slot* are answered."""
+        """Return whether *slot* is the first one: all earlier responses were sent, and its own was not."""
         return bool(self._slots) and self._slots[0] is slot
 
     def expect(self) -> Slot:
-        """Add and return the slot for the response to the request that has just arrived."""
+        """Add an empty slot at the end, for the response to the request that has just arrived; return it.
+
+        The caller sets ``Slot.pieces`` when the response is ready.
+        """
         slot = Slot()
         self._slots.append(slot)
         return slot
 
     def ready(self) -> Iterator[tuple[Pieces, ExchangeRecord | None]]:
-        """Remove and yield the responses that may be sent now."""
+        """Remove and yield the responses at the front that are ready, up to the first one that is not.
+
+        Yields the buffers of each response, and the telemetry record of a client fetch or None.
+        """
         while self._slots and (pieces := self._slots[0].pieces) is not None:
             yield pieces, self._slots.popleft().record

@@ -1,4 +1,4 @@
-"""SASL tokens that come as frames without a request header, after a SaslHandshake v0."""
+"""SASL tokens that a client sends as frames without a request header, after a SaslHandshake v0."""
 
 import struct
 from collections.abc import Mapping
@@ -22,27 +22,36 @@ _FIXED: Final = struct.Struct(">hhi")
 
 @attrs.define
 class Tokens:
-    """The distinction between SASL tokens and requests on one connection.
+    """The state that distinguishes SASL tokens from requests among the frames of one client connection.
 
-    As many frames as the mechanism needs are tokens, whatever they look like: a PLAIN token begins with a zero byte
-    and the user's name, which may be the key of an API. After those, a frame that cannot be a request is a token.
+    After a SaslHandshake v0, as many frames as the mechanism needs are tokens, even if they look like requests: a
+    PLAIN token begins with a zero byte and the user's name, which may be the key of an API. After those, a frame
+    that cannot be a request is a token.
     """
 
     _left: int = 0
+    """The number of tokens that are certain to come."""
     _may_come: bool = False
+    """Whether further tokens may come, until the first request."""
     is_answered: bool = False
     """Whether the broker is certain to answer the last token, or to close the connection."""
 
     def began(self, mechanism: str) -> None:
-        """Expect tokens: the client has requested *mechanism*."""
+        """Expect the tokens of *mechanism*: the client has sent a SaslHandshake v0 for it."""
         self._left, self._may_come = _ROUNDS.get(mechanism, 0), True
 
     def refused(self) -> None:
-        """Expect no tokens: the broker does not support the mechanism."""
+        """Expect no tokens any more: the broker has answered the SaslHandshake with an error."""
         self._left, self._may_come = 0, False
 
     def takes(self, frame: memoryview, *, is_first: bool) -> bool:
-        """Return whether the client's next frame is a token."""
+        """Return whether *frame*, the client's next frame, is a token; call this once for each frame, in order.
+
+        Sets ``is_answered``.
+
+        Args: is_first: whether it is the first frame on the connection: that may be a GSSAPI token without a
+            handshake.
+        """
         if is_first and frame[:1] == bytes((_GSSAPI,)):
             self.began("GSSAPI")
         self.is_answered = self._left > 0

@@ -1,6 +1,6 @@
-"""The traffic of reading: bytes of records by topic and by the rack that they came from, and the routes of fetches.
+"""Sums of the records that brokers have sent to Sidefetch, by topic and rack, and of upstream fetches, by route.
 
-Cloud providers charge for traffic between racks. Pure; one for the whole process.
+Cloud providers charge for traffic between racks. A process has one ``Traffic`` for all of its clients.
 """
 
 from collections import Counter
@@ -15,13 +15,16 @@ OTHER_TOPICS: Final = "(other topics)"
 """The name for all topics that are not counted separately; no topic can have it."""
 _TOPICS: Final = 300
 _TOLD_TOPICS: Final = 5
+"""The largest number of topics in the log."""
 _CLOSEST: Final = ("preferred", "selected")
+"""The routes by which a replica is read because it is close to Sidefetch."""
 
 
 class TrafficSource(NamedTuple):
-    """The labels of one byte counter."""
+    """The labels of a byte counter: the topic of the records, and the rack of the broker that sent them."""
 
     topic: str
+    """The topic's name, or ``OTHER_TOPICS``."""
     rack: str | None
     """The broker's rack; None if it has none."""
     crossed: bool | None
@@ -29,7 +32,7 @@ class TrafficSource(NamedTuple):
 
 
 class Traffic:
-    """Totals since the start of the process; they never decrease."""
+    """Sums of record bytes and upstream fetches since the start of the process; they never decrease."""
 
     def __init__(self, topics: int = _TOPICS) -> None:
         """Create counters for the first *topics* topics that are read; the others are counted together."""
@@ -38,12 +41,18 @@ class Traffic:
         self.record_bytes: Counter[TrafficSource] = Counter()
         """Bytes of records as the brokers sent them, before conversion."""
         self.fetches: Counter[RouteKind] = Counter()
-        """Answered fetches by route."""
+        """Answered upstream fetches by route: the reason that their broker was read."""
         self.partitions: Counter[RouteKind] = Counter()
         """Partitions of those fetches by route, both named and remembered by a session."""
 
     def add(self, topic: str, rack: str | None, crossed: bool | None, record_bytes: int) -> None:
-        """Count records of *topic* from a broker in *rack*."""
+        """Count *record_bytes* of *topic* that were read from a broker in *rack*; do nothing if there are none.
+
+        Topics beyond the largest number of counted topics are counted together as ``OTHER_TOPICS``.
+
+        Args: rack:    the broker's rack; None if it has none.
+              crossed: whether that is another rack than Sidefetch's; None if either is unknown.
+        """
         if not record_bytes:
             return
         if topic not in self._topics:
@@ -54,16 +63,16 @@ class Traffic:
         self.record_bytes[TrafficSource(topic, rack, crossed)] += record_bytes
 
     def routed(self, kind: RouteKind, partitions: int) -> None:
-        """Count an answered fetch of *partitions* partitions."""
+        """Count an answered upstream fetch of *partitions* partitions by its route *kind*."""
         self.fetches[kind] += 1
         self.partitions[kind] += partitions
 
     def total(self, counted: Callable[[TrafficSource], bool] = lambda _: True) -> int:
-        """Return the bytes of the sources that *counted* selects."""
+        """Return the sum of the record bytes whose labels *counted* selects; by default, of all."""
         return sum(record_bytes for source, record_bytes in self.record_bytes.items() if counted(source))
 
     def topics(self) -> list[tuple[str, int, int]]:
-        """Return (topic, bytes, bytes from other racks) of each topic."""
+        """Return a tuple for each topic: its name, its record bytes, and its record bytes from other racks."""
         read: Counter[str] = Counter()
         crossed: Counter[str] = Counter()
         for source, record_bytes in self.record_bytes.items():
@@ -73,14 +82,18 @@ class Traffic:
 
     @property
     def closest_share(self) -> float | None:
-        """The share of partitions requested from a preferred or selected replica; None before the first fetch."""
+        """The share of requested partitions that were read from a close replica, 0 to 1; None before any fetch.
+
+        Close replicas are those that the leader preferred (KIP-392), or that Sidefetch selected.
+        """
         partitions = self.partitions.total()
         return sum(self.partitions[kind] for kind in _CLOSEST) / partitions if partitions else None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of the log line; empty before the first fetch.
+        """Return the sums as fields of a log event, by name; empty before the first fetch.
 
-        It lists only the topics with the most traffic.
+        They are the record bytes from Sidefetch's own rack, from other racks and from unknown ones, by rack, and
+        for the five topics with the most bytes from other racks; and the upstream fetches and partitions by route.
         """
         told: dict[str, Any] = {}
         if total := self.total():

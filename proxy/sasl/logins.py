@@ -1,7 +1,7 @@
-"""SASL client mechanisms: a login for each mechanism, and the conversation in which it logs in.
+"""SASL client mechanisms: the credentials for each mechanism, and the exchange of messages of a login.
 
-A conversation is a generator: it yields the client's messages, receives the broker's response to each by ``send``,
-and returns after the broker's last response.
+A ``Conversation`` is a generator: it yields the client's messages, receives the broker's response to each by
+``send``, and returns after the broker's last response.
 """
 
 import hashlib
@@ -25,26 +25,33 @@ __all__ = [
 ]
 
 Conversation = Generator[bytes, bytes, None]
-"""The messages of one login. Raises: LoginRefused."""
+"""The exchange of messages of one login, as a generator of the client's messages; ``send`` takes the broker's.
+
+Raises: LoginRefused: the broker refuses the login, or does not prove its identity."""
 
 _ABORT: Final = b"\1"
 """The client's message after an error of OAUTHBEARER (RFC 7628, 3.2.3)."""
 
 
 class Login(Protocol):
-    """The identity of a SASL client, and the secret that proves it."""
+    """A SASL client's credentials for one mechanism; they can be used for any number of logins."""
 
     @property
     def mechanism(self) -> str:
-        """The name of the mechanism in Kafka."""
+        """The SASL mechanism as Kafka names it, such as ``PLAIN``."""
 
     def converse(self, nonce: str) -> Conversation:
-        """Return a new conversation. *nonce* is random, printable, and never used before."""
+        """Return the exchange of messages of a new login at a broker, as a generator.
+
+        The generator yields the client's messages, receives the broker's response to each by ``send``, and ends
+        after the last one, or raises LoginRefused. *nonce* must be random, printable, without commas, and never
+        used before; only SCRAM uses it.
+        """
 
 
 @attrs.frozen
 class PlainLogin:
-    """A login with a user name and a password in clear text (RFC 4616)."""
+    """Credentials for SASL PLAIN: a user name and a password, which is sent in clear text (RFC 4616)."""
 
     user: str
     password: str = attrs.field(repr=False)
@@ -59,7 +66,7 @@ class PlainLogin:
 
 @attrs.frozen
 class ScramLogin:
-    """A login with a user name and a password, which is proven but not sent."""
+    """Credentials for SASL SCRAM: a user name and a password, which the client proves to know but does not send."""
 
     mechanism: str
     user: str
@@ -73,7 +80,7 @@ class ScramLogin:
 
 @attrs.frozen
 class BearerLogin:
-    """A login with a token from an authorization server (RFC 7628)."""
+    """Credentials for SASL OAUTHBEARER: a token from an authorization server (RFC 7628)."""
 
     token: str = attrs.field(repr=False)
 
@@ -97,9 +104,10 @@ def _status(said: bytes) -> str:
 
 
 def plain_user(message: bytes) -> tuple[str, PlainLogin]:
-    """Return the user name in a client's PLAIN message, and a login with the same name and password.
+    """Decode a client's PLAIN message; return the user name, and credentials with the same name and password.
 
-    Raises: MalformedFrame: the message is malformed, lacks the name or password, or is for another user.
+    Raises: MalformedFrame: the message is malformed, lacks the name or the password, or has an authorization id
+        other than the name.
     """
     parts = message.split(b"\0")
     try:
@@ -112,9 +120,10 @@ def plain_user(message: bytes) -> tuple[str, PlainLogin]:
 
 
 def bearer_token(message: bytes) -> tuple[str, BearerLogin]:
-    """Return a name for the holder of the token in a client's OAUTHBEARER message, and a login with the token.
+    """Decode a client's OAUTHBEARER message; return the token's SHA-256 digest, and credentials with the token.
 
-    The name is the token's digest, because brokers may derive another name from the token's claims than Sidefetch.
+    The hexadecimal digest serves as the user name: Sidefetch does not read the name in the token's claims, because
+    brokers may derive another one from them.
 
     Raises: MalformedFrame: the message is malformed, or the token is not ASCII.
     """

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677) without channel binding, client and server side, as in Kafka.
+"""The SASL mechanism SCRAM (RFC 5802, RFC 7677), client and server side, without channel binding, as in Kafka.
 
 ::
 
@@ -37,7 +37,7 @@ _NO_BINDING: Final = "biws"
 
 @attrs.frozen
 class ScramKeys:
-    """The values that a server stores in place of a password. Source: RFC 5802, 3."""
+    """The values that a SCRAM server stores for a user in place of the password. Source: RFC 5802, 3."""
 
     salt: bytes
     iterations: int
@@ -46,14 +46,21 @@ class ScramKeys:
 
     @classmethod
     def of(cls, mechanism: str, password: str, salt: bytes, iterations: int) -> Self:
-        """Derive the keys from *password*. Cost: milliseconds for each 10,000 iterations, to make guessing slow."""
+        """Derive the keys that a server stores for a user with *password*.
+
+        *mechanism* is a key of ``HASHES``, such as ``SCRAM-SHA-256``. Cost: milliseconds for each 10,000
+        *iterations*, to make guessing slow.
+        """
         name = HASHES[mechanism]
         client_key, server_key = _keys(name, _salted(name, password, salt, iterations))
         return cls(salt, iterations, hashlib.new(name, client_key).digest(), server_key)
 
 
 class ScramClient:
-    """The client side of one login of *user*; *nonce* is random, printable and without commas."""
+    """The client side of one SCRAM login: call ``first``, ``proof`` and ``check``, in this order.
+
+    The *nonce* must be random, printable and without commas.
+    """
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
         self._hash = HASHES[mechanism]
@@ -63,13 +70,17 @@ class ScramClient:
         self._signature = b""
 
     def first(self) -> bytes:
-        """Return the client's first message."""
+        """Return the client's first message, which contains the user name and the client's nonce."""
         return f"n,,{self._bare}".encode()
 
     def proof(self, challenge: bytes) -> bytes:
-        """Return the client's final message, with the proof for the server's *challenge*.
+        """Return the client's final message: the proof, for the server's *challenge*, that it knows the password.
 
-        Raises: LoginRefused: *challenge* is an error, malformed, of another login, or has unsafe iterations.
+        *challenge* is the server's first message, with its nonce, the salt and the number of iterations.
+
+        Cost:   milliseconds for each 10,000 iterations.
+        Raises: LoginRefused: *challenge* is an error, is malformed, does not continue the client's nonce, or has
+            too few or too many iterations.
         """
         said = _fields(challenge)
         if "e" in said:
@@ -92,9 +103,11 @@ class ScramClient:
         return f"{unproven},p={base64.b64encode(_xor(client_key, signature)).decode()}".encode()
 
     def check(self, final: bytes) -> None:
-        """Verify the server's *final* message, which proves that the server knows the password, too.
+        """Verify *final*, the server's final message: it must prove that the server has the user's keys.
 
-        Raises: LoginRefused: it is an error, or no such proof.
+        Call it after ``proof``.
+
+        Raises: LoginRefused: the message is an error, or proves nothing.
         """
         said = _fields(final)
         if "e" in said:
@@ -106,7 +119,10 @@ class ScramClient:
 
 
 class ScramServer:
-    """The server side of one login; *nonce* is random, printable and without commas."""
+    """The server side of one SCRAM login: call ``user``, ``challenge`` and ``signature``, in this order.
+
+    The *nonce* must be random, printable and without commas.
+    """
 
     def __init__(self, mechanism: str, nonce: str) -> None:
         self._hash = HASHES[mechanism]
@@ -115,9 +131,10 @@ class ScramServer:
         self._keys: ScramKeys | None = None
 
     def user(self, message: bytes) -> str:
-        """Return the user name in the client's first message.
+        """Decode *message*, the client's first one, and return its user name, which is not authenticated yet.
 
-        Raises: MalformedFrame: it is malformed, needs channel binding, or is for another user.
+        Raises: MalformedFrame: the message is malformed, requires channel binding, or has an authorization id that
+            is not the user name.
         """
         binding, _, rest = _decoded(message).partition(",")
         authorized, _, bare = rest.partition(",")
@@ -131,15 +148,20 @@ class ScramServer:
         return user
 
     def challenge(self, keys: ScramKeys) -> bytes:
-        """Return the server's first message, for a user with *keys*."""
+        """Return the server's first message: the nonces of both sides, and the salt and iterations of *keys*.
+
+        *keys* are those of the user that ``user`` has returned; ``signature`` verifies the client's proof by them.
+        """
         self._keys = keys
         self._first = f"r={self._nonce},s={_text(keys.salt)},i={keys.iterations}"
         return self._first.encode()
 
     def signature(self, message: bytes) -> bytes | None:
-        """Return the server's final message after the client's final *message*; None if its proof is wrong.
+        """Verify *message*, the client's final one, and return the server's final message, which ends the login.
 
-        Raises: MalformedFrame: *message* is malformed.
+        Return None if the client's proof is wrong, because the client does not know the password.
+
+        Raises: MalformedFrame: *message* is malformed, or of another login.
         """
         assert self._keys is not None, "there was no challenge"
         unproven, comma, proof_text = _decoded(message).rpartition(",p=")
@@ -188,6 +210,6 @@ def _decoded(message: bytes) -> str:
 
 
 def _fields(message: bytes) -> dict[str, str]:
-    """Return the values of ``r=…,s=…`` by letter; parts of another form are skipped."""
+    """Return the values of a message ``r=…,s=…`` by letter; parts of another form are skipped."""
     text = message.decode(errors="replace")
     return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}

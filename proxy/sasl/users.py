@@ -24,7 +24,12 @@ _SALT_BYTES: Final = 16
 
 
 def line_of(user: str, mechanism: str, password: str, salt: bytes, iterations: int) -> str:
-    """Return the line of the file for a user. Raises: ValueError: *user* cannot be in a line."""
+    """Return a line for the file of users: *user* with the keys that are derived from *password*.
+
+    *mechanism* is ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``. Cost: milliseconds for each 10,000 *iterations*.
+
+    Raises: ValueError: *user* is empty, not printable, contains a colon, has blanks at its ends, or begins with #.
+    """
     _check_name(user)
     keys = ScramKeys.of(mechanism, password, salt, iterations)
     fields = {"salt": keys.salt, "stored_key": keys.stored_key, "server_key": keys.server_key}
@@ -34,7 +39,10 @@ def line_of(user: str, mechanism: str, password: str, salt: bytes, iterations: i
 
 @attrs.frozen
 class Users:
-    """The users; *secret* is random, and hides which names do not exist."""
+    """The users that clients can log in as, with the SCRAM keys of each.
+
+    *secret* is random: keys of unknown users are derived from it, so that clients cannot learn which names exist.
+    """
 
     keys: Mapping[tuple[str, str], ScramKeys] = attrs.field(repr=False)
     """Keys by user name and mechanism."""
@@ -42,7 +50,11 @@ class Users:
 
     @classmethod
     def parse(cls, text: str, secret: bytes) -> Self:
-        """Parse the text of a file. Raises: ValueError: names the wrong line, without its content."""
+        """Parse the text of a file of users; *secret* is random bytes.
+
+        Raises: ValueError: a line is invalid or repeats a user and mechanism, or there are no users. The message
+            has the line's number and no part of its content.
+        """
         keys: dict[tuple[str, str], ScramKeys] = {}
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
@@ -57,11 +69,14 @@ class Users:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms that clients can log in with."""
+        """The SASL mechanisms that clients can use: PLAIN, and those of SCRAM for which any user has keys."""
         return "PLAIN", *sorted({mechanism for _, mechanism in self.keys})
 
     def of(self, user: str, mechanism: str) -> ScramKeys:
-        """Return the user's keys; for an unknown user, the same keys each time, which match no password."""
+        """Return the user's keys for *mechanism*, which is one of SCRAM.
+
+        If there are none, return keys that match no password; they are the same on each call with this name.
+        """
         found = self.keys.get((user, mechanism))
         if found is not None:
             return found
@@ -70,7 +85,11 @@ class Users:
         return ScramKeys(made[:_SALT_BYTES], self._usual_iterations(mechanism), made[:size], made[-size:])
 
     def knows(self, user: str, password: str) -> bool:
-        """Return whether *password* is the user's. It takes milliseconds, and as long for an unknown user."""
+        """Return whether *user* exists and has this *password*, for logins by PLAIN.
+
+        It blocks for milliseconds to derive the keys, for an unknown user as well, so that its duration does not
+        reveal which users exist.
+        """
         mechanism = next((each for each in HASHES if (user, each) in self.keys), self.mechanisms[1])
         keys = self.of(user, mechanism)
         tried = ScramKeys.of(mechanism, password, keys.salt, keys.iterations)

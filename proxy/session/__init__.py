@@ -1,7 +1,8 @@
-"""Fetch sessions (KIP-227), both halves. Pure: no trio, no sockets.
+"""Fetch sessions (KIP-227), the client's half and the broker's half. Pure: no trio, no sockets.
 
 ``upstream`` is the client's half, which Sidefetch uses towards brokers; ``downstream`` is the broker's half, which
-the embedded cluster uses. Both have the rules for ids and epochs in ``epochs``::
+the embedded cluster of the demo uses. ``slots`` is the cache of a broker's sessions, which Sidefetch also uses for
+its clients' sessions. Both halves have the rules for ids and epochs in ``epochs``::
 
                     full (0, 0)                      incremental (id, n)
         +------+ ------------------> granted id +-------------+ ---+

@@ -1,4 +1,4 @@
-"""The broker's half of KIP-227: it grants sessions, applies changes, and omits unchanged partitions of responses.
+"""The broker's half of fetch sessions (KIP-227): granted sessions, their updates, and incremental responses.
 
 ::
 
@@ -12,8 +12,8 @@
     (id, n), another epoch       SessionErrorContext        71
     (id, n), ids against names   SessionErrorContext        106; the session stays as it was
 
-Opening and answering are two steps, since a fetch may wait in between. Meanwhile another request may use the
-session (of a client that timed out and sent it again); the response to the first request is then error 71.
+Opening and answering are two steps, since a fetch may wait in between. If another request uses the session
+meanwhile (the client timed out and sent it again), the response to the first request is error 71.
 
 Source: Kafka's ``FetchManager``, ``FetchContext`` and ``FetchSession``.
 """
@@ -50,7 +50,10 @@ Key = tuple[str | UUID, int]
 
 @attrs.frozen
 class SessionPartition:
-    """A partition in a request; the session keeps it until a later request changes it."""
+    """The fetch parameters of one partition, which its session keeps until a later request changes them.
+
+    They are the offset, the byte limit, the client's leader epochs, and the log start offset of a follower.
+    """
 
     offset: int
     max_bytes: int
@@ -62,19 +65,24 @@ class SessionPartition:
 
 @attrs.frozen
 class SessionRequest:
-    """The parts of a fetch request that concern its session."""
+    """The fields of a Fetch request that concern its session: id and epoch, changed and removed partitions."""
 
     session_id: SessionId
     epoch: int
     asks: Mapping[Key, SessionPartition]
     """The partitions that the request names, in its order."""
     forget: Collection[Key] = ()
+    """The partitions to remove from the session."""
     by_id: bool = False
     """Whether keys have topic ids, as in Fetch v13 and later."""
 
 
 class PartitionState(Protocol):
-    """The fields of a partition's read that decide whether the response must contain the partition."""
+    """The result of reading a partition, as far as it decides whether a response must contain the partition.
+
+    An incremental response contains the partition on an error, with records, with a preferred replica, with a
+    diverging epoch, or if the high watermark or the log start offset differs from the last one sent.
+    """
 
     @property
     def error(self) -> int: ...
@@ -92,7 +100,7 @@ class PartitionState(Protocol):
 
 @attrs.frozen
 class PlainPartitionState:
-    """A ``PartitionState`` as plain values."""
+    """A ``PartitionState`` with stored values: the base class for the embedded cluster's results of reads."""
 
     high_watermark: int
     log_start: int = 0
@@ -106,7 +114,10 @@ class PlainPartitionState:
 
 @attrs.frozen
 class SessionResponse:
-    """The error and session id of a response, and its partitions in order."""
+    """The fields of a Fetch response that its session decides: top-level error, session id, and partitions.
+
+    *keys* are the partitions that the response must contain, in order.
+    """
 
     error: ErrorCode
     session_id: SessionId
@@ -142,7 +153,10 @@ class _Session:
             self.entries.pop(key, None)
 
     def told(self, key: Key, state: PartitionState) -> bool:
-        """Return whether the response must contain this partition; if so, note its offsets as sent."""
+        """Return whether the response must contain this partition, which was read as *state*.
+
+        If so, note its offsets as sent. A partition with records moves to the end of the session's order.
+        """
         entry = self.entries[key]
         if state.error:
             entry.high_watermark = -1  # the next response without an error must contain it
@@ -163,7 +177,11 @@ class _Session:
 
 
 class FetchContext(ABC):
-    """The view of a session that one fetch request has, from its arrival to its response."""
+    """One Fetch request and its session, from the arrival of the request to its response.
+
+    ``FetchSessionCache.open`` returns the subclass for the kind of the request. The caller reads ``partitions``,
+    waits as needed, then calls ``answer``, which says which partitions the response must contain.
+    """
 
     topic_names: dict[UUID, str]
     """The name of each topic id when it was first resolved; the user of the session fills it."""
@@ -171,11 +189,17 @@ class FetchContext(ABC):
     @property
     @abstractmethod
     def error(self) -> ErrorCode:
-        """The error of the whole response. If there is one, read nothing; ``answer({}, now_s)`` is the response."""
+        """The top-level error of the response, or ``ErrorCode.none``.
+
+        On an error, the caller reads no partition: ``answer({}, now_s)`` is the response.
+        """
 
     @abstractmethod
     def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
-        """Return the partitions to read, in order; valid until the next ``open``."""
+        """Return the partitions to read with their parameters, in order; in a session, all partitions of it.
+
+        Iterate over them before the next ``FetchSessionCache.open``, which may change the session.
+        """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -187,15 +211,26 @@ class FetchContext(ABC):
 
     @abstractmethod
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:
-        """Return the response for the reads of ``partitions``. Call it once."""
+        """Return the session id and the partitions of the response, and update the session. Call it once.
+
+        *results* are the results of reading ``partitions``, in the order of the response. In an existing session,
+        the response has only those that changed, have records or an error; its error is INVALID_FETCH_SESSION_EPOCH
+        if another request used the session meanwhile. For a full fetch, this creates the session.
+        """
 
     @abstractmethod
     def throttled(self) -> SessionResponse:
-        """Return the empty response to a request over its quota; call it instead of ``answer``."""
+        """Return a response without partitions, for a client over its quota; call it instead of ``answer``.
+
+        An existing session stays; a full fetch gets no session.
+        """
 
 
 class SessionErrorContext(FetchContext):
-    """A fetch whose response is an error; no session changes."""
+    """A Fetch request that is refused: its session id or epoch is wrong, or it mixes topic ids and names.
+
+    No session changes.
+    """
 
     def __init__(self, error: ErrorCode) -> None:
         self.topic_names = {}
@@ -222,7 +257,7 @@ class SessionErrorContext(FetchContext):
 
 
 class SessionlessFetchContext(FetchContext):
-    """A fetch outside of sessions: the response has all partitions of the request."""
+    """A Fetch request without a session: the response has all partitions that were read, and session id 0."""
 
     def __init__(self, asks: Mapping[Key, SessionPartition]) -> None:
         self.topic_names = {}
@@ -249,7 +284,10 @@ class SessionlessFetchContext(FetchContext):
 
 
 class FullFetchContext(SessionlessFetchContext):
-    """A full fetch that requests a session: the response grants one if a slot is free or can be freed."""
+    """A full Fetch request, which asks for a new session: the response has all partitions that were read.
+
+    ``answer`` creates the session if a slot is free or can be freed; otherwise the response has session id 0.
+    """
 
     def __init__(self, asks: Mapping[Key, SessionPartition], by_id: bool, slots: SessionSlots[_Session]) -> None:
         super().__init__(asks)
@@ -265,7 +303,7 @@ class FullFetchContext(SessionlessFetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A fetch within a session: the response has only the partitions that changed."""
+    """A Fetch request in an existing session: the response has only partitions with changes, records or errors."""
 
     def __init__(self, session_id: SessionId, session: _Session) -> None:
         self.session_id = session_id
@@ -303,9 +341,10 @@ class IncrementalFetchContext(FetchContext):
 
 
 class FetchSessionCache:
-    """The fetch sessions of one broker."""
+    """The fetch sessions that one broker keeps for its clients; ``open`` begins each Fetch request."""
 
     def __init__(self, slots: int, id_factory: Callable[[], int]) -> None:
+        """Create an empty cache for at most *slots* sessions; *id_factory* returns candidates for their ids."""
         self._slots: SessionSlots[_Session] = SessionSlots(slots, id_factory)
 
     def __len__(self) -> int:
@@ -314,7 +353,7 @@ class FetchSessionCache:
 
     @property
     def partitions(self) -> int:
-        """The partitions of all sessions."""
+        """The number of partitions in all sessions together, as Kafka's NumIncrementalFetchPartitionsCached."""
         return self._slots.partitions
 
     @property
@@ -323,11 +362,17 @@ class FetchSessionCache:
 
     @property
     def refusals(self) -> int:
-        """The number of sessions that were requested and not granted."""
+        """The number of sessions so far that clients requested and did not get, for lack of a slot."""
         return self._slots.refusals
 
     def open(self, request: SessionRequest, now_s: float) -> FetchContext:
-        """Return the context for a request, after updating its session."""
+        """Begin a Fetch request: close or update the session that it names, and return its context.
+
+        A request with epoch 0 or -1 closes the session. Any other adds, changes and removes partitions of it, and
+        advances its epoch; a session that is empty then is closed. If there is no such session, its epoch is
+        another, or one of session and request has topic ids and the other names, the context has the error, and the
+        session stays as it is.
+        """
         if is_full(request.epoch):
             if request.session_id != NO_SESSION:
                 self._slots.remove(request.session_id)
@@ -353,5 +398,5 @@ class FetchSessionCache:
         return IncrementalFetchContext(request.session_id, session)
 
     def evict(self, session_id: SessionId) -> bool:
-        """Remove a session as an eviction would; return whether there was one."""
+        """Remove a session, as if it had been evicted, and return whether it existed; ``evictions`` stays."""
         return self._slots.remove(session_id)

@@ -1,4 +1,4 @@
-"""The pair (session id, session epoch) of a fetch request (KIP-227; Kafka's ``FetchMetadata``)."""
+"""Session ids and session epochs of Fetch requests (KIP-227; Kafka's ``FetchMetadata``)."""
 
 from typing import Final, NewType
 
@@ -14,12 +14,15 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch after *epoch*: 1 after 2**31 - 1, since 0 requests a new session; -1 for negative epochs."""
+    """Return the session epoch of the request that follows a request with *epoch*.
+
+    1 follows 2**31 - 1, because 0 requests a new session. -1 (no session) follows a negative epoch.
+    """
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
 def is_full(epoch: int) -> bool:
-    """Return whether a request with this epoch names all of its partitions."""
+    """Return whether a request with this session epoch, 0 or -1, is full: it names all partitions to fetch."""
     return epoch in (INITIAL_EPOCH, FINAL_EPOCH)

@@ -1,6 +1,6 @@
-"""The bounded set of fetch sessions in a broker, and its eviction rules.
+"""A bounded cache of fetch sessions with the eviction rules of Kafka's brokers.
 
-Kafka 3.8 and later split this set into eight shards, each with an eighth of the slots; a ``SessionSlots`` is one
+Kafka 3.8 and later split this cache into eight shards, each with an eighth of the slots; a ``SessionSlots`` is one
 shard. Followers' sessions take precedence over consumers'. Sidefetch's clients are consumers; the simulation of a
 broker's cache in ``analysis.whatif`` has followers as well.
 
@@ -18,12 +18,14 @@ from proxy.session.epochs import NO_SESSION, SessionId
 __all__ = ["EVICTION_S", "MAX_SESSION_ID", "OccupiedSlot", "SessionSlots"]
 
 EVICTION_S: Final = 120.0
-"""Kafka's ``MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, which no setting changes."""
+"""The time in seconds after which an unused session may be evicted, and a used one for a larger session.
+
+Kafka's ``MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, which no setting changes."""
 MAX_SESSION_ID: Final = 2**31 - 1
 
 
 class SizedSession(Protocol):
-    """A session whose length is its number of partitions."""
+    """A fetch session; ``len`` of it is its number of partitions."""
 
     def __len__(self) -> int: ...
 
@@ -33,7 +35,7 @@ T = TypeVar("T", bound=SizedSession)
 
 @attrs.define
 class OccupiedSlot(Generic[T]):
-    """A session in its slot."""
+    """A session in the cache, with its id, times of creation and of last use in seconds, and size."""
 
     id: SessionId
     session: T
@@ -43,11 +45,11 @@ class OccupiedSlot(Generic[T]):
     """Partitions at the last use: the size that eviction compares."""
     is_follower: bool = False
     evictable: bool = False
-    """Whether the session was old enough, at the last use, to be evicted for a larger one."""
+    """Whether the session was older than ``EVICTION_S`` at its last use, so that a larger one may evict it."""
 
     @property
     def worth(self) -> tuple[bool, int, int]:
-        """The order of eviction: the session with the lowest value is evicted first."""
+        """The key by which sessions are evicted, lowest first: (is a follower's, partitions, id)."""
         return self.is_follower, self.size, self.id
 
 
@@ -56,7 +58,7 @@ def _ignore(_: object) -> None:
 
 
 class SessionSlots(Generic[T]):
-    """Sessions by id, at most *slots* of them.
+    """A cache of at most *slots* fetch sessions, by session id; ``add`` may evict one.
 
     Args:  slots: the capacity; with 0, no session is ever granted.
            id_factory: returns a candidate for an id; it is called until one in 1..2**31-1 is free.
@@ -88,20 +90,26 @@ class SessionSlots(Generic[T]):
 
     @property
     def partitions(self) -> int:
-        """The partitions of all sessions, each at its last use."""
+        """The number of partitions in all sessions together; each counts with its size at its last use."""
         return sum(held.size for held in self._held.values())
 
     def get(self, session_id: SessionId) -> T | None:
-        """Return the session; None if there is none with this id."""
+        """Return the session with this id, or None; this is no use of the session, unlike ``touch``."""
         held = self._held.get(session_id)
         return None if held is None else held.session
 
     def remove(self, session_id: SessionId) -> bool:
-        """Remove the session; return whether there was one."""
+        """Remove the session with this id, which is no eviction, and return whether it existed."""
         return self._held.pop(session_id, None) is not None
 
     def add(self, session: T, now_s: float, *, is_follower: bool = False) -> SessionId:
-        """Add *session* and return its new id; ``NO_SESSION`` if no slot is free or can be freed."""
+        """Add *session* and return its new id; return ``NO_SESSION`` (0) if no slot is free or can be freed.
+
+        If all slots are occupied, the least recently used session is evicted if it was unused for more than 120 s.
+        Otherwise, of the sessions that were older than 120 s at their last use, the one with the fewest partitions
+        is evicted if *session* has more. Regardless of size, a follower's session evicts a consumer's, of any age,
+        and is not evicted for a consumer's.
+        """
         if len(self._held) >= self.slots and not self._make_room(len(session), is_follower, now_s):
             self.refusals += 1
             return NO_SESSION
@@ -110,7 +118,12 @@ class SessionSlots(Generic[T]):
         return session_id
 
     def touch(self, session_id: SessionId, now_s: float) -> None:
-        """Mark the session as used now, and update its size."""
+        """Record a use of the session at *now_s*: make it the most recently used, and take over its current size.
+
+        If it was created more than 120 s ago, it becomes evictable for a larger session.
+
+        Raises: KeyError: there is no session with this id.
+        """
         held = self._held.pop(session_id)
         before = held.evictable, held.size
         held.used_s = now_s
@@ -137,7 +150,7 @@ class SessionSlots(Generic[T]):
         return least is not None and (is_follower, size) > (least.is_follower, least.size) and self._evict(least)
 
     def _least(self) -> OccupiedSlot[T] | None:
-        """Return the evictable session with the lowest worth."""
+        """Return the evictable session with the lowest ``worth``, or None."""
         while self._evictable:
             worth = self._evictable[0]
             held = self._held.get(SessionId(worth[-1]))
@@ -147,7 +160,7 @@ class SessionSlots(Generic[T]):
         return None
 
     def _least_for_follower(self) -> OccupiedSlot[T] | None:
-        """Return the session to evict for a follower: also a consumer's of any age."""
+        """Return the session of lowest ``worth`` that a follower's may evict, among them consumers' of any age."""
         held = [held for held in self._held.values() if held.evictable or not held.is_follower]
         return min(held, key=lambda each: each.worth, default=None)
 

@@ -1,4 +1,4 @@
-"""The client's half of KIP-227: Sidefetch's copy of the state of a session in a broker.
+"""The client's half of fetch sessions (KIP-227): Sidefetch's copy of its session in a broker.
 
 The copy changes only when a broker acknowledges a fetch. After a fetch that was lost, cancelled or refused, the
 next fetch names every partition again and replaces a session that may be left.
@@ -32,15 +32,15 @@ __all__ = [
 
 @attrs.frozen
 class FullFetchPlan:
-    """The state in which the next fetch names every partition."""
+    """The state of an ``UpstreamSession`` whose next fetch names every partition: it has no session to continue."""
 
     session_id: SessionId = NO_SESSION
-    """The session that the fetch closes; 0 for none."""
+    """The old session that the next fetch closes; 0 for none."""
 
 
 @attrs.frozen
 class IncrementalFetchPlan:
-    """The state in which the next fetch names only the changed partitions of the session."""
+    """The state of an ``UpstreamSession`` whose next fetch continues a session and names only changes."""
 
     session_id: SessionId
     """Never 0."""
@@ -50,7 +50,7 @@ class IncrementalFetchPlan:
 
 @attrs.frozen
 class FetchPlan:
-    """A fetch that is planned and not acknowledged yet."""
+    """The session's part of a fetch to be sent: session id and epoch, and the partitions to name and to remove."""
 
     session_id: SessionId
     epoch: int
@@ -68,17 +68,18 @@ class FetchPlan:
 
 @attrs.frozen
 class SessionResponseFields:
-    """The fields of a response that concern its session."""
+    """The fields of a broker's Fetch response that decide whether the session accepts it."""
 
     error: int
     session_id: SessionId
     throttle_ms: int
+    """The throttle time: with one, a full fetch may have a response without partitions."""
     keys: Collection[PartitionKey]
     """The partitions of the response."""
 
 
 class RejectionReason(enum.Enum):
-    """The reason why a response is rejected."""
+    """The reason why ``UpstreamSession.receive`` rejects a broker's Fetch response."""
 
     EVICTED = "the broker does not know the session"
     WRONG_EPOCH = "the broker expected another epoch"
@@ -90,25 +91,32 @@ class RejectionReason(enum.Enum):
 
 @attrs.frozen
 class AcceptedResponse:
-    """A valid response; that of a throttled full fetch has no partitions."""
+    """The result of ``UpstreamSession.receive`` for a valid response, whose partitions may be used.
+
+    The response to a throttled full fetch is valid, too, and has no partitions.
+    """
 
     session_id: SessionId
-    """The session of the next fetch; 0 for none."""
+    """The session that the next fetch continues; 0 if it is a full fetch."""
 
 
 @attrs.frozen
 class RejectedResponse:
-    """An invalid response, which must not be used; the next fetch replaces the session."""
+    """The result of ``UpstreamSession.receive`` for an invalid response, whose partitions must not be used.
+
+    The next fetch is a full one and replaces the session.
+    """
 
     why: RejectionReason
     error: int
+    """The top-level error code of the response; 0 if it has none and is invalid for another reason."""
 
 
 class UpstreamSession:
-    """A session with a broker; at most one fetch is in flight.
+    """Sidefetch's side of one fetch session with a broker: the partitions to fetch, and the session id and epoch.
 
-    Use: ``put`` and ``take_out`` partitions that change, ``plan`` the next fetch, then call ``receive`` with its
-         response, or ``lost`` if there is none.
+    Use: call ``put`` and ``take_out`` for partitions that change, and ``plan`` for the next fetch; then ``receive``
+         with its response, or ``lost`` if there is none. At most one fetch is in flight.
     """
 
     __slots__ = ("_before", "asks", "state")
@@ -116,34 +124,44 @@ class UpstreamSession:
     def __init__(self) -> None:
         self.state: FullFetchPlan | IncrementalFetchPlan = FullFetchPlan()
         self.asks: Final[dict[PartitionKey, FetchPartition]] = {}
-        """The partitions of the next fetch, in the order of ``put``; read-only for others."""
+        """The partitions of the next fetch, in the order in which ``put`` added them; read-only for callers."""
         self._before: dict[PartitionKey, FetchPartition | None] = {}
-        """By partition changed since the last plan, its value in that plan; None if the plan did not have it.
+        """The partitions changed since the last plan, with their values in that plan; None if it had them not.
 
         A plan is either acknowledged as a whole or ends the session, so nothing else of it is kept.
         """
 
     def put(self, key: PartitionKey, ask: FetchPartition) -> None:
-        """Add a partition to the next fetch, or change it."""
+        """Add a partition to those that the next fetch covers, or replace its fetch parameters by *ask*."""
         self._before.setdefault(key, self.asks.get(key))
         self.asks[key] = ask
 
     def take_out(self, key: PartitionKey) -> None:
-        """Remove a partition from the next fetch."""
+        """Remove a partition from those that the next fetch covers. Raises: KeyError: it is not one of them."""
         self._before.setdefault(key, self.asks.pop(key))
 
     def asked(self, key: PartitionKey) -> FetchPartition | None:
-        """Return the partition as the last plan has it, named or kept by the broker; None if it has none."""
+        """Return the parameters with which the last planned fetch reads the partition; None if it does not.
+
+        The fetch may name the partition, or leave it to the broker, which keeps the session's unchanged partitions.
+        """
         return self._before[key] if key in self._before else self.asks.get(key)
 
     @property
     def size(self) -> int:
-        """The number of partitions that the last plan covers. Cost: O(changed since)."""
+        """The number of partitions that the last planned fetch covers, named or kept by the broker.
+
+        Cost: O(partitions changed since that plan).
+        """
         since = sum((key in self.asks) - (ask is not None) for key, ask in self._before.items())
         return len(self.asks) - since
 
     def plan(self, *, keep: bool) -> FetchPlan:
-        """Return the next fetch, for all of ``asks``; *keep* requests a session, or continues it.
+        """Return the next fetch, which covers all partitions of ``asks``.
+
+        If *keep*, it continues the session and names only the partitions changed since the last plan; without a
+        session, it is a full fetch that requests one. If not *keep*, it is a full fetch that requests none. A full
+        fetch closes the old session, if any.
 
         Cost: O(asks) for a full fetch, O(changed) for an incremental one.
         """
@@ -163,7 +181,12 @@ class UpstreamSession:
                 assert_never(never)
 
     def receive(self, plan: FetchPlan, reply: SessionResponseFields) -> AcceptedResponse | RejectedResponse:
-        """Check the response to *plan*, and update the session."""
+        """Check the broker's response to *plan*, and set the session id and epoch of the next fetch accordingly.
+
+        The response is rejected if it has a top-level error, if its session id or partitions do not match *plan*,
+        or if the session was given up since *plan*, by ``lost``, ``restart`` or ``farewell``. The next fetch is a
+        full one after a rejection, and after a response without a session id.
+        """
         if isinstance(self.state, FullFetchPlan) and not plan.is_full:
             # The session was given up after this plan.
             return RejectedResponse(RejectionReason.OUTDATED, reply.error)
@@ -183,22 +206,28 @@ class UpstreamSession:
         return AcceptedResponse(self.session_id)
 
     def lost(self, plan: FetchPlan) -> None:
-        """Replace the session, because *plan* got no response and the broker may or may not have applied it."""
+        """Make the next fetch a full one that replaces the session, because there is no response to *plan*.
+
+        The broker may or may not have applied *plan*, so the state of its session is not known.
+        """
         self._start_over(plan.session_id)
 
     def restart(self) -> None:
-        """Name every partition in the next fetch, and replace the session."""
+        """Make the next fetch a full one, which names every partition and replaces the broker's session."""
         self._start_over(self.state.session_id)
 
     def farewell(self) -> FetchPlan | None:
-        """Return the fetch that closes the session at the broker, once; None if there is no session."""
+        """Forget the session; return the fetch, without partitions, that closes it at the broker.
+
+        Return None if there is no session, as on a second call.
+        """
         session_id = self.state.session_id
         self._start_over(NO_SESSION)
         return FetchPlan(session_id, FINAL_EPOCH, {}, (), 0) if session_id != NO_SESSION else None
 
     @property
     def session_id(self) -> SessionId:
-        """The session that the next fetch continues; 0 if it names every partition."""
+        """The id of the session that the next fetch can continue; 0 if the next fetch must be a full one."""
         return self.state.session_id if isinstance(self.state, IncrementalFetchPlan) else NO_SESSION
 
     def _start_over(self, closing: SessionId) -> None:

@@ -1,6 +1,6 @@
-"""The telemetry of Sidefetch as plain values: its state, its names, and its encodings.
+"""The telemetry of Sidefetch as plain values: statistics, and the declarations of metrics, spans and ledger rows.
 
-``state`` accumulates the events of ``proxy.events``; ``instruments`` declares every metric over it, and
+``state`` accumulates the records of ``proxy.events``; ``instruments`` declares every metric over it, and
 ``document`` is the content of the status page and of ``sidefetch top``. ``problems`` keeps recent problems with
 their remedies.
 

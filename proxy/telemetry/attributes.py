@@ -18,24 +18,31 @@ Value = str | int | bool | tuple[str, ...] | tuple[int, ...]
 
 @attrs.frozen(eq=False)
 class SpanType:
-    """A kind of span."""
+    """The declaration of one kind of span, such as ``poll``: its name, its OpenTelemetry kind and its meaning."""
 
     name: str
-    """The span's name; a destination may follow it."""
+    """The beginning of the span's name; a space and the topic may follow it."""
     kind: Kind
+    """The span kind of OpenTelemetry."""
     meaning: str
+    """The description in ``TRACES.md``."""
 
 
 @attrs.frozen(eq=False)
 class Attribute:
-    """A span attribute. It is left out if its value is unknown or empty."""
+    """The declaration of one span attribute: its name, type, unit, meaning, and the kinds of spans that have it.
+
+    A span lacks the attribute if the value is unknown or empty.
+    """
 
     name: str
     type: Type
     unit: str
-    """Empty if the value is no count or measurement."""
+    """The unit (UCUM), such as ``By``; empty if the value is no count or measurement."""
     meaning: str
+    """The description in ``TRACES.md``."""
     spans: tuple[SpanType, ...]
+    """The kinds of spans that may have the attribute; empty for an attribute of span links."""
 
 
 POLL: Final = SpanType(
@@ -227,7 +234,7 @@ ATTRIBUTES: Final = tuple(_declared)
 
 
 def markdown() -> str:
-    """Return the tables of ``TRACES.md``."""
+    """Return the two Markdown tables of ``TRACES.md``: all kinds of spans, and all span attributes."""
     spans = (f"| `{each.name}` | {each.kind} | {each.meaning} |" for each in SPANS)
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""The response of ``/api/v1/state``, the only source of the status page and of ``sidefetch top``.
+"""The JSON document of ``/api/v1/state``, the only source of the status page and of ``sidefetch top``.
 
 Times ending in ``_us`` are microseconds since 1970 UTC. Fields keep their names as long as the API is ``v1``; new
 ones may be added.
@@ -19,7 +19,7 @@ _MOST_TOPICS: Final = 10
 
 
 def document(facts: MetricsSnapshot) -> dict[str, Any]:
-    """Return the document, of JSON's types only."""
+    """Return the response body of ``/api/v1/state`` for *facts*, as a dict that ``json.dumps`` accepts."""
     state, now_us = facts.state, facts.now_us
     return {
         "now_us": now_us,
@@ -149,7 +149,7 @@ def _brokers(facts: MetricsSnapshot) -> Iterator[dict[str, Any]]:
 
 
 def _lasting(facts: MetricsSnapshot) -> Iterator[Problem]:
-    """Yield the problems that last, however long ago the log had them."""
+    """Yield the conditions that still hold although their log events are no longer among ``facts.problems``."""
     told = {each.event for each in facts.problems}
     if facts.is_reached is False and "no-broker-reachable" not in told:
         yield Problem.now("no-broker-reachable", "error", "", facts.now_us)

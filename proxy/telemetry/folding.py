@@ -1,4 +1,9 @@
-"""Folding of runs of rows without records into one row: a client that polls would write 120 of them a minute."""
+"""The folding of consecutive ledger rows of fetches without records into one row.
+
+Otherwise a client that polls twice a second would write 120 rows a minute. A *run* is the row that stands for such
+rows so far. They are of the same connection, record type and upstream fetch loop (lane), and equal in all columns
+whose fold is ``same``.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -9,7 +14,7 @@ from proxy.telemetry.rows import bounded_sources
 __all__ = ["LONGEST_US", "RowFolding"]
 
 LONGEST_US: Final = 60_000_000
-"""The longest time from the first row of a run to its last."""
+"""The longest time from the first row of a run to its last, in microseconds."""
 
 _FOLDED: Final = ("exchange", "fetch")
 
@@ -24,17 +29,25 @@ _LAST: Final = _names("last")
 _MERGED: Final = {record: tuple(c for c in RECORDS[record] if c.fold == "merge") for record in _FOLDED}
 
 _RunKey = tuple[int, str, str]
-"""The connection, the record type, and the lane of fetches."""
+"""The key of a run: the connection's id, the record type, and the lane id (empty for client fetches)."""
 
 
 class RowFolding:
-    """The open runs of all connections; each row comes out once, alone or in a run, after those before it."""
+    """A buffer that folds consecutive ledger rows of fetches without records into one row, a *run*.
+
+    Its methods return the rows that are complete, in the order in which the caller must write them. A run ends with
+    a row that has records or differs in a column that cannot be summed, after a minute, or with its connection.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[_RunKey, Row] = {}
 
     def add(self, row: Row) -> list[Row]:
-        """Return the rows that *row* completes: itself, too, unless it continues a run or may begin one."""
+        """Return the rows to write now: the run that *row* ends, if any, and then *row* if it is not folded.
+
+        A row without records is kept: it is added to the open run of its connection, or begins a new run. Rows of
+        other types than ``exchange`` (a client fetch) and ``fetch`` (an upstream fetch) are returned at once.
+        """
         if row["record"] not in _FOLDED:
             return [row]
         key = (row["connection_id"], row["record"], row.get("lane_id", ""))
@@ -49,15 +62,15 @@ class RowFolding:
         return finished
 
     def over(self, now_us: int) -> list[Row]:
-        """Return the runs that have reached the longest duration."""
+        """Remove and return the runs whose first row is at least a minute (``LONGEST_US``) older than *now_us*."""
         return self._end(key for key, run in self._runs.items() if now_us - run["first_at_us"] >= LONGEST_US)
 
     def left(self, connection_id: int) -> list[Row]:
-        """Return the runs of a connection that has ended."""
+        """Remove and return the open runs of a connection that has ended."""
         return self._end(key for key in self._runs if key[0] == connection_id)
 
     def finish(self) -> list[Row]:
-        """Return all runs."""
+        """Remove and return all open runs; called when the ledger is closed."""
         return self._end(self._runs)
 
     def _end(self, keys: Iterable[_RunKey]) -> list[Row]:
@@ -80,7 +93,7 @@ def _goes_on(run: Row, row: Row) -> bool:
 
 
 def _fold(run: Row, row: Row) -> None:
-    """Fold *row* into *run*."""
+    """Add the values of *row* to *run*, column by column, as each column's ``fold`` requires."""
     record = row["record"]
     for name in _SUM[record]:
         run[name] = None if row[name] is None or run[name] is None else run[name] + row[name]
@@ -94,7 +107,7 @@ def _fold(run: Row, row: Row) -> None:
 
 
 def _merged(column: LedgerColumn, items: Iterable[Row]) -> list[Row]:
-    """Merge items that differ only in sums, in the order of their first occurrence."""
+    """Merge the *items* of an array column that differ only in sums; keep the order of their first occurrence."""
     same = [each.name for each in column.items if each.fold == "same"]
     sums = [each.name for each in column.items if each.fold == "sum"]
     merged: dict[tuple[object, ...], Row] = {}

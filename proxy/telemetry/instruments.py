@@ -39,36 +39,41 @@ _SUFFIXES: Final = {"By": "_bytes", "s": "_seconds"}
 
 @attrs.frozen
 class Instrument:
-    """One metric."""
+    """The declaration of one counter or gauge, with the function that reads its values."""
 
     name: str
-    """The name in OpenTelemetry."""
+    """The name in OpenTelemetry, such as ``sidefetch.client.fetches``."""
     kind: Kind
     """Counters only grow."""
     unit: str
-    """By for bytes, s for seconds, or the counted thing in braces; {boolean} is 1 for yes, 0 for no."""
+    """By for bytes, s for seconds, or the counted objects in braces; {boolean} is 1 for yes, 0 for no."""
     meaning: str
+    """The description in ``METRICS.md`` and in the help text of Prometheus."""
     attributes: tuple[str, ...]
+    """The names of the attributes of every value (labels in Prometheus)."""
     read: Callable[[MetricsSnapshot], Iterable[Point]]
+    """Returns the present values with their attributes."""
 
     @property
     def prometheus(self) -> str:
-        """The name of its samples in Prometheus."""
+        """The name of the metric in Prometheus, such as ``sidefetch_client_fetches_total``."""
         return _prometheus(self.name, self.unit) + ("_total" if self.kind == "counter" else "")
 
 
 @attrs.frozen
 class Histogram:
-    """A metric of durations."""
+    """The declaration of one histogram of durations, with the function that reads its buckets."""
 
     name: str
+    """The name in OpenTelemetry."""
     unit: str
     meaning: str
+    """The description in ``METRICS.md`` and in the help text of Prometheus."""
     read: Callable[[MetricsSnapshot], Durations]
 
     @property
     def prometheus(self) -> str:
-        """The beginning of its samples' names in Prometheus."""
+        """The name of the histogram in Prometheus, without the suffixes ``_bucket``, ``_sum`` and ``_count``."""
         return _prometheus(self.name, self.unit)
 
 
@@ -81,23 +86,29 @@ def _one(read: Callable[[MetricsSnapshot], float]) -> Callable[[MetricsSnapshot]
 
 
 def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[MetricsSnapshot], Iterable[Point]]:
-    """Return a reader of some of ``MetricsSnapshot.counts``, each with its value of *attribute*."""
+    """Return a reader of the counters of ``MetricsSnapshot.counts`` that are keys of *counts*.
+
+    The values of *counts* become the values of *attribute*.
+    """
     return lambda facts: [(facts.counts.get(name, 0), {attribute: value}) for name, value in counts.items()]
 
 
 def api_name(key: int) -> str:
-    """Return the name of an API, such as ``ListOffsets``."""
+    """Return the name of the API with Kafka's API key *key*, such as ``ListOffsets``; ``(other)`` if unknown."""
     known = api_key_map.get(key)
     return OTHER if known is None else known.title().replace("_", "")
 
 
 def is_lifted(key: int, version: int, to: int) -> bool:
-    """Return whether a request was upgraded from *version* to *to*. Fetches of Sidefetch itself do not count."""
+    """Return whether a client's request of API *key* was upgraded from a removed *version* to version *to*.
+
+    False if current brokers still serve *version*, even if *to* is newer: Sidefetch's own fetches use the newest.
+    """
     return to != version and (key, version) in TARGETS
 
 
 def error_name(code: int) -> str:
-    """Return the name of an error code, such as ``not_leader_or_follower``."""
+    """Return Kafka's name of an error code in lower case: ``not_leader_or_follower``; ``(other)`` if unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -426,7 +437,7 @@ DELAY: Final = Histogram(
 
 
 def markdown_table() -> str:
-    """Return the table of ``proxy/telemetry/METRICS.md``."""
+    """Return the Markdown table of all metrics in ``proxy/telemetry/METRICS.md``."""
     rows = ["| OpenTelemetry | Prometheus | unit | by | what it is |", "|---|---|---|---|---|"]
     rows.append(f"| `{DELAY.name}` | `{DELAY.prometheus}` | {DELAY.unit} |  | {DELAY.meaning} |")
     rows += [

@@ -27,17 +27,21 @@ merging an array joins items that differ only in sums."""
 
 @attrs.frozen
 class LedgerColumn:
-    """One column of a row, or of an array's items."""
+    """The definition of one column of a ledger row, or of one field of the items in an array column."""
 
     name: str
     kind: Kind
+    """The type of the values."""
     meaning: str
+    """The description in ``LEDGER.md``."""
     unit: str = ""
+    """The unit, such as ``bytes``; empty if the value is no count or measurement."""
     fold: Fold = "same"
+    """The rule by which several rows without records become one row."""
     is_optional: bool = False
-    """Whether it may be null."""
+    """Whether the value may be null."""
     items: "tuple[LedgerColumn, ...]" = ()
-    """The columns of each item of an array."""
+    """The fields of each item, if the column is an array."""
 
 
 def _text(name: str, meaning: str, *, optional: bool = False, fold: Fold = "same") -> LedgerColumn:
@@ -264,7 +268,11 @@ _TYPES: Final[Mapping[Kind, type]] = {"string": str, "long": int, "double": floa
 
 
 def problems(row: Mapping[str, object]) -> Iterator[str]:
-    """Yield a row's differences from this definition; nothing for a valid one."""
+    """Yield a message for each way in which *row* violates this definition; nothing for a valid row.
+
+    Violations are: an unknown record type, unknown and missing columns, null where it is not allowed, and values of
+    a wrong type, also in the items of arrays.
+    """
     columns = RECORDS.get(str(row.get("record")))
     if columns is None:
         yield f"record: {row.get('record')!r} is not one of {', '.join(RECORDS)}"
@@ -294,7 +302,7 @@ def _wrong_in(columns: tuple[LedgerColumn, ...], row: Mapping[str, object], wher
 
 
 def markdown_tables() -> str:
-    """Return the tables of ``LEDGER.md``."""
+    """Return the Markdown tables of ``LEDGER.md``: the columns of all rows, and then those of each record type."""
     parts = ["### All rows\n\n" + _table(COMMON)]
     parts += [
         f"### {name}\n\n{_MEANINGS[name]}\n\n{_table(columns[len(COMMON) :])}" for name, columns in RECORDS.items()

@@ -14,156 +14,208 @@ Level = Literal["info", "warning", "error"]
 
 _KEPT_US: Final = 3_600_000_000
 _MOST: Final = 40
-"""The most problems to keep; beyond, the one that has not occurred for longest is dropped."""
+"""The most problems to keep; beyond that, the problem whose last occurrence is the oldest is dropped."""
 _MOST_CHARS: Final = 300
 """The longest detail text of a problem, in characters."""
 _APART: Final = ("limit", "what", "node", "rack")
-"""Fields of an event that distinguish problems, if it has them."""
+"""Fields of log events: occurrences of one event with different values are different problems."""
 _NOT_SHOWN: Final = ("remedy", "trace", "where")
+"""Fields of log events that are not part of a problem's detail text."""
 
 
 @attrs.frozen
 class Remedy:
-    """The title and the remedy for an event of the log."""
+    """The title and the remedy of the problem that a log event indicates."""
 
     title: str
     remedy: str
-    """The remedy, unless the event has one of its own."""
+    """The action for the operator, unless the event itself has a field ``remedy``."""
 
 
 ADVICE: Final[Mapping[str, Remedy]] = {
-    "unhandled-exception": Remedy("Sidefetch has a bug", "See the traceback in its log, and report it."),
+    "unhandled-exception": Remedy(
+        "A bug in Sidefetch ended a connection or a task", "Report the traceback that the log has."
+    ),
     "event-loop-stalled": Remedy(
-        "The event loop was blocked", "Give the process more CPU; report the code line that the log has."
+        "The event loop was blocked, and no client was served",
+        "Give the process more CPU; if it happens again, report the stack that the log has.",
     ),
     "event-loop-recovered": Remedy("The event loop was blocked and has recovered", "Give the process more CPU."),
-    "no-broker-reachable": Remedy("No broker answers", "Check bootstrap-servers and the network to the brokers."),
+    "no-broker-reachable": Remedy(
+        "No broker answers", "Check bootstrap-servers, the network to the brokers, TLS and the login."
+    ),
     "broker-unavailable": Remedy(
         "A broker could not be reached",
-        "Check that it runs, and that its address can be reached from here.",
+        "Check that the broker runs, and that its advertised address can be reached from here.",
     ),
     "broker-protocol-error": Remedy(
-        "A broker's response could not be decoded",
-        "Check that it is a Kafka broker; report the log line.",
+        "A broker's response could not be decoded, and a client was disconnected",
+        "Check that the address belongs to a Kafka broker; if it does, report the log line.",
     ),
     "response-stalled": Remedy(
-        "A broker stopped in the middle of a response", "See that broker's load, and the network to it."
+        "A broker stopped in the middle of a response", "Check that broker's load, and the network to it."
     ),
     "fetch-connection-closed": Remedy(
-        "A broker's response did not match the request", "Report it, with its version."
+        "A broker answered a fetch late, or with a response that does not match it",
+        "Check that broker's load and the network; report a wrong response with the broker's version.",
     ),
     "client-protocol-error": Remedy(
-        "A client does not speak Kafka's protocol",
+        "A client does not speak Kafka's protocol, or does not log in",
         "Find the client: it may use TLS on a plaintext port, or not be a Kafka client.",
     ),
-    "client-tls-failed": Remedy("TLS with a client failed", "See the reason, and the client's security.protocol."),
+    "client-tls-failed": Remedy(
+        "A TLS handshake with a client failed",
+        "Check the reason, and the client's security.protocol and truststore.",
+    ),
     "client-limited-to-one-connection": Remedy(
-        "Sidefetch cannot read for a client",
-        "Give Sidefetch a login of its own (upstream-sasl), or the client PLAIN or OAUTHBEARER.",
+        "A client's login cannot be repeated, so its fetches are forwarded unchanged",
+        "Give Sidefetch a login of its own (upstream-sasl), or let the client use PLAIN or OAUTHBEARER.",
     ),
     "ledger-write-failed": Remedy(
         "Rows of the ledger cannot be written",
-        "Free disk space, or restore the folder; rows wait while there is memory.",
+        "Free disk space, or restore the folder; rows wait in memory up to ledger-memory.",
     ),
     "ledger-produce-failed": Remedy(
-        "Rows of the ledger cannot be produced", "Check that the topic exists, and that Sidefetch may write to it."
+        "Rows of the ledger cannot be produced to its topic",
+        "Check that the topic exists, and that Sidefetch may write to it.",
     ),
     "authentication-failed": Remedy(
-        "A client's login was refused", "Check its user and password, or find who is guessing."
+        "A client's login was refused", "Check the client's user and password, or find out who is guessing."
     ),
-    "reauthentication-failed": Remedy("A login at a broker was not renewed", "Check the credentials."),
+    "reauthentication-failed": Remedy("A login at a broker could not be renewed", "Check Sidefetch's credentials."),
     "credentials-reload-failed": Remedy(
         "New credentials cannot be used; the former ones stay in use", "Correct the files that the log names."
     ),
     "token-refresh-failed": Remedy(
-        "The token could not be renewed; the former one stays in use", "Check that the token's server responds."
+        "The OAUTHBEARER token could not be renewed; the former one is used until it expires",
+        "Check that the token server responds, and the client id and secret.",
     ),
     "no-broker-in-rack": Remedy(
-        "No broker is in this rack: all reads cross racks", "Set rack to a name that brokers have in broker.rack."
+        "No broker is in Sidefetch's rack: all reads cross racks",
+        "Set rack to a name that brokers have in broker.rack.",
     ),
-    "rack-unknown": Remedy("The rack of Sidefetch is unknown", "Set rack, or correct the sources of rack-from."),
-    "open-files-limit-low": Remedy("Too few open files are allowed", "Raise ulimit -n, or lower max-connections."),
+    "rack-unknown": Remedy(
+        "The rack of Sidefetch is unknown: reads go to the leaders",
+        "Set rack, or correct the sources of rack-from.",
+    ),
+    "open-files-limit-low": Remedy(
+        "The limit of open files is too low for max-connections", "Raise ulimit -n, or lower max-connections."
+    ),
     "limit-reached": Remedy("A client reached a limit", "Raise the limit, or check the client."),
     "memory-exhausted": Remedy(
-        "Fetches waited for memory", "Raise the limit, or configure clients to fetch fewer bytes at once."
+        "Fetches waited for memory",
+        "Raise the option in limit (memory or request-memory), or configure clients to fetch fewer bytes at once.",
     ),
-    "broker-port-missing": Remedy("A broker has no port here", "Widen broker-ports."),
-    "broker-port-taken": Remedy("A port of broker-ports is taken", "Free the port, or move broker-ports."),
+    "broker-port-missing": Remedy(
+        "A broker has no local port, so clients cannot reach it", "Widen broker-ports, and restart."
+    ),
+    "broker-port-taken": Remedy(
+        "Another process listens on a port of broker-ports", "Free the port, or choose another range."
+    ),
     "redirect-loop": Remedy(
         "Sidefetch's own connections are redirected to itself",
         "Name the user that it runs as in sidefetch redirect install --uid.",
     ),
     "broker-address-ambiguous": Remedy(
         "Several brokers have one address, so that the broker of a redirected client is unknown",
-        "Give each broker an address and port of its own.",
+        "Give each broker an address and port of its own (advertised.listeners).",
     ),
     "connection-forwarded": Remedy(
-        "Connections are forwarded unchanged",
-        "To read for TLS clients, set listen-tls-cert, or let them use plaintext here and set upstream-tls.",
+        "Redirected connections that are not plaintext Kafka are forwarded unchanged",
+        "To serve TLS clients, set listen-tls-cert, or let them use plaintext here and set upstream-tls.",
     ),
     "connection-forward-failed": Remedy(
-        "A redirected connection could not be forwarded", "See whether its destination can be reached from here."
+        "A redirected connection could not be forwarded, and was closed",
+        "Check that its destination can be reached from here.",
     ),
     "records-damaged": Remedy(
-        "Records are damaged at the broker", "See that broker's disk; clients get them as they are."
+        "Damaged records could not be converted for a client, which gets CORRUPT_MESSAGE",
+        "Check the disks of all brokers that have a replica of the partition.",
     ),
     "log-truncated": Remedy(
-        "Records that were read are gone from the log",
-        "See why the leader changed: unclean elections lose records.",
+        "Records that a client has read are gone from the log",
+        "Check why the leader changed: unclean elections lose records.",
     ),
     "fetch-stalled": Remedy(
-        "A client fetch was not answered in time",
-        "See whether its broker answers others; if unserved is above 0, report it with this line.",
+        "A client's fetch was not answered in time",
+        "Check that the brokers answer other clients; if unserved is above 0, report the log line as a bug.",
     ),
     "verify-mismatch": Remedy(
-        "A response differs from the broker's own", "Set bypass for that topic, and report it."
+        "A delivered response differs from the broker's own",
+        "Unless the topic is compacted, set bypass for it, and report the log line.",
     ),
     "telemetry-export-failed": Remedy(
-        "Telemetry could not be exported",
-        "See that the Collector of OTEL_EXPORTER_OTLP_ENDPOINT runs and is reached.",
+        "Traces or metrics could not be exported",
+        "Check that the Collector of OTEL_EXPORTER_OTLP_ENDPOINT runs and can be reached.",
     ),
     "spans-dropped-at-shutdown": Remedy(
-        "Spans were not exported before the end", "See that the Collector answers within a second or two."
+        "Spans were lost, because they were not exported before Sidefetch stopped",
+        "Check that the Collector answers within a second or two.",
     ),
-    "settings-rejected": Remedy("The changed settings are not valid", "Correct them, and send SIGHUP again."),
+    "settings-rejected": Remedy(
+        "The changed settings are not valid; the former ones stay in use", "Correct them, and send SIGHUP again."
+    ),
     "restart-required": Remedy("Changed settings need a restart", "Restart Sidefetch to apply them."),
-    "shutdown-forced": Remedy("A second signal ended Sidefetch", "Give it more time to stop."),
+    "shutdown-forced": Remedy(
+        "A second signal ended Sidefetch before its clients had finished",
+        "Let the supervisor wait for longer than grace before it signals again.",
+    ),
 }
 """The title and remedy by event name, for every warning and error of the log."""
 
 _ALSO_AT_INFO: Final = ("memory-exhausted", "connection-forwarded")
+"""Events that are problems although their level is info."""
 
 
 @attrs.frozen
 class Problem:
-    """A problem that exists, or existed."""
+    """One problem that Sidefetch has had, with its remedy: all recent occurrences of one log event.
+
+    Occurrences that concern different options, files, brokers or racks are different problems.
+    """
 
     level: Level
+    """The level of the last occurrence."""
     event: str
     """The name of the log event."""
     title: str
     remedy: str
     detail: str
-    """The fields of the last occurrence."""
+    """The fields of the last occurrence, for people."""
     times: int
+    """The number of occurrences."""
     first_us: int
+    """The time of the first occurrence, in microseconds since 1970."""
     last_us: int
 
     @classmethod
     def now(cls, event: str, level: Level, detail: str, now_us: int) -> Self:
-        """Return a problem that is observed at this moment."""
+        """Return the problem that *event* indicates, with one occurrence at *now_us* and the remedy of ``ADVICE``.
+
+        Used for conditions that still hold, although their log event is older than an hour.
+
+        Raises: KeyError: ``ADVICE`` has no entry for *event*.
+        """
         advice = ADVICE[event]
         return cls(level, event, advice.title, advice.remedy, detail, 1, now_us, now_us)
 
 
 class Problems:
-    """The problems of the last hour."""
+    """The problems of the last hour, collected from the log events; at most 40 are kept."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], Problem] = {}
 
     def tell(self, level: Level, event: str, fields: Mapping[str, object], now_us: int) -> None:
-        """Count an event of the log as a problem; ignore unknown events and most events of level info."""
+        """Add one occurrence of a log event: to the count of the same problem, or as a new problem.
+
+        Occurrences of an event are the same problem if they agree in the fields ``limit``, ``what``, ``node`` and
+        ``rack``; the problem gets the level, fields and time of the latest. Events without an entry in ``ADVICE``,
+        and all but two events of level info, are ignored.
+
+        Args: fields: the fields of the log line.
+              now_us: the time of the event, in microseconds since 1970.
+        """
         advice = ADVICE.get(event)
         if advice is None or (level == "info" and event not in _ALSO_AT_INFO):
             return
@@ -184,7 +236,7 @@ class Problems:
             del self._kept[next(iter(self._kept))]
 
     def last(self, now_us: int) -> list[Problem]:
-        """Return the problems of the last hour, the most severe and newest first."""
+        """Return the problems that occurred within the hour before *now_us*: errors first, and the newest first."""
         return ordered(each for each in list(self._kept.values()) if each.last_us > now_us - _KEPT_US)
 
 

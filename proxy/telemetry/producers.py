@@ -1,4 +1,4 @@
-"""The producers' spans of records, which a ``traceparent`` header of the records names.
+"""A search for the spans in which records were produced, by the records' ``traceparent`` headers.
 
 Only uncompressed batches are searched, in place: nothing is decompressed, and only the header is copied. A record
 is::
@@ -36,20 +36,22 @@ _LONGEST_VARINT: Final = 10
 
 @attrs.frozen
 class Producer:
-    """The span in which records were produced."""
+    """The span in which a producer sent records, from the ``traceparent`` header of the records."""
 
     trace_id: int
     span_id: int
     flags: int
+    """The trace flags, such as 1 for sampled."""
     offset: int = attrs.field(eq=False)
-    """The offset of the first of its records."""
+    """The offset of the first record that names the span."""
 
 
 @attrs.define
 class Producers:
-    """The result of searching one response."""
+    """The producers' spans that were found in the records of one response to a client, and counts of the search."""
 
     found: dict[tuple[int, int], Producer] = attrs.field(factory=dict)
+    """The spans by trace id and span id."""
     messages: int = 0
     """The number of records in the batches that were read."""
     compressed_batches: int = 0
@@ -63,9 +65,13 @@ class Producers:
     _last: bytes = b""
 
     def search(self, records: memoryview, offset: int = 0) -> None:
-        """Search the batches of *records* of magic 2 from *offset* on.
+        """Search *records*, the batches of one partition, for ``traceparent`` headers, and add to this result.
 
-        Cost: a microsecond for each batch, three for each record; the search of one response is bounded.
+        Records below *offset*, control batches and the formats before magic 2 are skipped; compressed batches are
+        only counted. The search ends early, without an error, at limits for one response (``is_cut``) and at the
+        first corrupt batch.
+
+        Cost: a microsecond for each batch, three for each record.
         """
         try:
             for entry in entries(records):
@@ -128,7 +134,10 @@ class Producers:
 
 
 def _varint(log: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Return a number and the position behind it. Raises: BadRecords: it does not end before *end*."""
+    """Return the zigzag varint at position *at* of *log*, and the position behind it.
+
+    Raises: BadRecords: the number does not end before *end*.
+    """
     if at < end and log[at] < 0x80:
         return (log[at] >> 1) ^ -(log[at] & 1), at + 1
     value = shift = 0

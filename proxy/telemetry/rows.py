@@ -1,4 +1,4 @@
-"""Rows of the ledger, made from events; ``ledger`` defines them. Their ``seq`` is assigned later."""
+"""The creation of ledger rows from event records; ``ledger`` defines the rows, and their writer numbers them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
@@ -12,14 +12,14 @@ from proxy.telemetry.ledger import SCHEMA, Row
 __all__ = ["UNNUMBERED", "Loss", "RowMaker", "RowSubject", "bounded_sources", "topology_rows"]
 
 UNNUMBERED: Final = -1
-"""The ``seq`` of a row before it is assigned."""
+"""The ``seq`` (sequence number) of a row until the writer assigns one."""
 _MOST_SOURCES: Final = 64
 _OTHERS: Final = -1
 """The node id that stands for all nodes beyond the limit."""
 
 
 class RowSubject(Protocol):
-    """The connection of an event."""
+    """The client connection that a ledger row is about: its number, client id, topology and trace id."""
 
     @property
     def number(self) -> int: ...
@@ -33,13 +33,16 @@ class RowSubject(Protocol):
 
 @attrs.frozen
 class Loss:
-    """A range of lost rows."""
+    """A range of lost ledger rows: their process, their first and last sequence number, and the reason."""
 
     proxy_id: str
+    """The id of the process that numbered the rows."""
     reason: str
+    """The reason, as defined for the column ``reason`` of ``lost`` rows."""
     first: int
-    """The first ``seq``; both are included."""
+    """The first sequence number (``seq``)."""
     last: int
+    """The last sequence number, included."""
 
     @property
     def count(self) -> int:
@@ -48,20 +51,23 @@ class Loss:
 
 @attrs.frozen
 class RowMaker:
-    """The factory of the rows of one process."""
+    """The factory of all ledger rows of one process."""
 
     proxy_id: str
     reader_rack: str | None
+    """The rack of this process; None if it is unknown."""
     wall_us: Callable[[float], int]
-    """Converts a time of the process's clock to microseconds since 1970."""
+    """Converts seconds of the process's clock to microseconds since 1970."""
 
     def of(
         self, subject: RowSubject, record: Record, now_s: float, *, software: str | None = None, weight: float = 1.0
     ) -> Row | None:
-        """Return the row of *record*, which occurred at *now_s*; None if the ledger has none for its type.
+        """Return the ledger row for *record*, not yet numbered; None if the ledger has no rows for its type.
 
-        Args: software: the client's software, if known.
-              weight: 1 / the sampling rate.
+        Args: subject:  the client connection of the record.
+              now_s:    the time of the record, in seconds of the process's clock.
+              software: the client's library and version, if known.
+              weight:   the number of records that this one stands for: 1 / the sampling rate.
         """
         match record:
             case ExchangeRecord():
@@ -76,7 +82,10 @@ class RowMaker:
                 return None
 
     def lost(self, loss: Loss, at_us: int, cluster_id: str | None) -> Row:
-        """Return the row for lost rows; it takes the place of the last of them."""
+        """Return the row of type ``lost`` that reports *loss*; its ``seq`` is that of the last lost row.
+
+        Args: at_us: the time for the row, in microseconds since 1970.
+        """
         row = _common("lost", at_us, cluster_id, loss.proxy_id)
         row["seq"] = loss.last
         return row | {"reason": loss.reason, "count": loss.count, "seq_first": loss.first, "seq_last": loss.last}
@@ -191,7 +200,11 @@ class RowMaker:
 
 
 def topology_rows(metadata: Any, proxy_id: str, at_us: int) -> Iterator[Row]:
-    """Yield a row for each partition of a Metadata response (a kio entity of v4 or later), by name and number."""
+    """Yield a ``topology`` row for each partition in a Metadata response, sorted by topic and partition number.
+
+    Args: metadata: a response entity of the library kio, of v4 or later.
+          at_us:    the time for the rows, in microseconds since 1970.
+    """
     racks = {broker.node_id: broker.rack or None for broker in metadata.brokers}
     for topic in sorted(metadata.topics, key=lambda topic: str(topic.name)):
         for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index)):
@@ -208,7 +221,11 @@ def topology_rows(metadata: Any, proxy_id: str, at_us: int) -> Iterator[Row]:
 
 
 def bounded_sources(sources: Iterable[Row]) -> list[Row]:
-    """Return the sources with the most bytes and partitions; those beyond 64 as one without topic and node."""
+    """Return *sources*, items of the column ``sources`` of a client fetch, bounded to 64 and one for all others.
+
+    The 64 with the most bytes (then partitions) are kept. The item for the others has their sums, no topic, and the
+    node id -1.
+    """
     each = list(sources)
     if len(each) <= _MOST_SOURCES:
         return each

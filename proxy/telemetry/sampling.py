@@ -9,21 +9,26 @@ _64_BITS: Final = 2**64 - 1
 
 
 class Sampler:
-    """A sampler of one process's events, by their connection, type and number.
+    """A sampler that selects the fetches of one process that get a ledger row.
 
-    The choice differs for each *proxy_id*: if it were the same for all, a fleet would have the first fetch of every
-    sidecar, or of none.
+    The choice is a hash of the process (*proxy_id*), connection, kind and number of a fetch, so it can be
+    reproduced. Without *proxy_id* in the hash, the first fetch would be selected in every sidecar of a fleet, or in
+    none.
     """
 
     def __init__(self, share: float, proxy_id: str) -> None:
-        """Create a sampler that picks a *share* of 0 to 1."""
+        """Create a sampler that selects a *share* (0 to 1) of the fetches."""
         self._below = round(share * 2**64)
         self._seed = crc32(proxy_id.encode()) << 32
         self.weight = 1 / share if share else 1.0
-        """The number of events for which each sampled one stands."""
+        """The number of fetches for which each selected fetch stands."""
 
     def picks(self, connection_id: int, kind: str, sequence: int) -> bool:
-        """Return whether event number *sequence* of its *kind* and connection is in the sample."""
+        """Return whether a fetch is in the sample. Equal arguments give equal results.
+
+        Args: kind:     ``exchange`` for a client fetch, ``fetch`` for an upstream fetch.
+              sequence: the number of the fetch among those of its connection and kind.
+        """
         if self._below > _64_BITS:
             return True
         connection = _mixed(self._seed + connection_id * 2 + (kind == "fetch"))

@@ -1,4 +1,4 @@
-"""All values of metrics and the status page, at one moment."""
+"""The values that the metrics and the status page show, at one moment."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,19 +16,23 @@ Status = Literal["starting", "ready", "stopping"]
 
 @attrs.frozen
 class BudgetSnapshot:
-    """A memory budget."""
+    """The state of one memory budget for received frames: its limit, the bytes in use, and the waiting frames."""
 
     name: str
-    """The option that sets it."""
+    """The option that sets the budget: ``memory`` or ``request-memory``."""
     limit_bytes: int
     claimed_bytes: int
+    """The bytes in use."""
     waiting: int
     """The number of frames that wait for memory."""
 
 
 @attrs.frozen
 class MetricsSnapshot:
-    """The values of one process. Use it at once: ``state`` keeps changing."""
+    """All values of one process that the metrics and the status page show.
+
+    Use it at once: ``state`` is the live object, which later events change.
+    """
 
     state: ReadingState
     now_us: int
@@ -58,7 +62,7 @@ class MetricsSnapshot:
 
     @property
     def has_broker_in_rack(self) -> bool | None:
-        """Whether a broker is in Sidefetch's rack; None if the rack or the brokers are unknown."""
+        """Whether any broker has the rack of this process; None if that rack or the brokers are unknown."""
         if self.state.rack is None or not self.topology.brokers:
             return None
         return any(broker.rack == self.state.rack for broker in self.topology.brokers.values())

@@ -1,4 +1,4 @@
-"""Spans, built from events at the end of a client fetch.
+"""The creation of spans from event records, at the end of each client fetch.
 
 A broker may answer an upstream fetch while no client fetch is open: its span belongs to the next client fetch, with
 its own times. So does a fetch that is answered while a response is being written, since that response cannot
@@ -44,9 +44,10 @@ _Below = FetchRecord | SessionRecord | ConversionRecord
 
 @attrs.frozen
 class SpanSubject:
-    """The client connection of the spans."""
+    """The client connection of a span, with values for attributes: address, client id, topology, own rack."""
 
     connection: int
+    """The number of the connection, unique within the process."""
     peer: str
     """Host and port of the client."""
     client_id: str | None
@@ -57,7 +58,10 @@ class SpanSubject:
 
 @attrs.frozen
 class Span:
-    """A span to be exported; times are seconds of the clock of the events."""
+    """A span to be exported, with its times, attributes, error, links and child spans.
+
+    Times are seconds of the process's clock.
+    """
 
     type: SpanType
     start_s: float
@@ -66,8 +70,11 @@ class Span:
     destination: str = ""
     """The topic; empty if there are several or none."""
     error: str = ""
+    """The name of the error; empty for the status OK."""
     below: tuple["Span", ...] = ()
+    """The child spans."""
     links: tuple[Producer, ...] = ()
+    """The producers' spans to link to."""
 
     @property
     def name(self) -> str:
@@ -76,7 +83,10 @@ class Span:
 
 @attrs.define
 class PendingSpans:
-    """The events of a client connection that are in no span yet; beyond the limit, the oldest is dropped."""
+    """The event records of one client connection that wait to become child spans of its next client fetch.
+
+    At most 128 are kept; beyond that, the oldest is dropped and counted.
+    """
 
     _told: deque[tuple[float, _Below]] = attrs.field(factory=deque, init=False)
     _left_out: int = attrs.field(default=0, init=False)
@@ -85,7 +95,12 @@ class PendingSpans:
         return bool(self._told)
 
     def add(self, record: Record, now_s: float) -> None:
-        """Keep *record*, which occurred at *now_s*, if there is a span for it."""
+        """Keep *record* for a child span; ignore the types of records that have no child span.
+
+        Upstream fetches, conversions, and sessions that were refused, reset or evicted have one.
+
+        Args: now_s: the time of the record; of an upstream fetch, the time of its response is used instead.
+        """
         if isinstance(record, FetchRecord):
             now_s = record.answered_s
         elif not isinstance(record, ConversionRecord | SessionRecord) or not _is_told(record):
@@ -96,19 +111,27 @@ class PendingSpans:
         self._told.append((now_s, record))
 
     def drop(self, exchange: ExchangeRecord) -> None:
-        """Drop the events of a client fetch that is not traced."""
+        """Drop the records that would be child spans of *exchange*, a client fetch that is not sampled.
+
+        Upstream fetches that were answered after its response was composed stay, for the next client fetch.
+        """
         self._take(_handed_out_s(exchange))
 
     def exchange(self, record: ExchangeRecord, about: SpanSubject, producers: Producers | None = None) -> Span:
-        """Return the span of a client fetch, with its child spans.
+        """Return the span of the client fetch *record*; the kept records become its child spans, and are removed.
 
-        Args: producers: the spans of the delivered records' producers; None if they were not searched.
+        Upstream fetches that were answered after its response was composed stay, for the next client fetch.
+
+        Args: producers: the producers' spans of the delivered records; None if the records were not searched.
         """
         below, left_out = self._take(_handed_out_s(record))
         return _exchange(record, below, left_out, about, producers)
 
     def unclaimed(self, about: SpanSubject, now_s: float) -> Span:
-        """Return the span of events that belong to no client fetch."""
+        """Return a span ``unclaimed`` that has all kept records as child spans, and remove them.
+
+        Called at the end of the connection: no further client fetch can have them. The span ends at *now_s*.
+        """
         below, left_out = self._take(float("inf"))
         spans = tuple(_below(at_s, each, about) for at_s, each in below)
         start_s = min((each.start_s for each in spans), default=now_s)
@@ -119,7 +142,10 @@ class PendingSpans:
         return Span(told.UNCLAIMED, start_s, now_s, _known(attributes), below=spans)
 
     def _take(self, until_s: float) -> tuple[list[tuple[float, _Below]], int]:
-        """Remove and return the events until *until_s*, and all conversions, which belong to the last response."""
+        """Remove the records until *until_s*, and all conversions, which belong to the last response.
+
+        Returns: these records with their times, and the number of records that were dropped before.
+        """
         taken: list[tuple[float, _Below]] = []
         kept: list[tuple[float, _Below]] = []
         for at_s, each in self._told:
@@ -135,7 +161,7 @@ def _is_told(record: ConversionRecord | SessionRecord) -> bool:
 
 
 def _handed_out_s(record: ExchangeRecord) -> float:
-    """Return the time at which the response's content was decided: later reads are not in it."""
+    """Return the time at which the response was composed: it contains no later upstream fetch."""
     waited_us = dict(record.waited_us)
     return record.ended_s - (waited_us.get("write", 0) + waited_us.get("convert", 0)) / 1e6 + _ROUNDING_S
 
@@ -200,7 +226,7 @@ def _shape(record: ExchangeRecord) -> Attributes:
 
 
 def _reads(below: Sequence[_Below]) -> Attributes:
-    """Return the attributes that summarize all child spans."""
+    """Return the attributes that summarize the child spans."""
     reads = [each for each in below if isinstance(each, FetchRecord)]
     known: Attributes = {
         told.READS: len(reads),
@@ -286,7 +312,7 @@ def _broker(node: int, about: SpanSubject, *, has_rack: bool = True) -> Attribut
 
 
 def _sources(record: ExchangeRecord, about: SpanSubject) -> Attributes:
-    """Return the attributes about brokers, those with the most bytes first."""
+    """Return the attributes about the brokers that were read, ordered by bytes, the largest first."""
     sizes: dict[int, list[int]] = {}
     for share in record.sources:
         size = sizes.setdefault(share.node, [0, 0, 0])

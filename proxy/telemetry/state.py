@@ -1,7 +1,7 @@
-"""The aggregated state of a running Sidefetch: clients, sessions, brokers and results.
+"""The statistics of a running Sidefetch process: clients, sessions, brokers, waits and errors.
 
-Events update it; there is one for the whole process. Its memory is bounded by the number of connections, and by the
-limits in this module; everything beyond a limit is counted together.
+Event records update them; there is one ``ReadingState`` for the whole process. Its memory is bounded by the number
+of connections, and by the limits in this module; everything beyond a limit is counted together.
 """
 
 from collections import Counter
@@ -57,17 +57,25 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class ConnectionLabels(Protocol):
-    """The connection of an event; see ``proxy.net.observability.observers``."""
+    """The client connection of an event record: its number, address, client id and topology.
+
+    ``ConnectionInfo`` of ``proxy.net.observability.observers`` implements it.
+    """
 
     number: int
+    """A number that is unique in the process."""
     peer: str
+    """Host and port of the client."""
     topology: Topology
     client_id: str | None
 
 
 @attrs.frozen
 class ClientKey:
-    """The identity of a client: connections with equal values count as one client, which has one to each broker."""
+    """The identity of a client in the statistics: its client id and host.
+
+    All connections with equal values count as one client; a client has one to each broker.
+    """
 
     client_id: str
     """The client id; empty if the client sends none."""
@@ -76,7 +84,7 @@ class ClientKey:
 
 @attrs.frozen
 class SessionSummary:
-    """An open session with a broker."""
+    """An open fetch session of Sidefetch at a broker: the broker, the session id and the number of partitions."""
 
     node: int
     session_id: int
@@ -85,34 +93,37 @@ class SessionSummary:
 
 @attrs.define
 class ReaderConnection:
-    """One connection of a client."""
+    """One open client connection: its software, its last fetch and its fetch sessions."""
 
     software: str = ""
+    """The client's library and version; empty if they are not known yet."""
     is_guess: bool = True
+    """Whether ``software`` is a guess."""
     version: int | None = None
     """The client's Fetch version."""
     wanted: int = 0
-    """The number of partitions of its last fetch."""
+    """The number of partitions of the client's last fetch."""
     session_id: int = 0
-    """Its session with Sidefetch; 0 for none."""
+    """The client's fetch session with Sidefetch; 0 for none."""
     sessions: dict[str, SessionSummary] = attrs.field(factory=dict)
-    """Sessions with brokers, by lane."""
+    """Sidefetch's sessions at brokers for this connection, by lane id (upstream fetch loop)."""
     apis: tuple[UsedApi, ...] = ()
 
 
 @attrs.define
 class ClientSummary:
-    """A client with at least one open connection."""
+    """The statistics of one client with at least one open connection: fetches, bytes, rates and connections."""
 
     readers: dict[int, ReaderConnection] = attrs.field(factory=dict)
-    """Its connections, by number."""
+    """The open connections, by number."""
     fetches: int = 0
-    """Its own fetches that were answered."""
+    """Answered fetches of the client."""
     delivered_bytes: int = 0
+    """Bytes of records in the responses to the client."""
     broker_fetches: int = 0
-    """Upstream fetches on its behalf."""
+    """Upstream fetches of Sidefetch on behalf of the client."""
     saved_bytes: int = 0
-    """See ``Sums``."""
+    """Protocol bytes saved, computed as ``Sums.saved_bytes``."""
     converted_records: int = 0
     byte_rate: Rate = attrs.field(factory=Rate)
     """The rate of record bytes from brokers."""
@@ -121,19 +132,19 @@ class ClientSummary:
 
 @attrs.define
 class BrokerReads:
-    """The reads from one broker."""
+    """The statistics of Sidefetch's fetches from one broker: their number, record bytes, rate and partitions."""
 
     rack: str | None = None
     fetches: int = 0
     record_bytes: int = 0
     byte_rate: Rate = attrs.field(factory=Rate)
     partitions: Counter[RouteKind] = attrs.field(factory=Counter)
-    """Partitions of its fetches, by the reason for this broker."""
+    """Partitions of these fetches, by the reason that this broker was read."""
 
 
 @attrs.frozen
 class FetchShape:
-    """The labels of the counter of upstream fetches."""
+    """The kind, lane and route of upstream fetches: the labels of the metric ``sidefetch.broker.fetches``."""
 
     kind: FetchKind
     lane: LaneName
@@ -142,10 +153,12 @@ class FetchShape:
 
 @attrs.define
 class ReadingState:
-    """The state of one process. *rack* is Sidefetch's own, None if unknown."""
+    """The statistics of one Sidefetch process, which event records update."""
 
     rack: str | None
+    """The rack of this process; None if it is unknown."""
     started_us: int
+    """The start of the process, in microseconds since 1970."""
     total: Sums = attrs.field(factory=Sums, init=False)
     minutes: Minutes = attrs.field(factory=Minutes, init=False)
     clients: dict[ClientKey, ClientSummary] = attrs.field(factory=dict, init=False)
@@ -174,7 +187,12 @@ class ReadingState:
     """The client of each connection."""
 
     def observe(self, of: ConnectionLabels, record: Record, now_us: int) -> None:
-        """Take an event of the connection *of*."""
+        """Update the statistics with *record*, an event of the client connection *of*.
+
+        The first record of a connection adds it to its client, by client id and host.
+
+        Args: now_us: the present time in microseconds since 1970.
+        """
         client, reader = self._reader(of, record)
         match record:
             case FetchRecord():
@@ -195,7 +213,10 @@ class ReadingState:
                 self.stalled += 1
 
     def left(self, of: ConnectionLabels) -> None:
-        """Remove a connection that has ended."""
+        """Remove the connection *of*, which has ended, and its client if it has no other connection.
+
+        Totals and the statistics of brokers are kept.
+        """
         key = self._keys.pop(of.number, None)
         if key is None:
             return
@@ -205,12 +226,12 @@ class ReadingState:
             del self.clients[key]
 
     def is_stranger(self, of: ConnectionLabels) -> bool:
-        """Return whether the connection fetches, and its client software is unknown."""
+        """Return whether the connection *of* is in the statistics without the name of its client software."""
         key = self._keys.get(of.number)
         return key is not None and not self.clients[key].readers[of.number].software
 
     def sessions(self) -> list[SessionSummary]:
-        """Return the open sessions with brokers."""
+        """Return all open fetch sessions of Sidefetch at brokers, for all clients."""
         return [
             session
             for client in self.clients.values()
@@ -219,7 +240,10 @@ class ReadingState:
         ]
 
     def software(self) -> Counter[tuple[str, bool]]:
-        """Count the connections by client software, and whether that is a guess."""
+        """Return the number of open client connections by (client software, whether that is a guess).
+
+        The software is an empty string if it is unknown, and ``(other)`` beyond 200 kinds.
+        """
         found: Counter[tuple[str, bool]] = Counter()
         for client in self.clients.values():
             for reader in client.readers.values():
@@ -339,7 +363,10 @@ class ReadingState:
 
 
 def by_rack(brokers: Mapping[int, BrokerReads]) -> dict[str | None, int]:
-    """Return the bytes of records by the rack that they came from, None for brokers without one."""
+    """Return the bytes of records by the rack of the brokers that sent them; the key None: brokers without a rack.
+
+    Args: brokers: the statistics by node id.
+    """
     found: Counter[str | None] = Counter()
     for broker in brokers.values():
         found[broker.rack] += broker.record_bytes
@@ -347,5 +374,5 @@ def by_rack(brokers: Mapping[int, BrokerReads]) -> dict[str | None, int]:
 
 
 def _count(counter: Counter[_K], key: _K, amount: int, most: int, other: _K) -> None:
-    """Add to *key*, or to *other* once there are *most* keys."""
+    """Add *amount* to *key*; to *other* if the key is new and *counter* has *most* keys already."""
     counter[key if key in counter or len(counter) < most else other] += amount

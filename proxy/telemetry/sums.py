@@ -1,4 +1,4 @@
-"""Sums since the start, by the minute, and present rates."""
+"""Sums of fetches and bytes since the start and by the minute, and present rates."""
 
 import math
 from collections import deque
@@ -18,7 +18,10 @@ _DECAY_S: Final = 10.0
 
 @attrs.define
 class Sums:
-    """Sums of all time, or of a minute. Bytes include the frames' size prefixes."""
+    """The sums of client fetches and upstream fetches, and of their bytes, since the start or in one minute.
+
+    Bytes of requests and responses include the frames' size prefixes.
+    """
 
     client_fetches: int = 0
     """Answered client fetches."""
@@ -54,53 +57,59 @@ class Sums:
     padding_bytes: int = 0
     conversion_cpu_us: int = 0
     resets: int = 0
-    """Sessions with brokers that were reset, refused or evicted."""
+    """Sidefetch's sessions at brokers that were reset, refused or evicted."""
 
     @property
     def saved_fetches(self) -> int:
-        """Client fetches less upstream fetches; negative if there were more of the latter."""
+        """The number of client fetches that did not fail, less upstream fetches; may be negative."""
         return self.client_fetches - self.failed_fetches - self.broker_fetches
 
     @property
     def client_talk_bytes(self) -> int:
-        """Bytes of client fetches and their responses, without records."""
+        """Protocol bytes between clients and Sidefetch: client fetches and their responses, without records."""
         return self.client_request_bytes + self.client_response_bytes - self.delivered_bytes
 
     @property
     def broker_talk_bytes(self) -> int:
-        """Bytes of upstream fetches and their responses, without records."""
+        """Protocol bytes between Sidefetch and brokers: upstream fetches and their responses, without records."""
         return self.broker_request_bytes + self.broker_response_bytes - self.record_bytes
 
     @property
     def saved_bytes(self) -> int:
-        """Protocol bytes saved. Records do not count: they are the same, or converted."""
+        """Protocol bytes saved: those of client fetches that did not fail, less those of upstream fetches.
+
+        The bytes of records do not count: Sidefetch delivers the same records, or converts them.
+        """
         return self.client_talk_bytes - self.failed_talk_bytes - self.broker_talk_bytes
 
 
 @attrs.frozen
 class Minute:
-    """A minute of the wall clock."""
+    """The sums of one minute of the wall clock."""
 
     at_us: int
-    """The time at which it began."""
+    """The beginning of the minute, in microseconds since 1970."""
     sums: Sums = attrs.field(factory=Sums)
 
 
 class Minutes:
-    """The sums of the last hour, by minute."""
+    """The sums of each minute of the last hour."""
 
     def __init__(self) -> None:
         self._kept: deque[Minute] = deque(maxlen=MINUTES)
 
     def sums(self, now_us: int) -> Sums:
-        """Return the sums of this minute. If the clock was set back, they are those of the newest minute."""
+        """Return the sums of the minute of *now_us*, for the caller to add to; begin the minute if it is new.
+
+        If the clock was set back, they are the sums of the newest minute.
+        """
         at_us = now_us - now_us % MINUTE_US
         if not self._kept or self._kept[-1].at_us < at_us:
             self._kept.append(Minute(at_us))
         return self._kept[-1].sums
 
     def last(self, now_us: int) -> Iterator[Minute]:
-        """Yield all minutes of the last hour, oldest first, this one last; empty ones without activity."""
+        """Yield the 60 minutes up to that of *now_us*, oldest first; minutes without activity have sums of zero."""
         newest_us = now_us - now_us % MINUTE_US
         if self._kept:
             newest_us = max(newest_us, self._kept[-1].at_us)
@@ -112,7 +121,7 @@ class Minutes:
 
 @attrs.define
 class Rate:
-    """A rate in 1/s: older amounts decay exponentially."""
+    """A present rate per second, as an exponentially decaying average with a time constant of 10 s."""
 
     _per_s: float = 0.0
     _at_us: int = 0

@@ -1,8 +1,8 @@
-"""Responses that contain broker addresses, and the replacement of these addresses.
+"""Replacement of the broker addresses in forwarded responses, so that clients connect to Sidefetch.
 
-Metadata, FindCoordinator and DescribeCluster contain them in every version; Produce from v10 on and both
-share-group APIs name the new leaders' endpoints (KIP-951), and so does Fetch from v16 on. This module handles
-responses that are forwarded; ``fetch`` encodes those of fetches that Sidefetch reads itself.
+Metadata, FindCoordinator and DescribeCluster contain addresses in every version; Produce from v10 on, Fetch from
+v16 on and both share-group APIs contain the new leaders' endpoints (KIP-951). Responses to fetches that Sidefetch
+answers itself do not pass through this module: ``wire.fetch`` encodes them.
 """
 
 import dataclasses
@@ -24,21 +24,27 @@ from proxy.wire.shapes import cursor_at
 __all__ = ["Place", "rewrite"]
 
 Place = Callable[[int, str, int], tuple[str, int] | None]
-"""Maps (node id, host, port) to the host and port that the client gets; None if the broker has no such address."""
+"""Maps a broker's (node id, host, port) to the host and port that clients use for it; None if there are none."""
 
 _I32: Final = struct.Struct(">i")
 
 
 def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
-    """Return a response with its size, in pieces, with every broker address in it replaced by *place*.
+    """Replace every broker address in a response by the one that *place* returns for it.
 
-    Brokers without an address are left out; for a coordinator without one, the response says that it is
-    unavailable. Node ids below 0, which stand for no broker, keep their address. Unknown tagged fields are dropped
-    from FindCoordinator and DescribeCluster, and from the structs of endpoints; elsewhere they stay.
+    If *place* returns None, the broker or the new leader's endpoint is left out of the response; a coordinator gets
+    the error COORDINATOR_NOT_AVAILABLE and node id -1 instead. A coordinator with a node id below 0 is not changed.
 
-    Cost:   Metadata: O(brokers); endpoints: O(partitions), no copy of records; the others decode the whole
+    Args:
+        api_key: that of the request; the API and its *version* must be in ``apis.CARRIES_ADDRESSES``.
+        frame: the broker's response, without its size.
+        place: maps a broker's (node id, host, port) to the host and port that the client must use, or None.
+
+    Returns: the new frame with its size, in pieces to be sent one after the other. Unknown tagged fields are
+        dropped from FindCoordinator and DescribeCluster, and from the structs of endpoints; elsewhere they stay.
+    Cost:    Metadata: O(brokers); endpoints: O(partitions), no copy of records; the others decode the whole
         response.
-    Raises: MalformedFrame: the bytes are no such response.
+    Raises:  MalformedFrame: *frame* is not a response of this API and version.
     """
     if api_key == ApiKey.METADATA:
         return _metadata(version, frame, place)

@@ -1,6 +1,6 @@
 """ApiVersions (API key 18): the APIs and versions that a broker serves.
 
-The response's header is v0 whatever the version, since the client cannot know yet which versions the broker
+The response's header is v0 in all versions, since the client cannot know yet which versions the broker
 understands. A broker answers a version that it does not serve with a v0 body and UNSUPPORTED_VERSION (KIP-35,
 KIP-511).
 """
@@ -24,7 +24,13 @@ _SOFTWARE_VERSION: Final = 3
 
 
 def read(version: int, frame: bytes | memoryview) -> tuple[int, Any]:
-    """Return the correlation id and the body, which is that of v0 if the requested version is not served."""
+    """Decode a broker's ApiVersions response; return its correlation id and its body, a kio entity.
+
+    *version* is that of the request, and *frame* has no size prefix. If the response has the error
+    UNSUPPORTED_VERSION, the body is always an entity of v0.
+
+    Raises: MalformedFrame: the bytes are no such response.
+    """
     cursor = Cursor(frame, 4)
     served = version if cursor.i16() != ErrorCode.unsupported_version else 0
     return messages.read_response(messages.response_type(ApiKey.API_VERSIONS, served), frame)
@@ -35,7 +41,16 @@ def ranges_of(body: Any) -> ApiRanges:
 
 
 def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LIFTED) -> bytes:
-    """Return a broker's answer, with size, narrowed to what Sidefetch serves; unknown tagged fields are dropped."""
+    """Reduce a broker's ApiVersions response to the APIs and versions that ``apis.offered`` lets clients use.
+
+    Args:
+        version: the version of the request.
+        frame: the broker's response, without its size.
+        lifted: the versions that Sidefetch upgrades: they are added below the broker's lowest version.
+
+    Returns: the new frame with its size, without the tagged fields that kio does not know.
+    Raises:  MalformedFrame: *frame* is not an ApiVersions response.
+    """
     correlation_id, body = read(version, frame)
     ranges = offered(ranges_of(body), lifted)
     narrowed = tuple(
@@ -51,10 +66,12 @@ def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LI
 
 
 def client_software(frame: bytes | memoryview) -> str:
-    """Return name and version of the client software that sent a request; empty below v3 (KIP-511).
+    """Return the name and the version of the client's software, joined by a space, from its ApiVersions request.
 
-    Args: frame: the request, without its size.
-    Raises: MalformedFrame
+    Clients send them from v3 on (KIP-511); for a lower version, return an empty string. *frame* is the whole
+    request without its size.
+
+    Raises: MalformedFrame: the request cannot be decoded.
     """
     header, cursor = read_request_header(frame)
     if header.api_version < _SOFTWARE_VERSION:
@@ -64,9 +81,10 @@ def client_software(frame: bytes | memoryview) -> str:
 
 
 def unsupported(correlation_id: int) -> bytes:
-    """Return the response, with size, to a version newer than Sidefetch's.
+    """Encode the response, with its size, to an ApiVersions request of a version that Sidefetch does not know.
 
-    The client tries again with an older version.
+    The response has the error UNSUPPORTED_VERSION and names the versions 0 to 4 of ApiVersions, so that the client
+    tries again with one of them.
     """
     served = v0.ApiVersion(api_key=i16(ApiKey.API_VERSIONS), min_version=i16(0), max_version=i16(MAX_VERSION))
     body = v0.ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=(served,))

@@ -1,4 +1,4 @@
-"""The APIs and versions that Sidefetch accepts, and those of them that it must decode."""
+"""The APIs and versions that Sidefetch accepts from clients, and those whose responses contain broker addresses."""
 
 import enum
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ApiKey(enum.IntEnum):
-    """The APIs of which Sidefetch knows more than their key."""
+    """The keys of the APIs that Sidefetch decodes, rewrites or upgrades; it forwards other accepted APIs unread."""
 
     PRODUCE = 0
     FETCH = 1
@@ -56,7 +56,7 @@ class ApiKey(enum.IntEnum):
 
 
 class VersionRange(NamedTuple):
-    """Versions *first* to *last*, both included."""
+    """A range of versions of one API, from *first* to *last* inclusive; ``version in range`` works."""
 
     first: int
     last: int
@@ -74,7 +74,9 @@ _BETWEEN_CONTROLLERS: Final = frozenset({52, 53, 54, 59, 82})
 Only controllers serve them, on listeners of their own; no client has a use for them."""
 
 KNOWN_KEYS: Final = frozenset(api_key_map) - _BETWEEN_CONTROLLERS
-"""Every API of which it is known whether its responses contain broker addresses. Others are hidden: they might."""
+"""The keys of all APIs of which Sidefetch knows whether their responses contain broker addresses.
+
+Clients may not use other APIs, because their responses might contain some."""
 
 _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
     {
@@ -93,8 +95,9 @@ _BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
         ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
     }
 )
-"""The known versions of APIs whose later versions might contain addresses or logins that Sidefetch would not
-find."""
+"""The accepted versions of APIs whose later versions might contain addresses or logins that Sidefetch would miss.
+
+All versions of the other ``KNOWN_KEYS`` are accepted."""
 
 CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
     {
@@ -107,28 +110,34 @@ CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
         ApiKey.SHARE_ACKNOWLEDGE: 1,
     }
 )
-"""The first version whose responses contain broker addresses."""
+"""By API key, the first version whose responses contain broker addresses; other APIs contain none."""
 
 
 def passes(api_key: int, version: int) -> bool:
-    """Return whether a request of this version may go to a broker, if the broker serves it."""
+    """Return whether Sidefetch accepts requests of this API and version from clients, served by brokers or not.
+
+    Sidefetch accepts those in which it can find every broker address and login. It closes the connection on any
+    other request, except for ApiVersions: there, the response is the error UNSUPPORTED_VERSION.
+    """
     if api_key not in KNOWN_KEYS:
         return False
     return api_key not in _BOUNDED or version in _BOUNDED[api_key]
 
 
 Lifted = Mapping[tuple[int, int], int]
-"""API key and version that a broker need not serve, to the version that Sidefetch upgrades it to."""
+"""Maps (API key, version) of a request to the newer version that Sidefetch sends to the broker instead."""
 
 NOTHING_LIFTED: Final[Lifted] = MappingProxyType({})
+"""No version is upgraded."""
 
 
 def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, VersionRange]:
-    """Return the versions that ApiVersions offers to clients if the broker serves *broker*.
+    """Return the range of versions of each API that clients may use, if the broker serves the ranges *broker*.
 
-    It offers no version that Sidefetch cannot handle. Minimums are the broker's, or lower if *lifted* upgrades the
-    version to one that the broker serves: librdkafka up to 2.10 looks for exact versions within the ranges and
-    disables compression, message formats or groups if one is missing.
+    A range has the versions that both the broker serves and Sidefetch accepts; an API without such a version is
+    left out. Lower versions are added if *lifted* maps them to versions that the broker serves: librdkafka up to
+    2.10 looks for exact versions within the ranges and disables compression, message formats or groups if one is
+    missing. The result is for the response to a client's ApiVersions request.
     """
     ranges = {}
     for api_key, served in broker.items():
@@ -142,6 +151,7 @@ def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, Ver
 
 
 def _widened(api_key: int, served: VersionRange, lifted: Lifted) -> VersionRange:
+    """Extend *served* downwards, without gaps, by the versions that *lifted* maps to one of *served*."""
     first = served.first
     while lifted.get((api_key, first - 1)) in served:
         first -= 1

@@ -1,4 +1,4 @@
-"""Node endpoints of new leaders (KIP-951), which Fetch, Produce and both share-group APIs name in one layout."""
+"""Endpoints of new leaders (KIP-951), with one layout in responses of Fetch, Produce and both share-group APIs."""
 
 import struct
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ _NONE: Final = write_uvarint(1)
 
 
 class Endpoint(NamedTuple):
-    """The address of a new leader."""
+    """The address of a partition's new leader in a response: node id, host, port, and rack (None for no rack)."""
 
     node_id: int
     host: str
@@ -23,12 +23,13 @@ class Endpoint(NamedTuple):
 
 
 Replace = Callable[[Endpoint], Endpoint | None]
-"""Returns the endpoint for the client; None to leave it out."""
+"""Returns the endpoint that the client gets in place of the broker's; None to leave it out."""
 
 
 def read_endpoints(cursor: Cursor) -> tuple[Endpoint, ...]:
-    """Read an array of endpoints.
+    """Decode the array of endpoints at *cursor*, and move *cursor* behind it.
 
+    Raises: MalformedFrame: the frame ends before the array does, or a length in it is impossible.
     Layout: array of ``node: i32 | host: string | port: i32 | rack: nullable string | tags``, in flexible form.
     """
     endpoints = []
@@ -40,7 +41,7 @@ def read_endpoints(cursor: Cursor) -> tuple[Endpoint, ...]:
 
 
 def write_endpoints(endpoints: Iterable[Endpoint]) -> bytes:
-    """Encode an array of endpoints, as ``read_endpoints`` decodes it."""
+    """Encode an array of endpoints in the layout that ``read_endpoints`` decodes."""
     listed = list(endpoints)
     parts = [write_uvarint(len(listed) + 1)]
     for each in listed:
@@ -50,12 +51,20 @@ def write_endpoints(endpoints: Iterable[Endpoint]) -> bytes:
 
 
 def replace_listed_endpoints(cursor: Cursor, replace: Replace) -> bytes:
-    """Read an array of endpoints, and return it with each replaced."""
+    """Decode the array of endpoints at *cursor*, and return it encoded again with each endpoint replaced.
+
+    *replace* returns the new endpoint for each one, or None to leave it out. *cursor* moves behind the array.
+
+    Raises: MalformedFrame: as ``read_endpoints``.
+    """
     return write_endpoints(each for each in map(replace, read_endpoints(cursor)) if each is not None)
 
 
 def replace_tagged_endpoints(cursor: Cursor, replace: Replace) -> bytes:
-    """Read the tagged fields that end a response, and return them with each endpoint in field 0 replaced.
+    """Return the tagged fields at the end of a response, encoded again with the endpoints in field 0 replaced.
+
+    *cursor* stands at the tagged fields, and moves behind them. *replace* returns the new endpoint for each one, or
+    None to leave it out; field 0 is left out if no endpoint remains. All other fields are copied.
 
     Raises: MalformedFrame: the bytes are no tagged fields, or more bytes follow.
     """

@@ -1,4 +1,4 @@
-"""Frames: every message on a Kafka connection is its size, followed by that many bytes."""
+"""Frames: every message on a Kafka connection is a size, followed by a payload of that many bytes."""
 
 import struct
 from collections.abc import Sequence
@@ -34,18 +34,21 @@ QUICK_BYTES: Final = 16 * 1024
 
 
 class Chunks(Protocol):
-    """Bytes that are produced while they are sent; their number is known before."""
+    """A part of an outgoing frame, such as converted records, that is produced in chunks while it is sent.
+
+    Its length in bytes is known before the first chunk: ``len``.
+    """
 
     def __len__(self) -> int: ...
 
     @property
     def is_quick(self) -> bool:
-        """Whether the next chunk takes so little time that it need not run in a thread."""
+        """Whether ``next_chunk`` returns so soon that it may run in the event loop; otherwise use a thread."""
 
     def next_chunk(self) -> bytes | bytearray | memoryview | None:
-        """Return the next chunk; None after the last.
+        """Produce and return the next chunk; return None after the last one.
 
-        It may take a while; call it from any thread, one call at a time.
+        The call may block for long. Any thread may make it, but only one thread at a time.
         """
 
 
@@ -56,23 +59,23 @@ Pieces = Sequence[Piece]
 
 
 def with_size(payload: bytes) -> bytes:
-    """Return *payload* with its size before it."""
+    """Return a frame: the size of *payload* in bytes as four bytes, big-endian, and *payload*."""
     return _SIZE.pack(len(payload)) + payload
 
 
 class Buffer(bytearray):
-    """The memory of one large payload, kept until the last view of it is gone; weak references notice when."""
+    """A bytearray for one large payload at a time, with weak references, which show when its memory is freed."""
 
     __slots__ = ("__weakref__",)
 
 
 class FrameReader:
-    """The cutter of a connection's incoming bytes into frames; the caller receives directly into its buffers.
+    """A splitter of a connection's incoming bytes into frames; the caller receives directly into its buffers.
 
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
-    Use:    as long as ``needs`` is not 0, call ``grant`` first. Receive into ``space()``, then call
-        ``received(n)``, which returns the payloads that are complete now, oldest first. A payload of over 16 KiB is
-        never copied once its size is known; smaller ones are copied once. Payloads are read-only, and stay valid
+    Use:    if ``needs`` is not 0, call ``grant``. Receive bytes into ``space()``, then call ``received(n)`` with
+        their number: it returns the payloads that are complete now, oldest first. Repeat. A payload of over 16 KiB
+        is never copied once its size is known; smaller ones are copied once. Payloads are read-only, and stay valid
         for as long as they, or views of them, are held.
     Memory: one payload's, beyond those that are held. As long as only payloads of over 64 KiB arrive, the buffers
         of the last two are used for the next: fresh memory would have to be cleared twice, by the system and by
@@ -96,11 +99,15 @@ class FrameReader:
         """Size in bytes of a payload that has begun to arrive and has no buffer yet; 0 if there is none."""
 
     def limit(self, max_frame_bytes: int) -> None:
-        """Set the size limit of later frames to *max_frame_bytes*."""
+        """Set the largest allowed payload in bytes, for frames whose size field has not been read yet."""
         self._max_frame_bytes = max_frame_bytes
 
     def grant(self) -> Buffer:
-        """Allocate the ``needs`` bytes, and return the buffer: it may serve for several payloads in turn."""
+        """Allocate the buffer of ``needs`` bytes for the payload that has begun to arrive, and return the buffer.
+
+        ``needs`` must not be 0, and is 0 afterwards. The reader may use the buffer again for later payloads, so its
+        memory is freed only once the buffer object is gone.
+        """
         assert self.needs, "nothing was asked for"
         size, self.needs = self.needs, 0
         buffer = Buffer(size)
@@ -110,23 +117,28 @@ class FrameReader:
         return buffer
 
     def drop_spares(self) -> None:
-        """Keep no memory for later payloads; a payload that is being received, or held, stays."""
+        """Release the buffers that are kept for later payloads, but not that of the payload being received."""
         self._spares.clear()
 
     def drop_all(self) -> None:
-        """Keep no memory at all: nothing more is received."""
+        """Release all large buffers, also that of the payload being received; nothing may be received after it."""
         self._spares.clear()
         self._large = None
 
     def space(self) -> memoryview:
-        """Return the buffer into which the next bytes must be received; never empty."""
+        """Return the writable view, never empty, to receive the next bytes into; ``needs`` must be 0."""
         assert not self.needs, "there is no memory for them yet"
         if self._large is not None:
             return self._large[self._filled :]
         return memoryview(self._arrivals)[self._end :]
 
     def received(self, size: int) -> list[memoryview]:
-        """Return the payloads that are complete once *size* bytes were written to the front of ``space()``."""
+        """Process *size* bytes, which the caller has received into ``space()``; return the payloads now complete.
+
+        Payloads have no size field, and come in the order of their arrival.
+
+        Raises: MalformedFrame: a frame's size is negative; FrameTooLarge: it exceeds the limit.
+        """
         if self._large is not None:
             self._filled += size
             if self._filled < len(self._large):
@@ -138,12 +150,12 @@ class FrameReader:
 
     @property
     def is_in_large(self) -> bool:
-        """Whether ``space`` is the rest of one large payload, and nothing else."""
+        """Whether a large payload is being received into a buffer of its own, so that ``space`` ends with it."""
         return self._large is not None
 
     @property
     def at_boundary(self) -> bool:
-        """Whether no byte of a next frame has arrived."""
+        """Whether all bytes received so far belong to complete frames."""
         return self._large is None and self._end == 0 and not self.needs
 
     def _cut(self) -> list[memoryview]:
@@ -172,9 +184,9 @@ class FrameReader:
         return frames
 
     def _find_room(self, size: int) -> None:
-        """Receive into the memory of a former payload if nobody holds it any more.
+        """Reuse a spare buffer for a payload of *size* bytes if no view of it is left; otherwise set ``needs``.
 
-        Buffers of no further use are dropped first.
+        In the latter case, spare buffers without views are dropped.
         """
         for spare in self._spares:
             if size <= len(spare) <= size * _ROOM and not is_viewed(spare):
@@ -184,14 +196,17 @@ class FrameReader:
         self.needs = size
 
     def _begin(self, buffer: Buffer, size: int) -> None:
-        """Receive a payload of *size* into *buffer*, after the bytes of it that have arrived."""
+        """Receive a payload of *size* bytes into *buffer*, and move its bytes that have arrived there."""
         self._large = memoryview(buffer)[:size]
         self._large[: self._end] = memoryview(self._arrivals)[: self._end]
         self._filled, self._end = self._end, 0
 
 
 def is_viewed(buffer: bytearray) -> bool:
-    """Return whether views of *buffer* are held: while there are any, it refuses to change its size."""
+    """Return whether any memoryview of *buffer* exists, so that its bytes must not be changed.
+
+    *buffer* must not be empty; it stays as it is.
+    """
     try:
         buffer.append(buffer.pop())
     except BufferError:

@@ -1,4 +1,4 @@
-"""Request and response headers, as far as a proxy needs them."""
+"""Decoding and encoding of request headers, and decoding of the correlation id of response headers."""
 
 import struct
 from typing import Final
@@ -28,9 +28,12 @@ class RequestHeader:
 
 
 def read_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, Cursor]:
-    """Decode the header of a request.
+    """Decode the header of a request; return it and a cursor for decoding the rest of *frame*.
 
-    The cursor that is returned stands behind *client_id*, before the tagged fields of header v2.
+    *frame* is the request without its size. The cursor stands behind *client_id*: in flexible versions, at the
+    tagged fields of header v2.
+
+    Raises: MalformedFrame: the frame ends within the header, or the client id is not a string.
     """
     cursor = Cursor(frame)
     api_key, api_version, correlation_id = cursor.i16(), cursor.i16(), cursor.i32()
@@ -43,5 +46,10 @@ def write_request_header(header: RequestHeader, *, flexible: bool) -> bytes:
 
 
 def read_correlation_id(frame: bytes | memoryview) -> int:
-    """Return the first field of both response headers, v0 and v1."""
+    """Return the correlation id of a response, the first field of either header version, v0 or v1.
+
+    *frame* is the response without its size.
+
+    Raises: MalformedFrame: it has fewer than four bytes.
+    """
     return Cursor(frame).i32()

@@ -1,4 +1,4 @@
-"""Messages off the fetch path, as kio's entities: frames decoded and encoded whole."""
+"""Decoding and encoding of whole messages by kio, the codec generated from Kafka's schemas; not used for Fetch."""
 
 import io
 from functools import cache
@@ -23,14 +23,18 @@ E = TypeVar("E", bound=Entity)
 
 @cache
 def response_type(api_key: int, version: int) -> type[ResponsePayload]:
-    """Return the entity type of a response; only for the keys and versions that ``apis`` lists as decoded."""
+    """Return kio's entity class of the responses of an API in a version.
+
+    Raises: KioIndexError (kio's): kio does not know the API or the version. Callers rule this out.
+    """
     return load_response_schema(api_key, version)
 
 
 def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) -> tuple[E, int]:
-    """Return the entity that starts at *at*, and the position behind it.
+    """Decode the kio entity of *entity_type* that starts at position *at* of *frame*.
 
-    Unknown tagged fields are skipped (KIP-482); unknown error codes are read as UNKNOWN_SERVER_ERROR.
+    Return the entity and the position behind it. Unknown tagged fields are skipped (KIP-482); unknown error codes
+    are read as UNKNOWN_SERVER_ERROR.
 
     Raises: MalformedFrame: the bytes are no such entity.
     """
@@ -43,9 +47,11 @@ def read_entity(entity_type: type[E], frame: bytes | memoryview, at: int = 0) ->
 
 
 def read_response(response: type[ResponsePayload], frame: bytes | memoryview) -> tuple[int, Any]:
-    """Return the correlation id and the body of a response: an instance of *response*.
+    """Decode a whole response; return its correlation id and its body, an instance of *response*.
 
-    Raises: MalformedFrame: the bytes are no such response, or more than one.
+    *frame* is the response without its size.
+
+    Raises: MalformedFrame: the bytes are no such response, or more bytes follow it.
     """
     header, at = read_entity(response.__header_schema__, frame)
     body, end = read_entity(response, frame, at)
@@ -61,13 +67,13 @@ def entity_bytes(entity: Entity) -> bytes:
 
 
 def response_frame(correlation_id: int, body: ResponsePayload) -> bytes:
-    """Encode a response as a frame, with its size."""
+    """Encode a response with *correlation_id* and *body* as a frame with its size, in the version of *body*."""
     header = body.__header_schema__(correlation_id=i32(correlation_id))
     return with_size(entity_bytes(header) + entity_bytes(body))
 
 
 def request_frame(correlation_id: int, client_id: str | None, body: RequestPayload) -> bytes:
-    """Encode a request as a frame, with its size."""
+    """Encode a request with *body* as a frame with its size; the class of *body* has API key and version."""
     kind = type(body)
     header_type = RequestHeaderV2 if kind.__flexible__ else RequestHeaderV1
     header = header_type(

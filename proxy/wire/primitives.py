@@ -1,4 +1,4 @@
-"""Scalars, strings, arrays and tagged fields, read in order from one frame."""
+"""Decoding and encoding of the protocol's primitive types: scalars, strings, array counts and tagged fields."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,12 @@ _LONGEST_STRING: Final = 2**15 - 1
 
 
 class Cursor:
-    """A position in a frame that moves forward as values are decoded.
+    """A decoder of one frame's values, in their order: each method reads at position ``at`` and moves it forward.
 
     Layout: big-endian scalars; a string is ``length: i16`` (compact: ``length + 1: uvarint``) and UTF-8 bytes;
             an array is ``count: i32`` (compact: ``count + 1: uvarint``) and its items; null is length -1
-            (compact: 0). The message's version decides between the two forms, so the caller passes it.
-    Raises: MalformedFrame: the frame ends before the value does, or a length is impossible.
+            (compact: 0). The message's version decides between the two forms: callers pass *flexible* for compact.
+    Raises: MalformedFrame: by each method if the frame ends before the value does, or a length is impossible.
     Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
     """
 
@@ -70,7 +70,7 @@ class Cursor:
         raise MalformedFrame(f"a varint longer than five bytes ends at {self.at}")
 
     def take(self, size: int) -> bytes | memoryview:
-        """Return the next *size* bytes; a view if the frame is one."""
+        """Return the next *size* bytes and move behind them; the result is a view if the frame is a memoryview."""
         if not 0 <= size <= len(self.frame) - self.at:
             raise self._short(size)
         taken = self.frame[self.at : self.at + size]
@@ -78,22 +78,23 @@ class Cursor:
         return taken
 
     def skip(self, size: int) -> None:
-        """Skip *size* bytes, which are 0 or more."""
+        """Move forward by *size* bytes without decoding them; *size* must not be negative."""
         if size > len(self.frame) - self.at:
             raise self._short(size)
         self.at += size
 
     def length(self, *, flexible: bool, form: struct.Struct = _I32) -> int:
-        """Return a length or count; -1 for null."""
+        """Decode the length of bytes or the count of an array; -1 for null. *form* applies if not *flexible*."""
         size = self.uvarint() - 1 if flexible else self._scalar(form)
         if size < -1:
             raise MalformedFrame(f"length {size} ends at {self.at}")
         return size
 
     def count(self, *, flexible: bool, item_bytes: int) -> int:
-        """Return the number of items of an array, 0 for null; each takes *item_bytes* or more.
+        """Decode the number of items of an array, 0 for null; the items follow in the frame.
 
-        The check keeps a wrong count from reserving memory for items that cannot be there.
+        Each item has at least *item_bytes* bytes: a number for which the rest of the frame is too short raises
+        MalformedFrame, before callers reserve memory for so many items.
         """
         count = max(self.length(flexible=flexible), 0)
         if count * item_bytes > len(self.frame) - self.at:
@@ -101,7 +102,7 @@ class Cursor:
         return count
 
     def text_length(self, *, flexible: bool) -> int:
-        """Return the length of a string in bytes; -1 for null."""
+        """Decode the length of a string in bytes; -1 for null."""
         return self.length(flexible=flexible, form=_I16)
 
     def nullable_string(self, *, flexible: bool) -> str | None:
@@ -122,7 +123,7 @@ class Cursor:
         return value
 
     def tags(self) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yield the tagged fields of a flexible struct: (tag, its bytes). Must be read to the end."""
+        """Yield (tag, bytes) for each tagged field at the cursor, which is behind them once all are consumed."""
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             yield tag, self.take(self.uvarint())
@@ -132,11 +133,11 @@ class Cursor:
             pass
 
     def rest(self) -> int:
-        """Return the number of bytes left."""
+        """Return the number of bytes from the cursor to the end of the frame."""
         return len(self.frame) - self.at
 
     def done(self) -> None:
-        """Raise MalformedFrame unless the frame ends here."""
+        """Verify that no bytes are left between the cursor and the end of the frame. Raises: MalformedFrame."""
         if self.rest():
             raise MalformedFrame(f"{self.rest()} bytes too many at {self.at}")
 

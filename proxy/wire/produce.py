@@ -1,4 +1,4 @@
-"""Produce (API key 0): whether a request has a response, which a proxy must know; and the encoding of records."""
+"""Produce (API key 0): whether a broker responds to a request, and the encoding of records to be produced."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,12 @@ __all__ = ["is_answered", "keyed_records"]
 
 
 def is_answered(version: int, cursor: Cursor) -> bool:
-    """Return whether the broker answers a produce request; *cursor* stands behind the *client_id* of its header.
+    """Return whether the broker responds to a Produce request, which it does unless the request has acks 0.
 
-    With acks 0 there is no response, not even for an error: then the broker closes the connection.
+    With acks 0 there is no response to an error either: then the broker closes the connection. *version* is that of
+    the request; *cursor* must stand behind the client id of its header, and moves.
+
+    Raises: MalformedFrame: the frame ends before the acks, or a field before them is impossible.
 
     Layout: ``[tags v9+] [transactional_id: nullable string v3+] acks: i16 | ...``.
     """
@@ -23,7 +26,10 @@ def is_answered(version: int, cursor: Cursor) -> bool:
 
 
 def keyed_records(key: bytes, values: Iterable[bytes]) -> bytes:
-    """Encode the records of a batch, uncompressed: each with *key*, without headers, all with the same timestamp.
+    """Encode a record for each of *values*, all with the same *key*: the part of a record batch behind its header.
+
+    The records are of magic 2, uncompressed, without headers, and all have the batch's base timestamp. Callers
+    compress them as needed, then call ``records.batch_of``.
 
     Layout: ``size varint | attributes i8 | time - base varlong | offset - base varint | key size varint | key |
             value size varint | value | header count varint``, each varint zigzag.

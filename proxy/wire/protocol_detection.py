@@ -20,10 +20,12 @@ _CLIENT_HELLO: Final = 1
 
 
 def detect_protocol(first: bytes) -> Beginning:
-    """Return the protocol of a connection by *first*, its first ``NEEDED_BYTES``, or fewer if it has no more.
+    """Detect from a client's first bytes whether it speaks plaintext Kafka, TLS, or neither ("other").
+
+    *first* are the first ``NEEDED_BYTES`` bytes. If the client has sent fewer, the result is "other".
 
     Layout: Kafka: ``size: i32 | api_key: i16 | api_version: i16``; TLS: ``22 | 3 | minor | length: u16 | 1``, a
-            ClientHello. Read as a Kafka request, that would be one of 369 MB, and no connection begins with one.
+            ClientHello. As a Kafka request it would have 369 MB, and no connection begins with such a request.
     """
     if len(first) < NEEDED_BYTES:
         return "other"

@@ -1,4 +1,4 @@
-"""The entries of a log, walked by their headers: record batches (magic 2), and the messages of magic 0 and 1.
+"""The headers of the entries of a log: of record batches (magic 2), and of messages (magic 0 and 1).
 
 Layout: magic 2, a batch::
 
@@ -58,7 +58,7 @@ _LAST: Final = 2**63 - 1
 
 
 class Codec(IntEnum):
-    """A compression codec; the value is that of the lowest three bits of an entry's attributes."""
+    """The compression codecs of records; the value is in the lowest three bits of an entry's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -68,11 +68,15 @@ class Codec(IntEnum):
 
 
 class Entry(NamedTuple):
-    """The header of a batch or message; its checksum is not verified."""
+    """The decoded header of one entry of a log, which is a record batch (magic 2) or a message (magic 0 or 1).
+
+    Its checksum is not verified: call ``check``.
+    """
 
     at: int
-    """The position of its first byte in the bytes that are walked."""
+    """The position of its first byte in the bytes that ``entries`` was called with."""
     end: int
+    """The position behind its last byte."""
     magic: int
     attributes: int
     crc: int
@@ -80,25 +84,26 @@ class Entry(NamedTuple):
     """The offset of a message; of a wrapper, that of the last message in it."""
     last_offset: int
     base_ms: int = -1
+    """The base timestamp of a batch; the timestamp of a message of magic 1; -1 for magic 0."""
     max_ms: int = -1
-    """The newest timestamp of a batch; the timestamp of a message of magic 1."""
+    """The newest timestamp of a batch; the timestamp of a message of magic 1; -1 for magic 0."""
     producer_id: int = -1
     records: int = 1
     """The number of records by a batch's header; after compaction, fewer than it has offsets."""
 
     @property
     def size(self) -> int:
-        """The size of the whole entry in bytes."""
+        """The size of the whole entry in bytes, with its offset and size fields."""
         return self.end - self.at
 
     @property
     def codec(self) -> int:
-        """A ``Codec``, or a number that stands for none."""
+        """The compression codec: a ``Codec``, or 5 to 7, which no codec has."""
         return self.attributes & 7
 
     @property
     def is_append_time(self) -> bool:
-        """Whether its timestamp is the broker's; in messages of magic 0 the bit has no meaning."""
+        """Whether the timestamp is the broker's append time; without a meaning for messages of magic 0."""
         return bool(self.attributes & 8)
 
     @property
@@ -110,9 +115,9 @@ class Entry(NamedTuple):
         return self.magic >= 2 and bool(self.attributes & 32)
 
     def check(self, log: memoryview) -> None:
-        """Verify its checksum against the bytes of *log*, in which it was found.
+        """Verify the entry's checksum over its bytes in *log*, with which ``entries`` was called.
 
-        Raises: BadRecords: they differ.
+        Raises: BadRecords: the checksum is wrong.
         """
         if self.magic >= 2:
             actual = crc32c(log[self.at + _CRC_AT + 4 : self.end])
@@ -123,7 +128,7 @@ class Entry(NamedTuple):
 
 
 def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
-    """Yield every complete entry of *log* from *at* on; an incomplete entry at the end is left out.
+    """Yield the header of each complete entry in *log* from position *at* on; leave out an incomplete last entry.
 
     Cost:   less than a microsecond an entry; records are not decoded.
     Raises: BadRecords: a size, magic, offset or count is impossible. The entries before it have been yielded.
@@ -143,7 +148,15 @@ def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
 def batch_of(
     records: bytes | bytearray | memoryview, codec: int, number: int, base_ms: int, newest_ms: int
 ) -> bytes:
-    """Encode a batch to be produced, of *number* records that are encoded, and compressed with *codec*, already."""
+    """Encode a record batch to be produced: a header with checksum, followed by *records*, which stay as they are.
+
+    Args:
+        records: encoded records of magic 2, already compressed with *codec*.
+        codec: a ``Codec``.
+        number: the number of records.
+        base_ms: the base timestamp, in ms.
+        newest_ms: the newest timestamp of the records, in ms.
+    """
     size, last = BATCH_HEADER_BYTES + len(records) - ENTRY_HEADER_BYTES, number - 1
 
     def header(crc: int) -> bytes:
@@ -154,7 +167,9 @@ def batch_of(
 
 
 def value_of(message: Entry, log: memoryview) -> memoryview:
-    """Return the value of a message of magic 0 or 1, a view of *log*; empty if it is null.
+    """Return the value of a *message* of magic 0 or 1 as a view of *log*, with which ``entries`` was called.
+
+    The value of a wrapper is the compressed run of inner messages. The result is empty if the value is null.
 
     Raises: BadRecords: the sizes of key and value do not match that of the message.
     """

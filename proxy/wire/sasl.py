@@ -1,5 +1,6 @@
-"""SaslHandshake (17) and SaslAuthenticate (36), for exchanges that are followed while forwarded, or refused.
+"""Decoding of SaslHandshake (API key 17) and SaslAuthenticate (36), and encoding of responses to them.
 
+Sidefetch decodes them to follow a login that it forwards, and responds to them when it is the SASL server.
 SaslHandshake v0 is followed by tokens in frames of their own, v1 by SaslAuthenticate (KIP-152), whose v1 has the
 lifetime of the login (KIP-368). Source: Kafka's ``SaslServerAuthenticator``.
 """
@@ -18,7 +19,12 @@ __all__ = ["answer", "authenticated", "handshake", "read_answer", "read_request"
 
 
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
-    """Decode a request as kio's entity. Raises: MalformedFrame."""
+    """Decode the body of a SaslHandshake or SaslAuthenticate request as a kio entity.
+
+    *header* is the decoded header of the request, and *frame* the whole request without its size.
+
+    Raises: MalformedFrame: the frame is no such request.
+    """
     request: Any = load_request_schema(header.api_key, header.api_version)
     _, cursor = read_request_header(frame)
     if request.__flexible__:
@@ -28,29 +34,46 @@ def read_request(header: RequestHeader, frame: memoryview) -> Any:
 
 
 def read_answer(header: RequestHeader, frame: memoryview) -> Any:
-    """Decode the broker's response as kio's entity. Raises: MalformedFrame."""
+    """Decode the body of a broker's response to a SaslHandshake or SaslAuthenticate request as a kio entity.
+
+    *header* is that of the request, which has the API key and version; *frame* is the response without its size.
+
+    Raises: MalformedFrame: the frame is no such response.
+    """
     return messages.read_response(messages.response_type(header.api_key, header.api_version), frame)[1]
 
 
 def handshake(header: RequestHeader, mechanisms: tuple[str, ...], *, is_accepted: bool) -> bytes:
-    """Encode a response to SaslHandshake, with size."""
+    """Encode a response to SaslHandshake as a frame with its size; *mechanisms* are those that the server has.
+
+    If not *is_accepted*, its error is UNSUPPORTED_SASL_MECHANISM. *header* is that of the request.
+    """
     code = ErrorCode.none if is_accepted else ErrorCode.unsupported_sasl_mechanism
     return answer(header, error_code=code, mechanisms=mechanisms)
 
 
 def authenticated(header: RequestHeader, message: bytes) -> bytes:
-    """Encode a successful response to SaslAuthenticate, with size; more may follow, or it is the last."""
+    """Encode a response without error to SaslAuthenticate as a frame with its size.
+
+    *header* is that of the request, and *message* the server's SASL message. The login may need further messages.
+    """
     return answer(header, error_code=ErrorCode.none, error_message=None, auth_bytes=message)
 
 
 def refused(header: RequestHeader, code: ErrorCode, why: str) -> bytes:
-    """Encode a response to either that ends the login with an error, with size."""
+    """Encode a response to SaslHandshake or SaslAuthenticate with the error *code*, as a frame with its size.
+
+    *header* is that of the request. *why* is the error message, which only SaslAuthenticate has.
+    """
     if header.api_key == ApiKey.SASL_HANDSHAKE:
         return answer(header, error_code=code, mechanisms=())
     return answer(header, error_code=code, error_message=why, auth_bytes=b"")
 
 
 def answer(header: RequestHeader, **fields: Any) -> bytes:
-    """Encode a response in the version of the request, with size; fields that are not given have their defaults."""
+    """Encode a response to the request with *header*, in the same API and version, as a frame with its size.
+
+    *fields* are those of kio's entity of the response; the others have their default values.
+    """
     response: Any = load_response_schema(i16(header.api_key), i16(header.api_version))
     return messages.response_frame(header.correlation_id, response(**fields))

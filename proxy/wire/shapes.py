@@ -1,7 +1,7 @@
 """Checks and edits of a message before kio decodes it: impossible arrays are refused, unknown parts replaced.
 
-kio reserves memory for as many items as an array claims to have: four bytes from a stranger could take 16 GB, and
-if these are not available, the whole process ends. And it accepts null for an array that is never null.
+kio reserves memory for as many items as an array claims to have: four bytes from an untrusted peer could take
+16 GB, and if these are not available, the whole process ends. And it accepts null for an array that is never null.
 
 kio refuses a tagged field that it does not know. KIP-482 lets peers add tagged fields within a version, and wants
 readers to skip them. The walk over the message meets every tag section anyway, so it cuts unknown fields out there,
@@ -75,14 +75,15 @@ _Step = int | Callable[[_Walk], None]
 
 
 def with_known_parts(kind: type, frame: bytes | memoryview, at: int) -> bytes | memoryview:
-    """Return *frame* with nothing that kio does not know in the entity of *kind* at *at*; itself if all is known.
+    """Check the encoded entity at position *at* of *frame*, and remove or replace the parts that kio cannot decode.
 
-    Unknown tagged fields are cut out, unknown error codes become UNKNOWN_SERVER_ERROR. Each array may only have as
-    many items as can be there. Null is refused where an array is never null.
+    *kind* is the kio class of the entity. Unknown tagged fields are cut out, unknown error codes become
+    UNKNOWN_SERVER_ERROR. Return the whole frame with these edits, or *frame* itself if there are none.
 
-    Cost:   O(its items) in Python, some 0.3 us a value of no fixed size; arrays of numbers are passed over whole.
-            A copy of the frame if something was replaced.
-    Raises: MalformedFrame.
+    Cost:   O(items of the entity) in Python, some 0.3 us a value of no fixed size; arrays of numbers are skipped
+            whole. A copy of the frame if there are edits.
+    Raises: MalformedFrame: the frame ends within the entity, an array claims more items than the rest of the frame
+            can have, or an array is null that must not be.
     """
     walk = _Walk(frame, at)
     _pass_over(_steps(kind), walk)
@@ -90,9 +91,11 @@ def with_known_parts(kind: type, frame: bytes | memoryview, at: int) -> bytes | 
 
 
 def cursor_at(kind: type, name: str, frame: bytes | memoryview, at: int) -> Cursor:
-    """Return a cursor at field *name* of the entity of *kind* at *at*; if that is tagged, at the tagged fields.
+    """Return a cursor at the field *name* of the encoded entity that starts at position *at* of *frame*.
 
-    Raises: MalformedFrame.
+    *kind* is the kio class of the entity. If the field is tagged, the cursor stands at the entity's tagged fields.
+
+    Raises: MalformedFrame: the bytes before the field are not those of such an entity.
     """
     walk = _Walk(frame, at)
     _pass_over(_steps_before(kind, name), walk)
@@ -109,7 +112,7 @@ def _pass_over(steps: tuple[_Step, ...], cursor: _Walk) -> None:
 
 @cache
 def _steps(kind: Any) -> tuple[_Step, ...]:
-    """Return the steps over all fields of an entity; adjacent values of fixed size are one step."""
+    """Return the steps that skip an entity of class *kind*; adjacent values of fixed size are one step."""
     untagged, tagged = _fields(kind)
     return (*_merged(untagged.values()), _tags(tagged)) if kind.__flexible__ else _merged(untagged.values())
 
@@ -121,7 +124,7 @@ def _steps_before(kind: Any, name: str) -> tuple[_Step, ...]:
 
 
 def _fields(kind: Any) -> tuple[dict[str, _Step], dict[int, _Step]]:
-    """Return the steps of an entity's fields by name, and those of its tagged fields by tag."""
+    """Return the steps that skip an entity's fields, by name; and those of its tagged fields, by tag."""
     hints = get_type_hints(kind)
     untagged: dict[str, _Step] = {}
     tagged: dict[int, _Step] = {}
@@ -177,7 +180,7 @@ def _all(steps: tuple[_Step, ...]) -> _Step:
 
 
 def _maybe(steps: tuple[_Step, ...]) -> _Step:
-    """Return a step over a nullable struct. Layout: ``-1: i8`` for null, or ``1: i8`` and the struct."""
+    """Return a step that skips a nullable struct. Layout: ``-1: i8`` for null, or ``1: i8`` and the struct."""
 
     def step(cursor: _Walk) -> None:
         if cursor.i8() >= 0:
@@ -215,7 +218,10 @@ def _bytes(*, flexible: bool) -> _Step:
 
 
 def _tags(known: dict[int, _Step]) -> _Step:
-    """Return a step over tagged fields: known ones must fill their field, unknown ones are cut out."""
+    """Return a step that skips tagged fields and cuts out those that are not in *known*.
+
+    It raises MalformedFrame if the value of a known field does not have exactly the field's size.
+    """
 
     def step(cursor: _Walk) -> None:
         start, is_edited = cursor.at, False

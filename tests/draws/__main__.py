@@ -71,14 +71,18 @@ def _signature(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> s
 
 
 def _readme() -> Iterator[str]:
-    """Yield the paragraphs, list items and table rows of the README, each below its heading."""
+    """Yield the paragraphs, list items and table rows of the README, below their headings."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = re.sub(r"^ {4}.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^```.*?^```$|^ {4}.*?$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
     for section in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
+        head = ""
         for part in re.split(r"\n\s*\n|\n(?=- |\| )", body):
-            if len(part.split()) >= 8:
-                yield f"README, {title}:\n\n{part.strip()}"
+            lines = part.strip().splitlines()
+            if len(lines) == 2 and lines[1].startswith("|-"):
+                head = part.strip() + "\n"
+            elif len(part.split()) >= 8 and not part.startswith("!["):
+                yield f"README, {title}:\n\n{head if part.startswith('| ') else ''}{part.strip()}"
 
 
 def _options() -> Iterator[str]:

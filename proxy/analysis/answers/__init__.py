@@ -1,7 +1,8 @@
 """The answers: analyses of a ledger, each a function from ``LedgerFrames`` to a DataFrame.
 
 Each function returns a lazy query. Each module declares its result columns as ``RESULT``, which no parameter
-changes. Sums are weighted with the rows' ``weight``. Only ``coverage`` reports missing rows, so check it first.
+changes. Sums are multiplied by the rows' ``weight``, so that they are estimates of all rows if the ledger is
+sampled. Only ``coverage`` reports missing rows, so check it first.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Anomalies: hours in which a client deviates from its own past at that hour.
+"""Anomalies: hours in which a metric of a client, such as the bytes read, deviates from the client's own past.
 
 For each client and hour, each of ``METRICS`` is compared with the same hour of the preceding weeks; if fewer than
 ``least_weeks`` of these have values, with all preceding hours, if at least ``LEAST_HOURS`` have values; otherwise
@@ -30,14 +30,16 @@ __all__ = ["LEAST_HOURS", "METRICS", "RESULT", "Metric", "anomalies"]
 
 @attrs.frozen
 class Metric:
-    """A metric of a client, with one value per hour."""
+    """A metric of a client with one value per hour, and the constants to judge and describe deviations."""
 
     says: str
-    """The predicate of a sentence about the client; ``%s`` stands for the value."""
+    """The predicate of a sentence about the client, such as ``made %s fetches``; ``%s`` stands for the value."""
     floor: float
-    """The smallest spread, in the metric's unit."""
+    """The least spread (usual deviation) of its values that is assumed, in the metric's unit, so that smaller
+    deviations do not matter."""
     of_silence: int | None = 0
-    """The value of an hour without rows. None: such an hour has no value and is ignored."""
+    """The value in an hour in which the client has no rows. None: the metric has no value then, and the hour is
+    ignored."""
 
 
 METRICS: Final = {
@@ -88,17 +90,18 @@ def anomalies(
     least_weeks: int = 4,
     threshold: float = 6.0,
 ) -> DataFrame:
-    """Return one row for each client, metric and run of anomalous hours, the largest deviation first.
+    """Return one row for each run of hours in which a metric of a client was unusual, the largest deviation first.
 
-    A run consists of consecutive hours with an absolute ``z`` of at least *threshold*, all above or all below the
-    usual value. Its row describes the hour with the largest deviation.
+    An hour is unusual if ``z``, the metric's deviation from its usual value in the client's past divided by the
+    usual spread, is at least *threshold* or at most -*threshold*. Consecutive hours of one client and metric that
+    deviate in the same direction are a run. Its row (``RESULT``) describes the hour with the largest deviation.
 
-    Args: judged_hours: the number of hours to judge, up to the last complete one; their past is the *most_weeks*
-          before them.
-          least_weeks: the least number of values at the same hour of past weeks; with fewer, all past hours count.
-    Cost: clients times hours times metrics, regardless of the traffic. Rows are first summed by hour, so that a
-          client id that all clients share is not larger than others. No key has more than about 1,400 rows, so
-          none needs salting.
+    Args: judged_hours: the number of hours to judge, up to the last complete one.
+          most_weeks: the length of the past: the weeks before the judged hours.
+          least_weeks: the least number of past values at the same hour of the week to compare with. With fewer, the
+          hour is compared with all past hours; it is not judged if fewer than ``LEAST_HOURS`` of these have values.
+    Cost: clients times hours times metrics, regardless of the traffic, because rows are first summed by hour. No
+          key has more than about 1,400 rows, so none needs salting.
     """
     hours = _without_gaps(_hourly(ledger), _ends(ledger), judged_hours + most_weeks * _WEEK)
     values = _values(hours)
@@ -155,7 +158,7 @@ def _hourly(ledger: LedgerFrames) -> DataFrame:
 
 
 def _ends(ledger: LedgerFrames) -> DataFrame:
-    """Return the last, incomplete hour of each cluster's ledger."""
+    """Return the last hour of each cluster's ledger (``end``, in hours since 1970), which is incomplete."""
     last = F.floor(F.max("at_us") / F.lit(HOUR_US)).alias("end")
     return ledger.exchange.groupBy(F.col("cluster_id").alias("of_cluster")).agg(last)
 
@@ -194,7 +197,7 @@ def _values(hours: DataFrame) -> DataFrame:
 
 
 def _judged(values: DataFrame, least_weeks: int) -> DataFrame:
-    """Return *values* with usual value, spread and ``z``, without the rows whose past is too short."""
+    """Return *values* with the usual value, the spread and ``z`` of each, without rows whose past is too short."""
     client = (*_CLIENT, "metric")
     of_the_week = _usual(values, "week", *client, F.pmod("hour", F.lit(_WEEK)))
     of_all = _usual(of_the_week, "all", *client)

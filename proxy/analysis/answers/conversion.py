@@ -1,4 +1,4 @@
-"""Conversion: the clients whose records Sidefetch converts, and the cost in CPU time, padding and size.
+"""Conversion: clients whose records Sidefetch converts to older formats, and the cost in CPU time and bytes.
 
 Only responses whose records were converted to an older format (``converted_to``) count; ``readiness`` also covers
 clients that use an old version but received no records. A ledger row has sums over one response, so the topic is
@@ -48,7 +48,13 @@ _SECOND_US: Final = 1e6
 
 
 def conversion(ledger: LedgerFrames) -> DataFrame:
-    """Return one row for each cluster, client id, software, Fetch version, target format and topic."""
+    """Return the amount and the cost of record conversion, one row for each client, target format and topic.
+
+    More exactly, a row is for a cluster, client id, software, Fetch version, target format and topic; the topic is
+    null for responses with records of several topics, or of topics that the ledger combines. A row has numbers of
+    connections, client fetches and records, bytes before and after, padding, CPU time, and the time that fetches
+    waited (``RESULT``). Clients without converted records have no row.
+    """
     converted = ledger.exchange.where(F.col("converted_in_bytes") > 0).withColumn("topic", _only_topic())
     by = ["cluster_id", "client_id", "software", "fetch_version", "converted_to", "topic"]
     sums = {

@@ -33,9 +33,11 @@ Weights: 1 / the sampling rates of exchanges and fetches."""
 
 
 def coverage(ledger: LedgerFrames) -> DataFrame:
-    """Return one row for each cluster.
+    """Return, for each cluster, the number of ledger rows that are present and missing, and the share present.
 
-    If rows were read from both files and a topic, a row that is lost in one of them only counts as present.
+    Each process numbers its rows (``seq``), so gaps are missing rows. ``lost_rows`` are missing rows that the
+    process reported in a ``lost`` row, ``missing_rows`` all others (``RESULT``). If rows were read from both files
+    and a topic, a row that was lost in only one of them counts as present.
     """
     nothing = F.lit(0).cast("long")
     columns = ("cluster_id", "proxy_id", "seq")

@@ -1,4 +1,4 @@
-"""Common parts of the answers: weighted sums, ratios, unions, and the clients of connections."""
+"""Common parts of the answers' Spark queries: weighted sums, ratios, unions, and the clients of connections."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -29,22 +29,35 @@ UNKNOWN: Final = "unknown"
 
 
 def weighted(value: str | Column) -> Column:
-    """Return *value* times the row's ``weight``, which estimates it for the rows that sampling left out, too."""
+    """Return a column: *value*, a column or its name, times the row's ``weight``, which is 1 / the sampling rate.
+
+    A sum of it estimates the sum over all rows, including those that sampling left out of the ledger.
+    """
     return (F.col(value) if isinstance(value, str) else value) * F.col("weight")
 
 
 def whole_sum(value: Column) -> Column:
-    """Return a weighted sum, rounded to a long; 0 if it is null (no rows). Exact up to 2^53."""
+    """Return the column *value*, a weighted sum, rounded to a long; 0 if it is null, as a sum over no rows is.
+
+    The result is exact up to 2^53.
+    """
     return F.coalesce(F.round(value).cast("long"), F.lit(0).cast("long"))
 
 
 def total(value: str | Column) -> Column:
-    """Return the aggregate sum of *value*, weighted for sampling."""
+    """Return the aggregate sum of *value* times the rows' ``weight``, rounded to a long; 0 without rows.
+
+    *value* is a column or its name. A weight is 1 / the sampling rate, so the result estimates the sum over all
+    rows, including those that sampling left out of the ledger.
+    """
     return whole_sum(F.sum(weighted(value)))
 
 
 def ratio(part: str | Column, of: str | Column) -> Column:
-    """Return *part* / *of* as a double; null if *of* is 0."""
+    """Return *part* / *of* as a column of doubles; null if *of* is 0, or if either is null.
+
+    Both are columns or their names.
+    """
     return F.try_divide(
         (F.col(part) if isinstance(part, str) else part).cast("double"),
         (F.col(of) if isinstance(of, str) else of).cast("double"),
@@ -52,20 +65,24 @@ def ratio(part: str | Column, of: str | Column) -> Column:
 
 
 def _latest(name: str) -> Column:
-    """Return the aggregate of the latest value of column *name* that is not null."""
+    """Return the aggregate that is the latest value of the column *name*, by ``at_us``, null values left out."""
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at_us")))
 
 
 def union_rows(frames: Iterable[DataFrame]) -> DataFrame:
-    """Return the rows of all *frames*; columns that a frame lacks are null in its rows."""
+    """Return one frame with the rows of all *frames*, at least one, duplicates included; match columns by name.
+
+    Columns that a frame lacks are null in its rows.
+    """
     return reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), frames)
 
 
 def clients_of(ledger: LedgerFrames) -> DataFrame:
-    """Return the client of each connection: one row per ``CONNECTION``, with ``client_id`` and ``software``.
+    """Return the client id and the software of each connection, one row per ``proxy_id`` and ``connection_id``.
 
-    They come from exchange and client rows, because fetch rows do not have them. Client rows are never sampled, so
-    a connection without exchange rows is found, too, unless it is open and younger than five minutes.
+    They are the latest that are not null in the connection's exchange and client rows, because fetch rows do not
+    have them. Client rows are never sampled, so that connections without exchange rows are included, too, unless
+    they are open and younger than five minutes.
     """
     named = (*CONNECTION, "client_id", "software")
     rows = (ledger.exchange.select(*named, "at_us"), ledger.client.select(*named, "at_us"))
@@ -75,7 +92,10 @@ def clients_of(ledger: LedgerFrames) -> DataFrame:
 
 
 def finish_columns(frame: DataFrame, result: StructType) -> DataFrame:
-    """Return *frame* with the columns of *result*, in its order and types; those that *frame* lacks are null."""
+    """Return *frame* with exactly the columns of *result*, in its order and cast to its types.
+
+    Columns that *frame* lacks are null; its other columns are dropped.
+    """
     there = {name: F.col(name) for name in frame.columns}
     return frame.select(
         *(there.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in result)

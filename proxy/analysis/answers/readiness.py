@@ -65,7 +65,12 @@ _FORMATS: Final[Mapping[int, str]] = {
 
 
 def readiness(ledger: LedgerFrames) -> DataFrame:
-    """Return one row for each client, API and version: clients that break first, then the others, each by traffic.
+    """Return one row for each client, API and version that it used, with the version's support in Kafka 4.
+
+    A client is a cluster, client id and software. A row has the numbers of connections, requests and bytes, the
+    version that Sidefetch sent to brokers (rows are separate by it), and whether Kafka 4 does not serve the
+    client's version (``breaks``), with the reason (``RESULT``). Clients with a version that Kafka 4 does not serve
+    come first, then the others, each by their traffic.
 
     Cost: a scan for the last row of each connection, and a sort of clients times their APIs and versions.
     """
@@ -93,7 +98,7 @@ def readiness(ledger: LedgerFrames) -> DataFrame:
 
 
 def _spoken(ledger: LedgerFrames) -> DataFrame:
-    """Return a row for each connection, API and version, from the connection's last client row (its sums)."""
+    """Return a row for each connection, API and version, from the totals in the connection's last client row."""
     last = ledger.client.groupBy(*CONNECTION).agg(
         *(F.max_by(name, "seq").alias(name) for name in ("cluster_id", "client_id", "software", "apis"))
     )

@@ -1,16 +1,16 @@
-"""Savings: bytes, partition looks and requests that Sidefetch saves between itself and the brokers.
+"""Savings: bytes, requests and broker work that Sidefetch avoids, compared with clients that fetch directly.
 
 The saving is the traffic that the client fetches would have caused without Sidefetch (direct, from exchange rows)
 less the actual traffic of the upstream fetches (fetch rows). It is negative if Sidefetch requests more than its
-clients. An upstream fetch without a response counts with its request, and its partitions as looked at, which is not
+clients. An upstream fetch without a response counts with its request, and its partitions as examined, which is not
 certain.
 
 * **Exact** for a connection, and for sums of whole connections, if nothing was converted: the direct bytes are then
   those that the client sent and received.
 * **Modelled** (``is_modelled``) if records were converted: the direct response is assumed to be that of a broker
   that sends its records unconverted. Also for a topic, unless the connection read no other: requests, empty
-  responses and looks are divided among its topics by the requested partitions (``request_share_bytes``), records
-  by their bytes.
+  responses and examined partitions are divided among its topics by the requested partitions
+  (``request_share_bytes``), records by their bytes.
 * **Estimated** (``is_sampled``) if not every exchange has a row.
 
 Direct traffic assumes the fetch session that the client has with Sidefetch, if it uses any; whether the broker
@@ -91,12 +91,14 @@ _SUMS: Final = (*_SHARED_BY_PARTITIONS, *_SHARED_BY_RECORDS)
 
 
 def savings(ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_id")) -> DataFrame:
-    """Return one row for each combination of *by*; the other dimensions are null.
+    """Return the traffic that client fetches would have caused directly, the actual traffic, and the difference.
 
-    A null topic in the result combines the topics that the ledger does not list separately.
+    There is one row for each combination of the dimensions in *by*; the columns of other dimensions are null. Each
+    row compares bytes, requests and ``looks``, the partitions that a broker examines for a fetch (``RESULT``). With
+    the dimension ``topic``, a null topic combines those that the ledger does not list separately.
 
     Cost: exchanges and fetches are summed by connection before the join, so that no key is skewed: a client id that
-    all clients share has many connections.
+          all clients share has many connections.
     """
     told = _by_connection(ledger)
     if "topic" in by:
@@ -153,7 +155,7 @@ def _told(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) ->
 
 
 def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
-    """Return *told* divided among the topics that each connection requested on that day."""
+    """Return *told*, sums by connection, day and cluster, divided among the connection's topics of that day."""
     key = [*CONNECTION, "day"]
     sources = exchange.select(
         *CONNECTION, day_of("at_us").alias("day"), "weight", F.explode("sources").alias("source")

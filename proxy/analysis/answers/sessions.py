@@ -83,9 +83,14 @@ _NOT_IN_SESSION: Final = (
 def sessions(
     ledger: LedgerFrames, by: Collection[Dimension] = ("cluster_id", "node"), *, many: int = 10
 ) -> DataFrame:
-    """Return one row for each combination of *by* and side; the other dimensions are null.
+    """Return counts, lifetimes and reasons of ended fetch sessions, and the share of fetches that are incremental.
 
-    Args: many: the least number of created sessions for ``is_thrashing``.
+    There is one row for each combination of the dimensions in *by* and of the side: ``upstream`` for Sidefetch's
+    sessions with brokers, ``client`` for clients' sessions with Sidefetch. The columns of other dimensions are null
+    (``RESULT``).
+
+    Args: many: the least number of created sessions for ``is_thrashing``, which marks rows with many sessions of
+          which at least half ended within 120 s and so wasted slots of the session cache.
     """
     keys = ["side", *by]
     events = events_by_client(ledger) if "client_id" in by else ledger.session
@@ -108,10 +113,10 @@ def sessions(
 
 
 def events_by_client(ledger: LedgerFrames) -> DataFrame:
-    """Return the session rows with the ``client_id`` of the session's client.
+    """Return the ledger's session rows, events of fetch sessions, with the ``client_id`` of the session's client.
 
-    Session rows have no client id; it comes from fetches in the session. Otherwise, as for refused sessions, which
-    have no id, it is the client id of the process if that has only one, else null.
+    Session rows have no client id; it is taken from a fetch in the session. If there is none, as for refused
+    sessions, it is the client id of the process if all its connections have the same one, else null.
     """
     clients = clients_of(ledger).drop("software")
     of_sessions = {
@@ -134,7 +139,7 @@ def events_by_client(ledger: LedgerFrames) -> DataFrame:
 
 
 def _with_lives(events: DataFrame) -> DataFrame:
-    """Return *events* with ``life_s``: the session's lifetime in seconds for events that end it, else null."""
+    """Return *events* with ``life_s``: the lifetime of the session in seconds for events that end it, else null."""
     told = F.max(F.when(F.col("event") == "created", F.col("at_us"))).over(Window.partitionBy(*_SESSION))
     is_end = F.col("event").isin(*_ENDS) & (F.col("session_id") != 0)
     life_us = F.col("at_us") - F.coalesce("created_us", told)

@@ -71,11 +71,14 @@ a cause that it did not wait for. ``least_weight``, ``most_weight``: of the rows
 def waiting(
     ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_id"), *, sketch_k: int = SKETCH_K
 ) -> DataFrame:
-    """Return one row for each of *by*, cause, and with or without records; the other dimensions are null.
+    """Return the time that client fetches waited, by cause: totals, percentiles and mergeable KLL sketches.
 
-    Args: sketch_k: 8 to 65535; use a smaller one for many groups, such as clients: with 200, ranks are within 1.4
-    %. Cost: each exchange row yields seven values; the executors build sketches of their rows, which are then
-    merged.
+    There is one row for each combination of the dimensions in *by*, the cause (``CAUSES``), and whether the fetches
+    returned records (``with_records``). The columns of other dimensions are null (``RESULT``).
+
+    Args: sketch_k: the size parameter of KLL, 8 to 65535. Use a small one for many groups, such as clients: with
+          200, the ranks of percentiles are within 1.4 %.
+    Cost: each exchange row yields seven values; the executors build sketches of their rows, which are then merged.
     """
     causes = [F.struct(F.lit(cause).alias("cause"), F.col(f"{cause}_us").alias("us")) for cause in CAUSES]
     waits = ledger.exchange.select(
@@ -99,7 +102,11 @@ def waiting(
 
 
 def merged(waits: DataFrame, by: Collection[Dimension] = ()) -> DataFrame:
-    """Merge rows of ``waiting``, of several days or ledgers, into one per *by*, cause and ``with_records``."""
+    """Merge result rows of ``waiting``, such as those of several days, and compute percentiles of the union.
+
+    The result has the same columns, with one row for each combination of the dimensions in *by*, the cause and
+    ``with_records``. Totals are added; percentiles come from the merged sketches.
+    """
     together = waits.groupBy(*by, "cause", "with_records").agg(
         F.sum("exchanges").alias("exchanges"),
         F.sum("total_s").alias("total_s"),

@@ -40,6 +40,7 @@ cost of reading them from the leader, negative if the leader is cheaper. ``cost`
 currency of ``Prices``."""
 
 Pairs = Mapping[tuple[str, str], float]
+"""Prices of a gigabyte by (from, to) rack."""
 _NO_PAIRS: Final[Pairs] = MappingProxyType({})
 _APART: Final = "\0"
 """Separates the names of two racks in a key; no rack name contains it."""
@@ -56,7 +57,10 @@ def _not_negative(_: object, attribute: "attrs.Attribute[float]", value: float) 
 
 @attrs.frozen
 class Prices:
-    """Prices of traffic between racks, in any currency."""
+    """Prices of network traffic between racks (availability zones) per gigabyte, in any currency.
+
+    Raises: ValueError: ``out_per_gb`` or ``in_per_gb`` is negative.
+    """
 
     out_per_gb: float = attrs.field(default=0.01, validator=_not_negative)
     """Price of a gigabyte that leaves a rack."""
@@ -69,7 +73,11 @@ class Prices:
     opposite direction, unless that is given. A rack paired with itself: the price of traffic within the rack."""
 
     def of(self, one: Column, other: Column) -> Column:
-        """Return the price of a byte between two racks; 0 if they are equal or unknown, unless in *of_pairs*."""
+        """Return a column with the price of a byte that is sent from the rack *one* to the rack *other*.
+
+        The price is 0 if the racks are equal or one is unknown (``UNKNOWN``), unless *of_pairs* has the pair.
+        Otherwise it is the sum of the prices for leaving and for entering a rack.
+        """
         price = F.when((one == other) | (one == UNKNOWN) | (other == UNKNOWN), 0.0).otherwise(
             self.out_per_gb + self.in_per_gb
         )
@@ -85,7 +93,11 @@ DEFAULT_PRICES: Final = Prices()
 
 
 def zones(ledger: LedgerFrames, prices: Prices = DEFAULT_PRICES) -> DataFrame:
-    """Return one row for each pair of racks with traffic; an unknown rack is called ``unknown``."""
+    """Return the bytes between each pair of racks, their cost, and the cost that closest replicas saved.
+
+    There is one row for each cluster, rack of the broker (``source_rack``) and rack of Sidefetch (``reader_rack``)
+    with traffic, also if both racks are the same (``RESULT``). An unknown rack is called ``unknown``.
+    """
     source, reader, leader = F.col("source_rack"), F.col("reader_rack"), F.col("leader_rack")
     between = ["cluster_id", "source_rack", "reader_rack"]
     more_from_leader = prices.of(leader, reader) - prices.of(source, reader)
@@ -113,7 +125,10 @@ def zones(ledger: LedgerFrames, prices: Prices = DEFAULT_PRICES) -> DataFrame:
 
 
 def _wire(ledger: LedgerFrames) -> DataFrame:
-    """Return the bytes of upstream fetches by the racks of the broker and of Sidefetch, from its exchange rows."""
+    """Return the bytes of upstream fetches, in both directions, by the racks of the broker and of Sidefetch.
+
+    Fetch rows do not have the rack of Sidefetch; it comes from exchange rows of the same process.
+    """
     racks = ledger.exchange.select("proxy_id", "reader_rack").distinct()
     readers = racks.groupBy("proxy_id").agg(F.max("reader_rack").alias("reader_rack"))
     fetched = ledger.fetch.groupBy("proxy_id", "cluster_id", "rack").agg(

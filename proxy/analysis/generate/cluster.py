@@ -1,4 +1,4 @@
-"""A generated cluster: brokers, racks, topics and replicas."""
+"""A simulated Kafka cluster for generated ledgers: brokers, racks, topics and replicas."""
 
 from collections.abc import Iterator, Mapping
 from random import Random
@@ -13,7 +13,7 @@ __all__ = ["GeneratedCluster", "GeneratedPartition", "GeneratedTopic", "cluster_
 
 @attrs.frozen
 class GeneratedPartition:
-    """A generated partition."""
+    """A partition of a generated topic, reduced to the node ids of its replicas."""
 
     replicas: tuple[int, ...]
     """Node ids; the first replica is the leader."""
@@ -26,7 +26,7 @@ class GeneratedPartition:
 
 @attrs.frozen
 class GeneratedTopic:
-    """A generated topic."""
+    """A topic of a generated cluster: its partitions, and the parameters of its simulated traffic."""
 
     name: str
     partitions: tuple[GeneratedPartition, ...]
@@ -40,19 +40,27 @@ class GeneratedTopic:
 
 @attrs.frozen
 class GeneratedCluster:
-    """A generated cluster."""
+    """A simulated Kafka cluster: its id, the racks of its brokers, and its topics."""
 
     id: str
+    """The ``cluster_id`` of its ledger rows."""
     racks: Mapping[int, str]
     """The rack of each broker, by node id."""
     topics: tuple[GeneratedTopic, ...]
 
     def nearest(self, partition: GeneratedPartition, rack: str | None) -> int:
-        """Return the node id that a reader in *rack* fetches from: a replica in that rack, else the leader."""
+        """Return the node id of the broker from which a reader in *rack* fetches *partition*.
+
+        It is the first replica in that rack, or the leader if there is none or *rack* is None.
+        """
         return next((node for node in partition.replicas if self.racks[node] == rack), partition.leader)
 
     def topology_rows(self, at_us: int) -> Iterator[Row]:
-        """Yield the topology rows as ``sidefetch topology`` writes them, with the time *at_us*."""
+        """Yield a ledger row for each partition, with its leader, its replicas and their racks.
+
+        The rows are those that ``sidefetch topology`` would write at *at_us* (microseconds since 1970), all
+        replicas in sync.
+        """
         common = {
             "record": "topology",
             "schema": SCHEMA,
@@ -74,7 +82,10 @@ class GeneratedCluster:
 
 
 def cluster_of(mix: FleetMix, seed: int, number: int) -> GeneratedCluster:
-    """Return the cluster with this *number*, from 0 on."""
+    """Return the simulated cluster *number*, from 0 on, with random topics.
+
+    The same *mix* (parameters of the fleet), *seed* and *number* always give the same cluster.
+    """
     rng = Random(f"{seed}/cluster/{number}")
     racks = {node: mix.racks[node % len(mix.racks)] for node in range(1, mix.brokers + 1)}
     topics = tuple(_topic(mix, rng, index) for index in range(mix.topics))

@@ -1,4 +1,4 @@
-"""A generated client connection: its client fetches, the upstream fetches for it, and its API versions."""
+"""Simulated client connections: the ledger rows of their client fetches, upstream fetches, sessions and APIs."""
 
 import math
 from collections import defaultdict
@@ -36,41 +36,53 @@ _CONVERTED_BYTES_S: Final = 150e6
 
 @attrs.frozen
 class GeneratedSource:
-    """The partitions of one topic that a connection reads from one broker."""
+    """The partitions of one topic that a generated client reads from one broker and that have the same leader."""
 
     topic: GeneratedTopic
     node: int
-    """The broker that is read."""
+    """The broker from which Sidefetch reads the partitions: a follower, or the leader."""
     rack: str | None
+    """The rack of that broker."""
     leader_rack: str | None
+    """The rack of the broker that leads the partitions."""
     wanted: int
     """The number of partitions."""
 
 
 @attrs.frozen
 class GeneratedReading:
-    """The topics that a client reads from partitions with one leader, on successive connections."""
+    """The parameters of a generated client's reading from the partitions that one broker leads.
+
+    They stay the same over successive connections of the client to that broker.
+    """
 
     mix: FleetMix
+    """The parameters of the fleet."""
     kind: ClientKind
     node: int
     """The broker that leads all these partitions."""
     sources: Sequence[GeneratedSource]
+    """The partitions, by topic and by the broker from which Sidefetch reads them."""
     client: Mapping[str, Any]
     """The ledger columns client_id and software."""
     reader_rack: str | None
+    """The rack of the sidecar; None if the sidecar does not know it."""
     hourly_news: float
     """Client fetches with records per hour, at the daily peak on a weekday."""
     odd_from_us: float
-    """The time from which the traffic is ten times as high; infinite for never."""
+    """The time (microseconds since 1970) from which the traffic is ten times as high; infinite for never."""
 
     @property
     def wanted(self) -> int:
-        """The number of requested partitions."""
+        """The number of partitions that each client fetch requests."""
         return sum(source.wanted for source in self.sources)
 
     def hourly(self, at_us: int) -> float:
-        """Return the hourly rate of fetches with records at *at_us*, lower at night and on weekends."""
+        """Return the rate of client fetches with records, per hour, at the time *at_us* (microseconds since 1970).
+
+        It follows a daily curve with its peak at 14:00 UTC, is lower on weekends, and ten times as high from
+        ``odd_from_us``.
+        """
         hours = at_us / _HOUR_US
         shape = 0.55 + 0.45 * math.cos((hours % 24 - 14) / 24 * 2 * math.pi)
         is_weekend = (int(hours // 24) + 3) % 7 >= 5  # 1 January 1970 was a Thursday
@@ -79,13 +91,15 @@ class GeneratedReading:
 
 @attrs.define
 class GeneratedConnection:
-    """A generator of one client connection's ledger rows, from *start_us* on."""
+    """A generator of the ledger rows of one simulated client connection, which begins at ``start_us``."""
 
     reading: GeneratedReading
+    """The partitions that the client reads, and its traffic."""
     rng: Random
     common: Mapping[str, Any]
     """The columns that all rows of the sidecar have, and ``connection_id``."""
     start_us: int
+    """Start of the connection, in microseconds since 1970."""
     _polls: int = 0
     _session_id: int = 0
     _told_us: int = attrs.field(default=attrs.Factory(lambda self: self.start_us, takes_self=True))
@@ -94,7 +108,15 @@ class GeneratedConnection:
     """Numbers of requests and bytes since the connection began, by API key."""
 
     def rows(self, end_us: int, *, is_closed: bool) -> Iterator[Row]:
-        """Yield the rows until *end_us*, roughly in order of time. *is_closed*: the client disconnects then."""
+        """Yield the connection's ledger rows from ``start_us`` to *end_us*, roughly in order of time; call it once.
+
+        They are rows about client fetches, upstream fetches, fetch sessions and used APIs. The caller sets their
+        ``seq``.
+
+        Args: end_us: the time at which the rows end, in microseconds since 1970.
+              is_closed: whether the client disconnects at *end_us*, which ends its sessions and adds a last client
+              row; otherwise the connection stays open.
+        """
         lanes = self._lanes()
         now_us = self.start_us
         yield from (row for lane in lanes.values() for row in lane.begin())
@@ -147,7 +169,7 @@ class GeneratedConnection:
             yield row | {"first_at_us": first_us}
 
     def _news(self, lanes: Mapping[int, GeneratedLane], at_us: int) -> Iterator[Row]:
-        """Yield the upstream fetch of records of one topic, and the client fetch that gets them."""
+        """Yield rows of an upstream fetch that brings one topic's records, and of the client's fetch for them."""
         busy = [source for source in self.reading.sources if source.topic.is_busy] or self.reading.sources
         source = self.rng.choices(busy, [each.wanted for each in busy])[0]
         record_bytes = max(int(self.rng.lognormvariate(math.log(source.topic.news_bytes), 0.8)), 80)

@@ -17,15 +17,16 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encoded(row: Row) -> str:
-    """Return *row* as a line of JSON, without the line end."""
+    """Return a ledger row as one line of compact JSON, without the line end."""
     return _encode(row)
 
 
 def write_files(folder: Path, rows: Iterable[Row]) -> int:
-    """Write the *rows* of one ``proxy_id``, ordered by ``seq``, to files in *folder*; return their number.
+    """Write the ledger rows of one process to files of JSON lines in *folder*; return the number of rows.
 
-    Files are named ``PROXY_ID-FIRST-NEXT.jsonl``, as by a sidecar. Each appears under that name when it is
-    complete.
+    *rows* must have the same ``proxy_id`` and be in the order of ``seq``. Each file covers about an hour and is
+    named ``PROXY_ID-FIRST-NEXT.jsonl``, as by a sidecar: FIRST is the ``seq`` of its first row, NEXT that of the
+    next file. A file gets this name when it is complete.
 
     Raises: OSError: a file cannot be written.
     """

@@ -24,10 +24,15 @@ _DAY_US = 86_400_000_000
 
 
 def generate(spark: SparkSession, mix: FleetMix, seed: int, sidecars: int, hours: float) -> LedgerFrames:
-    """Return the ledger of *sidecars* sidecars: the rows of ``sidefetch ledger generate``, without duplicates.
+    """Return the ledger of a simulated fleet of *sidecars* sidecars as lazy DataFrames, one per record type.
 
+    The rows are those that ``sidefetch ledger generate`` writes with the same arguments, without duplicates. They
+    cover *hours* hours from ``mix.start_us`` on.
+
+    Args: mix: the parameters of the fleet: clients, traffic, failures.
+          seed: of the random numbers; the same arguments give the same rows.
     Cost: each frame generates all rows again on each use, at about 30 us per row and core; store frames that are
-    used twice.
+          used twice.
     """
     once = attrs.evolve(mix, duplicates=0.0)
 
@@ -44,10 +49,11 @@ def generate(spark: SparkSession, mix: FleetMix, seed: int, sidecars: int, hours
 
 
 def tiled(ledger: LedgerFrames, copies: int, days: int = 1) -> LedgerFrames:
-    """Return *copies* copies of the sidecars of *ledger*, each under other names, to get many rows quickly.
+    """Return a larger ledger: *copies* copies of each row of *ledger*, as if of other sidecars.
 
-    The copies start on *days* consecutive days in turn: of 14 copies over 7 days, two start on each. All copies
-    read the same, so the result is good for sizes and run times, but not for the variety of a large fleet.
+    Each copy has ``proxy_id`` values of its own. The copies start on *days* consecutive days in turn: of 14 copies
+    over 7 days, two start on each. Topology rows are not copied. All copies read the same, so the result is good to
+    measure sizes and run times, but does not have the variety of a large fleet.
     """
     copy = ledger.exchange.sparkSession.range(copies).withColumnRenamed("id", "copy")
 

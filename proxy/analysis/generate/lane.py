@@ -1,4 +1,4 @@
-"""A generated lane: the upstream fetches to one broker, and its fetch session there."""
+"""A simulated lane: the sequence of Sidefetch's upstream fetches to one broker, and its fetch session there."""
 
 from collections.abc import Iterator
 from random import Random
@@ -33,14 +33,21 @@ _HOUR_US = 3_600_000_000
 
 @attrs.define
 class GeneratedLane:
-    """A generator of the ledger rows of a lane, step by step."""
+    """A generator of the ledger rows of one lane: upstream fetches to one broker, and events of the session.
+
+    The caller advances the time: ``begin``, then ``wait`` and ``bring`` in turn, then ``close``. Each yields the
+    rows up to a time, in microseconds since 1970.
+    """
 
     mix: FleetMix
+    """The parameters of the fleet, such as the rate of evictions."""
     rng: Random
     common: Row
     """The columns that all rows of the connection have."""
     node: int
+    """The broker's node id."""
     rack: str | None
+    """The broker's rack."""
     size: int
     """The number of partitions that it reads."""
     now_us: int
@@ -52,15 +59,17 @@ class GeneratedLane:
     """The earliest time to ask for a session: at the second fetch, and some time after one was lost."""
 
     def begin(self) -> Iterator[Row]:
-        """Yield the first fetch, which asks for no session, so that it takes no slot of the broker."""
+        """Yield the row of the lane's first fetch, which requests no session, so that it takes no session slot."""
         at_us = self.now_us + self._round_trip_us()
         yield self._fetch(at_us, 1, "sessionless", at_us - self.now_us, self.size)
         self.now_us = self._asks_at_us = at_us
 
     def wait(self, until_us: int) -> Iterator[Row]:
-        """Yield the fetches without records until *until_us*, and the session events.
+        """Yield the rows of long polls without records until *until_us*, and of session events in that time.
 
-        A later call yields the fetch that is in flight at the end.
+        A lane without a session first asks for one. Sessions are evicted and reset at random, at the rates in
+        ``mix``. The long poll that is in flight at *until_us* has no row yet; the next call of ``wait``, ``bring``
+        or ``close`` yields it.
         """
         until_us -= 2 * _ROUND_TRIP_US
         while True:
@@ -81,7 +90,13 @@ class GeneratedLane:
                 yield from self._end("reset", RejectionReason.WRONG_EPOCH, _WRONG_EPOCH)
 
     def bring(self, at_us: int, record_bytes: int, partitions: int) -> Iterator[Row]:
-        """Yield the fetch that returns records of *partitions* partitions at *at_us*, after ``wait``."""
+        """Yield the row of one upstream fetch that returns records at *at_us*; call it after ``wait``.
+
+        The fetch is incremental if the lane has a session, otherwise sessionless.
+
+        Args: record_bytes: bytes of the records.
+              partitions: the number of partitions with records.
+        """
         if self._session_id:
             yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, partitions, record_bytes)
         else:
@@ -89,7 +104,11 @@ class GeneratedLane:
         self.now_us = at_us
 
     def close(self, at_us: int) -> Iterator[Row]:
-        """Yield the rows after the client left: the abandoned fetch in flight, and the end of the session."""
+        """Yield the rows of the lane's end at *at_us*, when the client disconnects.
+
+        They are the abandoned fetch in flight, with the error NETWORK_EXCEPTION, and, if there is a session, the
+        event that it is closed and the fetch that closes it.
+        """
         kind = "incremental" if self._session_id else "sessionless"
         yield self._fetch(at_us, 1, kind, at_us - self.now_us, 0, error=_NETWORK_EXCEPTION)
         if self._session_id:
@@ -112,6 +131,7 @@ class GeneratedLane:
         self.now_us = at_us
 
     def _end(self, event: str, why: RejectionReason, error: int) -> Iterator[Row]:
+        """Yield the fetch that fails with *error* because the session is gone, and the session's *event*."""
         at_us = self.now_us + self._round_trip_us()
         yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, 0, error=error)
         yield self._session(at_us, event, why.value)

@@ -1,4 +1,4 @@
-"""The parameters of a generated fleet, with the reasons for their defaults."""
+"""The parameters of a simulated fleet of clients and sidecars, with the reasons for their defaults."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ import attrs
 __all__ = ["FETCH", "HEARTBEAT", "KINDS", "METADATA", "OFFSET_COMMIT", "SERVED", "ClientKind", "FleetMix"]
 
 FETCH: Final = 1
-"""The API keys of the generated requests, here and below."""
+"""The API key of Fetch requests; the keys of the other generated requests are below."""
 _LIST_OFFSETS: Final = 2
 METADATA: Final = 3
 OFFSET_COMMIT: Final = 8
@@ -33,7 +33,7 @@ JoinGroup has the versions of 4.0.0."""
 
 @attrs.frozen
 class ClientKind:
-    """A kind of client: its library, with the API versions that it uses."""
+    """A kind of Kafka client in a simulated fleet: its library, its API versions and its long polls."""
 
     name: str
     """The prefix of its client ids."""
@@ -41,7 +41,7 @@ class ClientKind:
     """The ledger's ``software``: from ApiVersions v3 on by the client's own statement, else guessed from its Fetch
     version."""
     share: float
-    """Its share of the fleet; shares need not add up to 1."""
+    """Its share of the fleet, relative to those of the other kinds: shares need not add up to 1."""
     poll_s: float
     """The longest wait of its fetches for records, in seconds."""
     has_sessions: bool
@@ -51,12 +51,15 @@ class ClientKind:
 
     @property
     def fetch_version(self) -> int:
-        """The version of its Fetch requests."""
+        """The version of the client's Fetch requests."""
         return self.apis[FETCH]
 
     @property
     def converted_to(self) -> int | None:
-        """The newest record format (magic) that it reads; None if it is the brokers' own, 2."""
+        """The record format (magic) to which Sidefetch converts records for the client; None for no conversion.
+
+        It is 0 for Fetch v0 and v1, and 1 for v2 and v3. Newer clients read the brokers' format, 2.
+        """
         return 0 if self.fetch_version < 2 else 1 if self.fetch_version < 4 else None
 
 
@@ -108,10 +111,12 @@ are a guess for a fleet with many old clients: a third of them need record conve
 
 @attrs.frozen
 class FleetMix:
-    """The parameters of a generated fleet."""
+    """The parameters of a simulated fleet: kinds of clients, clusters, racks, traffic and failures."""
 
     kinds: tuple[ClientKind, ...] = KINDS
+    """The kinds of clients. The kind of each sidecar's client is chosen at random, by the kinds' shares."""
     clusters: int = 1
+    """The number of Kafka clusters, which share the sidecars equally."""
     brokers: int = 3
     """Brokers of each cluster. Production clusters have at least three."""
     racks: tuple[str, ...] = ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Generate the ledger rows of one sidecar."""
+"""Generate the ledger rows of one simulated sidecar."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -21,8 +21,14 @@ _cluster = lru_cache(maxsize=16)(cluster_of)
 
 
 def sidecar_rows(mix: FleetMix, seed: int, index: int, hours: float) -> Iterator[Row]:
-    """Yield the rows of sidecar *index*, in the order of ``seq``; a few are duplicates (``FleetMix.duplicates``).
+    """Yield the ledger rows that the simulated sidecar *index* writes in *hours* hours, in the order of ``seq``.
 
+    The time begins at ``mix.start_us``. Some rows are replaced by a ``lost`` row, and some appear twice
+    (``FleetMix.losses``, ``FleetMix.duplicates``). The same arguments give the same rows.
+
+    Args: mix: the parameters of the fleet.
+          seed: of the fleet's random numbers.
+          index: the sidecar's number, from 0 on.
     Cost: about 20 us per row, and memory for a few rows of each connection.
     """
     rng = Random(f"{seed}/sidecar/{index}")
@@ -44,7 +50,10 @@ def sidecar_rows(mix: FleetMix, seed: int, index: int, hours: float) -> Iterator
 def _connections(
     mix: FleetMix, rng: Random, cluster: GeneratedCluster, kind: ClientKind, common: Row, end_us: int
 ) -> Iterator[Iterator[Row]]:
-    """Yield a stream of rows for each broker that leads partitions of the client."""
+    """Yield one stream of rows for each broker that leads partitions of the client.
+
+    A stream has the rows of the client's successive connections to that broker.
+    """
     rack = None if rng.random() < mix.without_rack else rng.choice(mix.racks)
     client = {"client_id": f"{kind.name}-app-{rng.randrange(400)}", "software": kind.software}
     odd_from_us = inf
@@ -88,7 +97,7 @@ def _sources(
 
 
 def _numbered(mix: FleetMix, rng: Random, rows: Iterable[Row], common: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield *rows* with their ``seq``, some twice, and ``lost`` rows in place of lost ones."""
+    """Yield *rows* with their ``seq`` set, some of them twice, and ``lost`` rows in place of lost ones."""
     first, last = 0, -1
     for seq, row in enumerate(rows):
         row["seq"] = seq

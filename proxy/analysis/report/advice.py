@@ -1,4 +1,4 @@
-"""Recommendations with their benefits, derived from the results by rules. Pure.
+"""Recommendations to operators with their benefits, derived by rules from a report's query results. Pure.
 
 A rule is a function of the results. The order is that of ``_RULES``: failures, cost, delays, and the accuracy of
 this report. Within a rule, the largest benefit comes first; no rule may fill the list.
@@ -16,6 +16,7 @@ from proxy.analysis.report.words import in_words, plural
 __all__ = ["MOST", "advice"]
 
 MOST: Final = 5
+"""The maximum number of recommendations."""
 _MOST_OF_A_RULE: Final = 2
 _LEAST_USD_A_MONTH: Final = 1.0
 _LEAST_SHARE: Final = 0.01
@@ -25,7 +26,11 @@ _LEAST_CPU_S_A_MONTH: Final = 3600.0
 
 
 def advice(found: QueryResults) -> tuple[Recommendation, ...]:
-    """Return at most five recommendations."""
+    """Return at most five recommendations, the most important first, and at most two of the same rule.
+
+    Each rule looks for one problem in the results: clients that break on Kafka 4, traffic across racks, and others.
+    Their order gives the importance. The result is empty if no rule finds a problem.
+    """
     told = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
     return tuple(islice(told, MOST))
 

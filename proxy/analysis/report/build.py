@@ -1,4 +1,4 @@
-"""Builds a report from ledgers: Spark computes each bounded result; the rest is pure."""
+"""Build a report from ledgers: Spark computes query results of bounded size; the rest is pure."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +22,21 @@ _AT_ONCE: Final = 3
 
 
 def report_of(rows: IngestResult, prices: Prices) -> Report:
-    """Return the report on *rows*."""
+    """Run the Spark queries of a report on the ledger rows *rows*, and return the report.
+
+    Args: prices: the prices of traffic between racks.
+    """
     return write_report(query_results(rows, prices))
 
 
 def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
-    """Compute all results. Cost: *rows* are read once, and cached in memory or on disk meanwhile."""
+    """Run the Spark queries of a report on the ledger rows *rows*, three at a time, and collect their results.
+
+    The size of the results does not grow with the fleet.
+
+    Args: prices: the prices of traffic between racks.
+    Cost: each frame of *rows* is computed once, and cached in memory or on disk until the queries are done.
+    """
     kept = {name: frame.persist() for name, frame in attrs.asdict(rows.ledger, recurse=False).items()}
     ledger = attrs.evolve(rows.ledger, **kept)
     asks: dict[str, Callable[[], Any]] = {
@@ -53,7 +62,7 @@ def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
 
 
 def write_report(found: QueryResults) -> Report:
-    """Return the report in words, charts and tables. Pure."""
+    """Turn query results into a report: main figures, recommendations, and sections with tables. Pure."""
     about = found.about
     return Report(
         about,

@@ -41,7 +41,10 @@ _VARIABLES: Final = {
 
 
 def drawn(chart: Chart, width_px: int) -> str:
-    """Return an ``svg`` element of that width, without an accessible name."""
+    """Draw *chart* with Vega and return it as an ``svg`` element, *width_px* pixels wide.
+
+    Its colours are CSS variables of the page. It has no accessible name; the page adds the chart's description.
+    """
     draw = {"lines": _lines, "stack": _stack, "bars": _bars, "matrix": _matrix}[chart.kind]
     spec = draw(chart, width_px).properties(
         width=width_px, autosize=alt.AutoSizeParams(type="fit", contains="padding"), padding=4

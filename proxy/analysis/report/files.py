@@ -1,4 +1,4 @@
-"""A report for programs: as JSON, and as CSV with a file for each table."""
+"""The report in machine-readable form: as JSON, and as CSV with one file for each table."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_json(report: Report) -> str:
-    """Return the whole model as JSON, with tables as lists of objects."""
+    """Return the whole report as JSON; each row of a table is an object with the columns' names as keys."""
 
     told = attrs.asdict(report)
     for section, as_told in zip(report.sections, told["sections"], strict=True):
@@ -25,9 +25,10 @@ def as_json(report: Report) -> str:
 
 
 def as_csv(report: Report) -> dict[str, str]:
-    """Return the text of each file by name: one for each table, ``figures.csv`` and ``advice.csv``.
+    """Return the report as CSV texts by file name: one file for each table, ``figures.csv`` and ``advice.csv``.
 
-    Texts that a spreadsheet would treat as formulas, such as a client id, begin with an apostrophe.
+    A file is named after its table. Texts of sections, their figures and charts are left out. A text that a
+    spreadsheet would treat as a formula, such as a client id that begins with ``=``, gets an apostrophe in front.
     """
     figures = ((each.title, each.value, each.unit, each.note) for each in report.figures)
     advice = (

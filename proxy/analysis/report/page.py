@@ -29,7 +29,7 @@ _NUMBERS: Final = frozenset({"count", "bytes", "us", "usd", "share", "ratio"})
 
 
 def page(report: Report) -> str:
-    """Return the whole document."""
+    """Return the report as a complete HTML document, with its styles and charts, and no script or external file."""
     css = (files("proxy.analysis.report") / "page.css").read_text(encoding="utf-8")
     icon = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'>{_ICON}</svg>".replace('"', "'")
     for symbol, code in {"<": "%3C", ">": "%3E", "#": "%23"}.items():

@@ -1,4 +1,4 @@
-"""The first rows of a result, and all others as one: the driver gets equally little for any fleet."""
+"""Rankings of query results: the first rows, and the sums of all others, so that the driver collects few rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -13,50 +13,60 @@ from proxy.analysis.report.words import plural
 __all__ = ["MOST", "Ranking", "Row", "named", "rows_of", "share", "summed", "table_of", "the_first"]
 
 Row = Mapping[str, Any]
+"""A result row, by column name."""
 MOST: Final = 10
 
 
 @attrs.frozen
 class Ranking:
-    """A ranking of rows with sums."""
+    """The first rows of a query result, ordered by one column, and the sums over all other rows."""
 
     rows: tuple[Row, ...]
     """The first rows, the largest first."""
     count: int
     """The number of all rows, those beyond ``rows`` included."""
     rest: Row | None
-    """The sums of the other rows; None if there are none."""
+    """The sums over the other rows, by column; None if there are no others."""
 
     def total(self, name: str) -> float:
-        """Return the total of a sum over all rows."""
+        """Return the sum of the column *name* over all rows, those beyond ``rows`` included.
+
+        Null values count as 0. *name* must be one of the summed columns.
+        """
         rest = () if self.rest is None else (self.rest,)
         return sum(row[name] or 0 for row in (*self.rows, *rest))
 
 
 def rows_of(frame: DataFrame, most: int = 1000) -> list[Row]:
-    """Return the rows of a small frame, such as one of days; never more than *most*."""
+    """Collect the rows of a small frame, such as one row per day, as dictionaries; at most *most* of them.
+
+    Nested rows are dictionaries, too. Further rows are ignored.
+    """
     return [row.asDict(recursive=True) for row in frame.limit(most).collect()]
 
 
 def summed(frame: DataFrame, by: Sequence[str], sums: Sequence[str]) -> DataFrame:
-    """Return a frame with one row for each value of *by*."""
+    """Return *frame* grouped by the columns *by*, with the sums of the columns *sums* and no other columns."""
     return frame.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums))
 
 
 def named(name: str | None) -> str:
-    """Return the name of a client, a rack or a topic, or a text for an empty one."""
+    """Return the name of a client, rack or topic for display; ``(no name)`` if it is None or empty."""
     return name or "(no name)"
 
 
 def share(part: float | None, of: float | None) -> float | None:
-    """Return *part* / *of*; None if either is missing."""
+    """Return *part* / *of*; None if either is None, or if *of* is 0."""
     return part / of if of and part is not None else None
 
 
 def the_first(frame: DataFrame, by: str, sums: Sequence[str], most: int = MOST) -> Ranking:
-    """Return the *most* rows with the largest *by*, and the *sums* of all others.
+    """Return the *most* rows of *frame* with the largest values of column *by*, and the sums of all others.
 
-    Cost: two jobs over *frame*, which is cached meanwhile.
+    Rows with a null *by* come last.
+
+    Args: sums: the columns to sum over the other rows.
+    Cost: two Spark jobs over *frame*, which is cached meanwhile.
     """
     kept = frame.persist()
     try:
@@ -77,10 +87,13 @@ def table_of(
     what: str,
     note: str = "",
 ) -> ReportTable:
-    """Return a table with a row for each ranked row, and one for all others.
+    """Return a report table with one row for each first row of *ranking*, and a last one for all others, if any.
 
-    Args: columns: each with a function of the row; ``KeyError`` marks an unknown value of the rest.
-          what:    the plural of the rows' name: the rest's first column counts them.
+    Args: name: the name of the table in JSON and CSV.
+          columns: the columns, each with a function from a result row to the cell. The functions also get the sums
+          of the other rows; if one raises ``KeyError`` for them, that cell is empty.
+          what: the plural noun for rows, such as ``clients``: the last row begins with ``5 other clients``.
+          note: a remark below the table.
     """
     columns = list(columns)
     rows: list[tuple[Value, ...]] = [tuple(value(row) for _, value in columns) for row in ranking.rows]

@@ -1,4 +1,4 @@
-"""All results for a report: bounded, and already computed by Spark."""
+"""The results of all queries of a report: of bounded size, and already collected from Spark."""
 
 import attrs
 
@@ -17,7 +17,7 @@ __all__ = ["QueryResults"]
 
 @attrs.frozen
 class QueryResults:
-    """The results by question."""
+    """The results of all Spark queries of a report, one for each of its sections."""
 
     read: CoverageFigures
     savings: Savings

@@ -25,7 +25,7 @@ SHARDS: Final = 8
 
 @attrs.define
 class Partitions:
-    """The partitions of a session, reduced to their number."""
+    """The partitions of a session in the model, reduced to their number: its length."""
 
     size: int
 
@@ -38,11 +38,12 @@ def _ignore(_: SessionId) -> None:
 
 
 class SessionCacheModel:
-    """A model of one broker's fetch session cache.
+    """A model of one broker's fetch session cache, which grants, refuses and evicts sessions as Kafka does.
 
-    Args: slots:       the broker's setting; each shard gets an equal part, rounded down.
+    Args: slots: the broker's setting; each shard gets an equal part, rounded down.
+          shards: the number of shards: 8 for Kafka 3.8 and later, 1 for earlier versions.
           on_eviction: called with the id of each evicted session.
-    Cost: as ``SessionSlots``.
+    Cost: as ``proxy.session.slots.SessionSlots``: O(1) or O(log slots) for most calls.
     """
 
     def __init__(
@@ -58,17 +59,18 @@ class SessionCacheModel:
         self._turn = 0
         self._partitions = 0
         self.peak_sessions = 0
+        """The largest number of sessions at one time."""
         self.peak_partitions = 0
         """The largest number of partitions in all sessions at one time."""
 
     @property
     def evictions(self) -> int:
-        """The number of evicted sessions."""
+        """The number of sessions that were evicted so far to make room for another."""
         return sum(shard.evictions for shard in self._shards)
 
     @property
     def refusals(self) -> int:
-        """The number of requests for a session that were refused."""
+        """The number of requests for a session that were refused so far, because the shard had no room."""
         return sum(shard.refusals for shard in self._shards)
 
     def __len__(self) -> int:
@@ -81,16 +83,24 @@ class SessionCacheModel:
         return self._partitions
 
     def shard_of(self, session_id: int) -> int:
-        """Return the index of the shard that has the session, in a broker with as many shards."""
+        """Return the index of the shard to which *session_id* belongs: each shard has an equal range of ids.
+
+        A real broker with as many shards uses the same ranges.
+        """
         return session_id // self._range
 
     def create(
         self, partitions: int, now_s: float, *, is_follower: bool = False, granted: int = NO_SESSION
     ) -> SessionId:
-        """Create a session and return its id; 0 if the shard has no room.
+        """Create a session with *partitions* partitions in the next shard; return its id, or 0 if it is refused.
 
-        *granted*: the id from a real broker's response, which the session gets, in the shard of that id; 0 for
-        none.
+        The shards take turns. If the shard has no free slot, the rules of eviction decide whether another session
+        makes room; other shards are not tried.
+
+        Args: is_follower: whether the session is a replica fetcher's, which takes precedence over consumers'
+              sessions.
+              granted: a session id from a real broker's response. The session gets this id, in the shard to which
+              it belongs; 0: the model chooses an id and the shard whose turn it is.
         """
         if granted:
             self._turn = self.shard_of(granted)
@@ -104,7 +114,10 @@ class SessionCacheModel:
         return session_id
 
     def use(self, session_id: int, partitions: int, now_s: float) -> bool:
-        """Fetch in the session and set its number of partitions; return False if the session does not exist."""
+        """Record a fetch in the session at *now_s*, which from now on has *partitions* partitions.
+
+        Return False if the session does not exist, for example because it was evicted.
+        """
         shard = self._shard(session_id)
         session = shard.get(SessionId(session_id))
         if session is None:
@@ -115,7 +128,7 @@ class SessionCacheModel:
         return True
 
     def close(self, session_id: int) -> bool:
-        """Close the session, which frees its slot; return whether it existed."""
+        """Remove the session, which frees its slot; return whether it existed."""
         shard = self._shard(session_id)
         session = shard.get(SessionId(session_id))
         if session is not None:

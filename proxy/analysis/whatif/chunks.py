@@ -43,9 +43,13 @@ padding with this chunk size."""
 
 
 def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, told_bytes: int = TOLD_CHUNK_BYTES) -> DataFrame:
-    """Return the bounds of the padding for each of *sizes*, which are chunk sizes in bytes.
+    """Return bounds of the padding in converted responses, if sidecars had converted with other chunk sizes.
 
-    *told_bytes*: the chunk size of the ledger's sidecars.
+    Padding fills up a record set whose size was declared too high before its conversion. There is one row for each
+    cluster and each chunk size in *sizes*, in bytes, with the actual padding and the least and most padding with
+    that chunk size (``RESULT``).
+
+    Args: told_bytes: the chunk size that the ledger's sidecars used, in bytes.
     """
     converted = ledger.exchange.where("converted_in_bytes > 0")
     off = F.max(F.try_divide(F.col("padding_bytes").cast("double"), F.col("converted_out_bytes").cast("double")))

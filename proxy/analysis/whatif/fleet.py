@@ -1,4 +1,4 @@
-"""A simulation of a fleet's fetch sessions with one broker, for the size of the broker's session cache."""
+"""A simulation of a fleet's fetch sessions with one broker, to find the size of the broker's session cache."""
 
 import heapq
 import math
@@ -47,12 +47,12 @@ class Fleet:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions with each broker, of all clients that read from it."""
+        """The number of fetch sessions with each broker at one time, of all clients that read from it."""
         return round(self.clients * self.lanes * self._share)
 
     @property
     def session_partitions(self) -> float:
-        """The mean number of partitions of a session."""
+        """The mean number of partitions in a session with one broker."""
         return min(self.read, self.partitions) / self.brokers / self._share / self.lanes
 
     @property
@@ -62,7 +62,12 @@ class Fleet:
 
 
 def candidates(fleet: Fleet, others: Others) -> list[int]:
-    """Return numbers of slots to try: from 0.75 to 2 times the sessions, multiples of the number of shards."""
+    """Return numbers of session slots to simulate: from 0.75 to 2 times the sessions with a broker.
+
+    They are multiples of the number of shards, in ascending order.
+
+    Args: others: sessions that do not belong to the fleet; they count as well.
+    """
     sessions = fleet.sessions + others.followers + others.clients
     each = {
         math.ceil(sessions * percent / (100 * SHARDS))
@@ -72,16 +77,23 @@ def candidates(fleet: Fleet, others: Others) -> list[int]:
 
 
 def heap_bytes(sessions: int, partitions: int) -> int:
-    """Estimate the broker heap in bytes for *sessions* sessions with *partitions* partitions in total."""
+    """Estimate the broker heap, in bytes, that *sessions* sessions with *partitions* partitions in total take."""
     return sessions * _SESSION_BYTES + partitions * _PARTITION_BYTES
 
 
 def play(
     fleet: Fleet, slots: int, seed: int, *, hours: float = 1.0, shards: int = SHARDS, others: Others | None = None
 ) -> Outcome:
-    """Simulate *hours* hours of the fleet's sessions with one broker that has *slots* slots.
+    """Simulate the fleet's fetch sessions with one broker that has *slots* session slots; return the counts.
 
-    Cost: 36 events per hour and session, of about 3 us each; 360 for each lane that gets no session.
+    Clients start and end at random, some without closing their session. *seed* and *slots* determine the random
+    numbers.
+
+    Args: hours: the simulated time.
+          shards: the number of shards of the session cache, which share the slots.
+          others: sessions with the broker that do not belong to the fleet; None for none.
+    Cost: 36 events per hour and session, of about 3 us each; 360 for a sidecar whose requests for a session are
+          refused.
     """
     rng, replay = Random(f"{seed}/{slots}"), Replay(slots, shards, others)
     sizes = [_size(rng, fleet) for _ in range(fleet.sessions)]

@@ -1,4 +1,4 @@
-"""Bytes of records across racks, with brokers or readers in other racks.
+"""What-if question: bytes of records that cross racks, with brokers or readers in other racks.
 
 Exchange rows have the bytes that were read of a topic's partitions with the same leader, topology rows the racks of
 their replicas. Since an exchange row has one sum for these partitions, its bytes are assumed to be spread evenly
@@ -44,20 +44,25 @@ _NO_NODES: Final[Mapping[int, str]] = MappingProxyType({})
 
 @attrs.frozen
 class RackLayout:
-    """The racks of the new layout, as changes to the actual ones."""
+    """A hypothetical layout of brokers and readers in racks, given as changes to the actual one.
+
+    A reader is a sidecar with its clients.
+    """
 
     brokers: Mapping[int, str] = _NO_NODES
     """New racks of brokers, by node id; the others stay."""
     readers: Mapping[str, str] = _NONE
     """New racks of readers, by present rack; the others stay."""
     closest: bool = True
-    """Whether readers use a replica in their rack, if there is one; otherwise they use leaders."""
+    """Whether readers read from an in-sync replica in their rack, if there is one; otherwise they read from
+    leaders."""
 
 
 def racks(ledger: LedgerFrames, layout: RackLayout | None = None) -> DataFrame:
-    """Return the bytes that cross racks, now and with *layout*, for each reader rack.
+    """Return the bytes of records that cross racks, now and with *layout*, by cluster and rack of the readers.
 
-    Without *layout* all racks stay, and readers use the closest replicas.
+    The readers' rack is that in *layout* (``RESULT``). The default layout changes no rack, and readers use the
+    closest replicas. The ledger must have topology rows.
 
     Cost: one scan of the exchanges; the joined frames have topics times brokers times racks rows.
     """

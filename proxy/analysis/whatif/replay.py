@@ -1,9 +1,10 @@
-"""Replay of one broker's part of a ledger with a session cache of another size.
+"""Replay of a ledger's fetches and session ends on one broker, with a fetch session cache of another size.
 
-The fetches of lanes show their demand: from its first full fetch on, a lane wants a session with the partitions
-that it reads, at the times of its fetches, until the ledger has the end of its session. The replay ignores the
-actual evictions and refusals; the model of the cache decides these again, by Sidefetch's own rule: a lane that
-loses its session, or gets none, fetches without one for ten seconds, and then asks for another.
+The fetches of lanes (loops of upstream fetches on one connection) show their demand: from its first full fetch on,
+a lane wants a session with the partitions that it reads, at the times of its fetches, until the ledger has the end
+of its session. The replay ignores the actual evictions and refusals; the model of the cache decides these again, by
+Sidefetch's own rule: a lane that loses its session, or gets none, fetches without one for ten seconds, and then
+asks for another.
 
 Ledgers do not contain sessions of followers and of clients without a sidecar, which take slots, too (``Others``),
 nor the end of a lane without a session: the replay forgets such a lane after ten minutes without rows; meanwhile
@@ -36,7 +37,7 @@ _Key = tuple[Hashable, Hashable]
 
 @attrs.frozen
 class Others:
-    """Numbers of sessions with each broker that are not in the ledger."""
+    """Numbers and sizes of the fetch sessions with each broker that are not in a ledger, but take slots."""
 
     followers: int = 0
     """Sessions of replica fetchers: ``num.replica.fetchers`` (1) for each broker that follows any partition."""
@@ -50,24 +51,24 @@ class Others:
 
 @attrs.define
 class Outcome:
-    """The result of a replay, for one broker."""
+    """The counts of sessions and fetches from a replay or simulation of one broker."""
 
     granted: int = 0
     """Sessions that the lanes got."""
     refused: int = 0
-    """Requests for a session that were refused, those of others included."""
+    """Requests for a session that were refused, those of ``Others`` included."""
     evicted: int = 0
-    """Sessions that were evicted to make room for another."""
+    """Sessions that were evicted to make room for another, those of ``Others`` included."""
     noticed: int = 0
-    """Evicted sessions whose lane fetched in them again, and so noticed the eviction."""
+    """Evicted sessions of lanes that fetched in them again, and so noticed the eviction."""
     fetches: int = 0
     """Fetches of lanes that want a session."""
     in_session: int = 0
-    """Incremental fetches among these."""
+    """Incremental fetches among ``fetches``."""
     named_anew: int = 0
-    """Partitions named by the other fetches, which name all."""
+    """Partitions in the requests of the other ``fetches``, which name all their partitions."""
     peak_sessions: int = 0
-    """The largest number of sessions at one time, those of others included."""
+    """The largest number of sessions at one time, those of ``Others`` included."""
     peak_partitions: int = 0
     """The largest number of partitions in all sessions at one time."""
 
@@ -87,9 +88,16 @@ class _Lane:
 
 
 class Replay:
-    """A replay of the events of one broker, which must come in order of time.
+    """A replay of a ledger's upstream fetches on one broker against a model of the broker's session cache.
 
-    Cost: O(log slots) per event, and memory for the lanes of the last ten minutes and for the slots.
+    Call ``fetched`` and ``closed`` for the broker's fetches and session ends in the order of time; ``outcome`` has
+    the counts.
+
+    Args: slots: the number of session slots of the broker.
+          shards: the number of shards of its cache, which share the slots.
+          others: sessions that are not in the ledger; None for none.
+    Cost: O(log slots) per event, and memory for the slots and for the lanes (upstream fetch loops) of the last ten
+          minutes.
     """
 
     def __init__(self, slots: int, shards: int = SHARDS, others: Others | None = None) -> None:
@@ -104,7 +112,7 @@ class Replay:
 
     @property
     def outcome(self) -> Outcome:
-        """The result of the events so far."""
+        """The counts up to the last event."""
         return attrs.evolve(
             self._outcome,
             refused=self._broker.refusals,
@@ -124,11 +132,19 @@ class Replay:
         *,
         full: bool,
     ) -> bool:
-        """Replay *fetches* fetches of *lane* of the sidecar *proxy*; return whether it has a session now.
+        """Replay fetches of a lane, a loop of upstream fetches of a sidecar; return whether it has a session now.
 
-        Args: told_id: the session id in the ledger; 0 for none.
-              partitions: the number of partitions that it reads; 0 if it closes its session.
-              full: whether the fetch was a full one, which asks for a session.
+        A lane is ignored until its first full fetch, or fetch in a session. Then it uses its session; if it has
+        none, it asks for one, but not within ten seconds after an eviction or refusal.
+
+        Args: proxy: the sidecar's ``proxy_id``.
+              lane: the lane's name, unique in the sidecar.
+              told_id: the id of the lane's session in the ledger; 0 for none.
+              partitions: the number of partitions that it reads; 0: it closes its session, and the replay forgets
+              it.
+              fetches: the number of consecutive fetches.
+              now_s: the time in seconds, not before that of the last event.
+              full: whether it was a full fetch, which asks for a session.
         """
         self._go_on(now_s)
         key = (proxy, lane)
@@ -149,14 +165,17 @@ class Replay:
         return known.session_id != NO_SESSION
 
     def closed(self, proxy: Hashable, told_id: int, now_s: float) -> None:
-        """Replay that the lane with this session in the ledger ended and closed the session."""
+        """Replay the end of a lane: close its session in the model, and forget the lane.
+
+        The lane is found by *told_id*, the id of its session in the ledger; an unknown id has no effect.
+        """
         self._go_on(now_s)
         key = self._by_told.get((proxy, told_id))
         if key is not None:
             self._end(key)
 
     def _end(self, key: _Key) -> None:
-        """Remove the lane and close its session."""
+        """Forget the lane and close its session in the model; do nothing for an unknown lane."""
         lane = self._lanes.pop(key, None)
         if lane is not None:
             self._by_told.pop((key[0], lane.told_id), None)

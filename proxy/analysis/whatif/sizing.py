@@ -49,9 +49,14 @@ def sizing(
     others: Others | None = None,
     seed: int = 1,
 ) -> DataFrame:
-    """Simulate *fleet* with each number of *slots*; return one row for each.
+    """Simulate a fleet's sessions with one broker for each number of session slots; return one row for each.
 
-    Args: slots: the numbers to try; empty: several around the number of sessions.
+    A row has the counts of granted, refused and evicted sessions, peaks, broker heap, and whether the slots are
+    enough (``RESULT``). Rows are in the order of slots.
+
+    Args: slots: the numbers of slots to try; if empty, those of ``fleet.candidates``.
+          hours: the simulated time.
+          others: sessions with the broker that do not belong to the fleet; None for none.
     Cost: as ``fleet.play`` for each number, each in a task of its own.
     """
     others = others or Others()
@@ -61,7 +66,10 @@ def sizing(
 
 
 def smallest(sized: DataFrame) -> DataFrame:
-    """Return the row of ``sizing`` with the fewest slots from which on all numbers are enough, or no row."""
+    """Return the row of ``sizing`` with the fewest slots that are enough, as a frame of one row.
+
+    All larger numbers in *sized* must be enough, too. If the largest is not, the frame is empty.
+    """
     failed = F.max(F.when(~F.col("is_enough"), F.col("slots")))
     too_few = sized.select(F.coalesce(failed, F.lit(-1)).alias("too_few"))
     return sized.crossJoin(too_few).where("slots > too_few").orderBy("slots").limit(1).select(*RESULT.names)

@@ -1,4 +1,4 @@
-"""Sessions granted, refused and evicted, and the cost of that, with other numbers of slots per broker.
+"""What-if question: sessions granted, refused and evicted with other numbers of session slots per broker.
 
 Spark sorts the fetches of each broker by time and replays them with a model of its cache (``replay``). The shard of
 a session depends on all earlier requests for sessions, so a replay cannot be split further: one task replays a
@@ -52,10 +52,14 @@ _EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "lane", "told_id", 
 def slots(
     ledger: LedgerFrames, candidates: Sequence[int], *, shards: int = SHARDS, others: Others | None = None
 ) -> DataFrame:
-    """Replay *ledger* for each broker with each number of slots in *candidates*; return one row for each.
+    """Replay the ledger's upstream fetches on each broker with each number of session slots in *candidates*.
 
-    Args: others: the sessions of followers and of clients without Sidefetch, which the ledger does not contain.
-    Cost: about 5 us per event and candidate; an event is a fetch; a folded run is two events.
+    Return one row for each broker and number, with the sessions that are granted, refused and evicted, the share of
+    incremental fetches, and peaks (``RESULT``).
+
+    Args: shards: the number of shards of a broker's session cache, which share the slots.
+          others: sessions that the ledger does not have: those of followers and of clients without Sidefetch.
+    Cost: about 5 us per event and candidate; an event is a fetch; a row of several folded fetches is two events.
     """
     what = F.array(*(F.lit(each) for each in candidates))
     events = _events(ledger).withColumn("slots", F.explode(what))

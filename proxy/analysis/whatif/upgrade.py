@@ -1,4 +1,4 @@
-"""Conversions, upgraded requests and full fetches that end if some clients are upgraded.
+"""What-if question: conversions, upgraded requests and full fetches that end if some clients are upgraded.
 
 An upgraded client reads the brokers' record format and uses API versions that they serve, so Sidefetch no longer
 converts records or upgrades requests for it. Its full fetches end, too, if the new client uses fetch sessions:
@@ -49,10 +49,15 @@ def upgrade(
     software: Collection[str] = (),
     keeps_sessions: bool = True,
 ) -> DataFrame:
-    """Return the costs of each client, and whether it is upgraded.
+    """Return the costs of each client that would end with an upgrade, and whether the client is to be upgraded.
 
-    Args: client_ids, software: clients with one of these values are upgraded; if both are empty, all clients.
-          keeps_sessions: whether the upgraded clients use fetch sessions; if not, full fetches are not counted.
+    The costs are converted bytes, CPU time and padding, requests in versions that Kafka 4 does not serve, and
+    fetches outside sessions (``RESULT``). A client is a cluster, client id and software.
+
+    Args: client_ids, software: the clients to upgrade: those with one of these client ids or software names; all
+          clients if both are empty.
+          keeps_sessions: whether clients use fetch sessions once upgraded; if not, their full fetches do not end
+          and count as 0.
     """
     is_upgraded = _one_of("client_id", client_ids) | _one_of("software", software)
     if not client_ids and not software:

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls (API keys 29 to 31) v0: before patterns, names were literal."""
+"""DescribeAcls, CreateAcls and DeleteAcls (API keys 29 to 31) v0, without pattern types: all names are literal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Requests that only the coordinator of a group can answer, from clients that do not know the coordinator."""
+"""Requests that only the coordinator of a consumer group can answer, from clients that do not know it."""
 
 from collections.abc import Generator
 from typing import Any, Final, TypeVar
@@ -26,10 +26,15 @@ _TRIES: Final = 5
 def ask_coordinator(
     group: str, body: Pieces, kind: type[R]
 ) -> Generator[AskBroker | AskCoordinator, memoryview | None, R | None]:
-    """Return the coordinator's response, or the last error response; None if no coordinator was found.
+    """Return the response of *group*'s coordinator to a request; yield the steps of an upgrade that send it.
 
-    The client's own broker is asked first: if the client knows the coordinator, it is that broker, and the client
-    has authenticated there.
+    The request goes to the client's own broker first: if the client knows the coordinator, it is that broker, and
+    the client has authenticated there. If the response has an error such as NOT_COORDINATOR, the request goes to
+    the coordinator that Sidefetch looks up, at most 5 times. Returns the last response, even with such an error;
+    None if no coordinator was found.
+
+    Args: body: the body of the request, in the newer version.
+          kind: the message class of the response.
     """
     told = (yield AskBroker(body, is_last=False)) or b""
     answer: R | None = read(kind, memoryview(told))

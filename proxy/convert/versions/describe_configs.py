@@ -1,4 +1,4 @@
-"""DescribeConfigs (API key 32) v0: has a flag for default values, in place of v1's source of each value."""
+"""DescribeConfigs (API key 32) v0, which has a flag for default values in place of v1's source of each value."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final

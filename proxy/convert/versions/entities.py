@@ -1,4 +1,4 @@
-"""Entities of removed versions in kio's style, and the conversion between entities.
+"""Message classes ("entities") of removed versions in the style of the library kio, and their conversion.
 
 None of the removed versions is flexible, so none has tagged fields, and headers are request v1 and response v0.
 """
@@ -27,7 +27,7 @@ _NOTHING: Final = object()
 
 
 class Nested:
-    """Common attributes of the entities in arrays."""
+    """The base class of structs inside messages of removed versions, with the class attributes that kio reads."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.nested
@@ -36,38 +36,48 @@ class Nested:
 
 
 class OldRequest(Nested):
+    """The base class of requests in removed versions, with the class attributes that kio reads."""
+
     __slots__ = ()
     __type__: ClassVar = EntityType.request
     __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
 
 
 class OldResponse(Nested):
+    """The base class of responses in removed versions, with the class attributes that kio reads."""
+
     __slots__ = ()
     __type__: ClassVar = EntityType.response
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
 
 
 def read(kind: type[E], body: memoryview) -> E:
-    """Decode all of *body* as an entity. Raises: MalformedFrame: it is none, or more than one."""
-    entity, end = messages.read_entity(kind, body)  # type: ignore[type-var]  # kio tells entities by their fields
+    """Decode *body*, the body of a request or response, as an instance of the message class *kind*.
+
+    Raises: MalformedFrame: the bytes are no such message, or others follow it.
+    """
+    entity, end = messages.read_entity(kind, body)  # type: ignore[type-var]  # kio recognizes entities by their fields
     if end != len(body):
         raise MalformedFrame(f"{len(body) - end} bytes behind {kind.__qualname__}")
     return entity
 
 
 def write(entity: Any) -> list[bytes | memoryview]:
+    """Encode a message as the body of a request or response, in one buffer."""
     return [messages.entity_bytes(entity)]
 
 
 def same(code: ErrorCode) -> ErrorCode:
+    """Return *code*: a mapping of error codes that changes none."""
     return code
 
 
 def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
-    """Return a mapping of codes: those after *newest* become UNKNOWN_SERVER_ERROR, and those named in *instead* its
-    values.
+    """Return a function that maps a broker's error code to one that the clients of an old version know.
 
-    *newest* is the last code of the Kafka release whose own clients last sent the version: they know none after it.
+    Args: newest:  the highest code that they know: the last one of the Kafka release whose own clients last sent
+              the version. Higher codes become UNKNOWN_SERVER_ERROR.
+          instead: the replacements of other codes, by the name of the code in lower case; they take precedence.
     """
 
     def code(told: ErrorCode) -> ErrorCode:
@@ -79,10 +89,14 @@ def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
 
 
 def recast(kind: type[E], entity: Any, code: Code = same, **given: Any) -> E:
-    """Return a *kind* with the fields of *entity* that it has, at every depth; error codes are mapped by *code*.
+    """Convert *entity* to the message class *kind* of another version: copy the fields that both have.
 
-    Args:   given: fields that *entity* lacks, by name: a value, or a function of the entity at that depth. Fields
-        that are in neither have their default.
+    This includes the structs in arrays. Fields that only *entity* has are dropped; those that neither *entity* nor
+    *given* has get their default.
+
+    Args: code:  maps each error code.
+          given: the values of fields, by name, at any depth: a value, or a function that gets the message or struct
+              of *entity* at that depth and returns the value.
     """
     fields = {}
     for name, item, default in _fields(cast(Any, kind)):
@@ -104,7 +118,7 @@ def _value(value: Any, item: Any, code: Code, given: dict[str, Any]) -> Any:
 
 @cache
 def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
-    """Return name, entity type of the items or None, and default or ``_NOTHING`` of each field."""
+    """Return the fields of a message class: name, class of the items or None, and default value or ``_NOTHING``."""
     hints = get_type_hints(kind)
     fields = []
     for field in dataclasses.fields(kind):

@@ -1,4 +1,4 @@
-"""Fetch (API key 1) v0 to v3: handled like every fetch, with records converted to the version's format."""
+"""Fetch (API key 1) v0 to v3: answered like every fetch, with records converted to the version's format."""
 
 from typing import Final
 

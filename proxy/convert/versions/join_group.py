@@ -1,4 +1,4 @@
-"""JoinGroup (API key 11) v0 and v1, which only 4.0.0 does not serve (KAFKA-19444).
+"""JoinGroup (API key 11) v0 and v1, which all Kafka releases but 4.0.0 serve (KAFKA-19444).
 
 They are upgraded to v2 and not further: from v4 on, a member without an id must join again with one.
 """
@@ -38,7 +38,10 @@ def _as_it_is(body: memoryview) -> Pieces:
 
 
 def _lowered(code: Code, answer: memoryview) -> Pieces:
-    """Remove the throttle time. Layout v2: ``throttle_time: i32 | error_code: i16 | rest``."""
+    """Remove the throttle time and map the error code.
+
+    Layout v2: ``throttle_time: i32 | error_code: i16 | rest``.
+    """
     cursor = Cursor(answer, _THROTTLE_BYTES)
     told = cursor.i16()
     try:

@@ -3,7 +3,7 @@
 | requested | v0 of old brokers | Sidefetch |
 |---|---|---|
 | -2, earliest | the log's start | the same |
-| -1, latest | the high watermark, then segments' starts | it, and the log's start if more are requested |
+| -1, latest | the high watermark, then segments' starts | that, and the log's start if more are requested |
 | a time | starts of segments last written before it | the first offset at or after it, or else the latest |
 | below -2 | UNSUPPORTED_VERSION (35) | the same |
 """
@@ -117,7 +117,9 @@ def _questions(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_Que
 def _asked(
     replica_id: BrokerId, questions: Iterable[_Question], *, may_go_on: bool
 ) -> Generator[AskBroker, memoryview, _Answers]:
-    """Request all *questions*, in as many requests as one partition has: a request may name a partition only once.
+    """Request the offsets for all *questions*, and return the responses by question.
+
+    A request may name a partition only once, so further questions about it go into further requests.
 
     Args: may_go_on: whether more questions may follow these.
     """

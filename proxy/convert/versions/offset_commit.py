@@ -1,7 +1,7 @@
-"""OffsetCommit (API key 8) v0 and v1: asked of the group's coordinator, wherever the client has sent it.
+"""OffsetCommit (API key 8) v0 and v1: sent to the group's coordinator, whichever broker the client has sent it to.
 
-v0 kept offsets in ZooKeeper, by any broker; v1 was the first for the coordinator, with a time for each partition
-from which the offset was to be kept.
+With v0, any broker stored the offsets in ZooKeeper. v1 was the first version for the coordinator; it has a
+timestamp for each partition, from which the retention time of the offset began.
 """
 
 from collections.abc import Callable

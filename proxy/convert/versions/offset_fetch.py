@@ -1,4 +1,4 @@
-"""OffsetFetch (API key 9) v0: sent to the group's coordinator.
+"""OffsetFetch (API key 9) v0: sent to the group's coordinator, whichever broker the client has sent it to.
 
 Brokers answered v0 from ZooKeeper. The layout is that of v1.
 """

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23) v0 and v1: at first for brokers, then for clients that check for truncation."""
+"""OffsetForLeaderEpoch (API key 23) v0 and v1: the end offsets of leader epochs, to detect truncation of a log."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class OffsetForLeaderTopicV0(Nested):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderEpochRequestV0(OldRequest):
-    """The request of v0 and v1."""
+    """The OffsetForLeaderEpoch request of v0 and v1, which have one layout: a leader epoch for each partition."""
 
     __api_key__: ClassVar[i16] = i16(ApiKey.OFFSET_FOR_LEADER_EPOCH)
     topics: tuple[OffsetForLeaderTopicV0, ...]

@@ -1,14 +1,14 @@
 """Produce (API key 0) v0 to v2: message sets become record batches, a partition's in one request if it fits.
 
-| version | answer |
+| version | response |
 |---|---|
 | 0 | error and base offset of each partition |
-| 1 | and the throttle time, at the end |
-| 2 | and the time of appending of each partition, where the broker stamps records |
+| 1 | as v0, and the throttle time, at the end |
+| 2 | as v1, and the append time of each partition, if the broker sets the timestamps of records |
 
-What does not fit into one batch is sent in several requests, one after another; each but the last has to have
-succeeded. What cannot be converted is answered here and not sent. With acks 0 there is no answer: a client that has
-sent what cannot be converted is hung up on, as it would be by a broker.
+A message set that does not fit into one batch is sent in several requests, one after another, until one fails. A
+message set that cannot be converted is not sent, and Sidefetch returns an error for it. With acks=0 there is no
+response: Sidefetch closes the client's connection instead of returning the error, as a broker would.
 """
 
 import struct
@@ -35,7 +35,7 @@ from proxy.wire.primitives import Cursor, write_string
 __all__ = ["LIFTS", "MAX_BATCH_BYTES", "ProduceResponseV0", "ProduceResponseV1", "ProduceResponseV2"]
 
 MAX_BATCH_BYTES: Final = 1_000_000
-"""The most bytes of a batch, below the brokers' default limit (message.max.bytes: 1,048,588)."""
+"""The largest size of a batch in bytes, below the brokers' default limit (message.max.bytes: 1,048,588)."""
 
 _ACKS: Final = struct.Struct(">hi")
 _I32: Final = struct.Struct(">i")
@@ -116,7 +116,7 @@ class _Key(NamedTuple):
 
 @attrs.frozen
 class _Request:
-    """A request of v0 to v2.
+    """A Produce request of v0 to v2, decoded.
 
     Layout: ``acks: i16 | timeout: i32 | topics: array of (name: string | array of (partition: i32 | message set:
         nullable bytes))``.
@@ -143,7 +143,7 @@ class _Request:
 
 @attrs.frozen
 class _Told:
-    """The response about a partition."""
+    """The response for one partition."""
 
     index: int
     error_code: ErrorCode
@@ -195,7 +195,7 @@ def _steps(version: int, body: memoryview) -> Steps:
 
 
 def _convert(request: _Request) -> _Converted:
-    """Return each partition's batches, or an error code. The time is proportional to the number of records."""
+    """Return the record batches of each partition, or an error code. Cost: O(records)."""
     return {key: _batches(message_set) for key, message_set in request.sets.items()}
 
 
@@ -207,7 +207,7 @@ def _batches(message_set: memoryview) -> tuple[_Batch, ...] | ErrorCode:
 
 
 def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[bytes | memoryview]:
-    """Encode a request. Layout v3: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
+    """Encode a request of v3. Layout: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
     pieces: list[bytes | memoryview] = [_NO_TRANSACTION + _ACKS.pack(acks, timeout_ms)]
     topics = [(topic, list(keys)) for topic, keys in groupby(batches, key=lambda key: key.topic)]
     pieces.append(_I32.pack(len(topics)))
@@ -219,7 +219,7 @@ def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[
 
 
 def _join(told: dict[_Key, _Told], asked: Iterable[_Key], response: ProduceResponse) -> None:
-    """Merge the responses of a partition: the offset of its first batch, and the first error."""
+    """Merge *response* into *told*, which has the offset of each partition's first batch, or the first error."""
     answers = {
         _Key(topic.name, int(each.index)): each
         for topic in response.responses

@@ -1,4 +1,4 @@
-"""Versions 0 with the layout of version 1: v1 only declares that its clients observe the throttle time."""
+"""APIs whose v0 has the layout of v1: v1 only declares that its clients observe the throttle time themselves."""
 
 from typing import Final
 

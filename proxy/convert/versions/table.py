@@ -1,4 +1,4 @@
-"""The table of all upgraded versions, by API key and version."""
+"""The table of all request versions that Sidefetch upgrades, by API key and version."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -33,12 +33,12 @@ _APIS: Final[Mapping[int, tuple[int, str]]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: (1, "same_layout"),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, "same_layout"),
 }
-"""The version to which all lower ones are upgraded, and the module with the upgrade."""
+"""The version to which all lower ones are upgraded, and the module with the upgrade, by API key."""
 
 TARGETS: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
     {(int(key), version): to for key, (to, _) in _APIS.items() for version in range(to)}
 )
-"""The version to which each one is upgraded."""
+"""The version to which each version is upgraded, by API key and version."""
 
 
 class _Upgrades(Mapping[tuple[int, int], Upgrade]):
@@ -58,6 +58,7 @@ class _Upgrades(Mapping[tuple[int, int], Upgrade]):
 
 
 LIFTS: Final[Mapping[tuple[int, int], Upgrade]] = _Upgrades()
+"""The upgrade of each version, by API key and version."""
 
 
 @cache
@@ -71,10 +72,14 @@ _PRODUCE_SINCE: Final = 3
 
 
 def serves(broker: ApiRanges, key: int, version: int) -> bool:
-    """Return whether a broker with the ApiVersions *broker* serves this version itself.
+    """Return whether a broker serves a version of an API itself, so that no upgrade is needed.
 
-    Kafka 4 reports all versions of Produce, for clients that look for old ones, and closes the connection on those
-    before v3 (KAFKA-18659). It removed them together with Fetch v0, which it reports.
+    Produce below v3 is an exception: Kafka 4 reports these versions, for clients that look for them, but closes the
+    connection when it gets one (KAFKA-18659). It removed them together with Fetch v0, so they count as served
+    unless the broker reports Fetch without v0.
+
+    Args: broker: the versions that the broker reports in ApiVersions.
+          key:    the API key.
     """
     told = broker.get(key)
     if told is None or version not in told:
@@ -85,7 +90,11 @@ def serves(broker: ApiRanges, key: int, version: int) -> bool:
 
 
 def markdown_table() -> str:
-    """Return the table of ``proxy/convert/README.md``: versions with equal entries share a row."""
+    """Return the table of all upgrades in ``proxy/convert/README.md``, in Markdown.
+
+    Each row has an API, its versions, the version to which they are upgraded, and the differences. Versions of an
+    API with equal differences share a row.
+    """
     rows = ["| API | versions | lifted to | added | lost |", "|---|---|---|---|---|"]
     for _, some in groupby(LIFTS.values(), key=lambda lift: (lift.key, lift.adds, lift.loses)):
         lifts = list(some)

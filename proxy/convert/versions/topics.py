@@ -67,7 +67,7 @@ def _deleted(answer: memoryview) -> Pieces:
 
 
 def _validated_too(body: memoryview) -> Pieces:
-    """Append v1's field for validation only."""
+    """Append v1's field ``validate_only``, which is false."""
     return [body, _NOT_ONLY_VALIDATED]
 
 

@@ -1,4 +1,4 @@
-"""The definition of an upgrade, and the steps of handling one request."""
+"""The definition of an upgrade of a request to a version that brokers serve, and the steps that carry it out."""
 
 import struct
 from collections.abc import Callable, Generator, Sequence
@@ -27,9 +27,13 @@ _I32: Final = struct.Struct(">i")
 
 @attrs.frozen
 class AskBroker:
-    """Send a request to the client's own broker, in the newer version; the result is the body of the response."""
+    """A step that sends a request in the newer version to the client's own broker.
+
+    The result of the step is the body of the broker's response, or None if the request has no response.
+    """
 
     body: Pieces
+    """The body of the request."""
     is_answered: bool = True
     """Whether the broker answers; if not, the result is None at once."""
     is_last: bool = True
@@ -39,28 +43,35 @@ class AskBroker:
 
 @attrs.frozen
 class AskCoordinator:
-    """Send a request to the coordinator of *group*; the result is the body of the response, None if none is found.
+    """A step that sends a request in the newer version to the coordinator of consumer group *group*.
 
-    Later requests wait: a later commit to the client's own broker must not be overwritten by this one.
+    The result of the step is the body of the response, or None if no coordinator was found. Later requests of the
+    client wait: a later commit to the client's own broker must not be overwritten by this one.
     """
 
     group: str
     body: Pieces
+    """The body of the request."""
     afresh: bool
-    """Whether the known coordinator has moved, or is loading: it is looked up again, after a while."""
+    """Whether to look up the coordinator again, after a pause: the known one has moved, or is loading."""
 
 
 @attrs.frozen
 class Compute:
-    """Call *run*, in a thread if it may take long; the result is its return value. Later requests wait."""
+    """A step that calls *run*, in a thread if its input is large; later requests of the client wait for it.
+
+    The result of the step is the return value of *run*.
+    """
 
     run: Callable[[], object]
     size_bytes: int
-    """The size of its input."""
+    """The size of its input; above 16 KiB, it runs in a thread."""
 
 
 Steps = Generator[AskBroker | AskCoordinator | Compute, Any, Pieces | None]
-"""The steps of a request; returns the response's body, or None for a request without a response.
+"""The steps of upgrading one request: gets the result of each; returns the body of the client's response, or None.
+
+None stands for a request without a response.
 
 Raises: MalformedFrame: before the first step, the request cannot be decoded; later, the broker's response cannot.
     ClientProtocolError: the client's connection must be closed."""
@@ -72,26 +83,31 @@ def _never(_: memoryview) -> int:
 
 @attrs.frozen
 class Upgrade:
-    """The upgrade of one version of an API for brokers that serve only newer ones."""
+    """The upgrade of requests in one removed version of an API to a newer version, and of their responses back."""
 
     api: str
     """Kafka's name of the API."""
     key: int
+    """The API key."""
     version: int
+    """The version of the client's requests."""
     to: int
     """The nearest version that brokers kept. Brokers that do not serve it cannot answer."""
     adds: str
-    """The meaning that the newer request adds."""
+    """The meaning that the newer request adds, for the documentation."""
     loses: str
-    """The meaning of the older version that is lost."""
+    """The meaning of the older version that is lost, for the documentation."""
     steps: Callable[[memoryview], Steps] | None
-    """Returns the steps for a request's body; None for fetches, which are not upgraded one by one."""
+    """Returns the steps for a request's body; None for fetches, which Sidefetch answers itself."""
     throttle_ms: Callable[[memoryview], int] = _never
     """Returns the throttle time in a broker's response, in ms, if this client is too old to observe it."""
 
 
 def same_layout(body: memoryview) -> Steps:
-    """Upgrade a request whose layout is the same in both versions, both ways."""
+    """Return the steps for a request whose *body* has the same layout in both versions, as has its response.
+
+    The only step sends the body unchanged; the client gets the body of the response unchanged.
+    """
     answer = yield AskBroker([body])
     return [answer]
 
@@ -99,7 +115,11 @@ def same_layout(body: memoryview) -> Steps:
 def upgrade_once(
     lift: Callable[[memoryview], Pieces], lower: Callable[[memoryview], Pieces]
 ) -> Callable[[memoryview], Steps]:
-    """Return steps that send the upgraded request and downgrade its response."""
+    """Return a function that returns the steps for a request's body, for upgrades with one request to the broker.
+
+    Args: lift:  converts the body of the request to the newer version.
+          lower: converts the body of the broker's response to the client's version.
+    """
 
     def steps(body: memoryview) -> Steps:
         answer = yield AskBroker(lift(body))
@@ -109,10 +129,16 @@ def upgrade_once(
 
 
 def throttle_in_front(answer: memoryview) -> int:
-    """Return the throttle time in ms. Layout: ``throttle_time: i32 | ...``."""
+    """Return the throttle time, in ms, at the beginning of the response body *answer*; 0 if that is too short.
+
+    Layout: ``throttle_time: i32 | ...``.
+    """
     return int(_I32.unpack_from(answer)[0]) if len(answer) >= _I32.size else 0
 
 
 def throttle_at_the_end(answer: memoryview) -> int:
-    """Return the throttle time in ms. Layout: ``... | throttle_time: i32``."""
+    """Return the throttle time, in ms, at the end of the response body *answer*; 0 if that is too short.
+
+    Layout: ``... | throttle_time: i32``.
+    """
     return throttle_in_front(answer[-_I32.size :])

@@ -34,23 +34,28 @@ __all__ = ["AcceptedClient", "ConnectionAcceptor"]
 
 _LOG_EVERY_S: Final = 1.0
 _UNNAMED: Final = -1000
-"""The first of the node ids for bootstrap servers, downwards: no broker has one, nor any field of the protocol."""
+"""The node id that stands for the first bootstrap server; further ones get the ids below. No broker has such an id,
+and the special ids of the protocol are greater."""
 
 
 @attrs.frozen
 class AcceptedClient:
-    """A client that may be served."""
+    """The result of a client connection's set-up: the broker for its requests, and the client's login, if any."""
 
     node_id: BrokerId
-    """The broker for its requests."""
+    """The broker that the client's requests go to."""
     ready: BrokerConnection | None
-    """An open connection to that broker without requests, if there is one."""
+    """An open connection to that broker with no request in flight; None if the set-up opened none."""
     admitted: AuthenticatedClient | None
-    """The client's principal, if it had to log in with Sidefetch."""
+    """The client's login with Sidefetch; None if Sidefetch does not authenticate clients."""
 
 
 class ConnectionAcceptor:
-    """The set-up of all client connections."""
+    """The set-up of client connections, in two steps: ``accepted``, then ``received``.
+
+    ``accepted`` makes the TLS handshake. ``received`` finds a broker, and has the client log in if Sidefetch
+    authenticates clients. One instance serves all connections of the process.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,16 @@ class ConnectionAcceptor:
         log: Log,
         counts: Counter[str],
     ) -> None:
-        """Create it. Raises: ConfigError: a file of the settings cannot be read or has the wrong format."""
+        """Load the certificates and the users of the settings.
+
+        Args:
+            budget:         the memory budget of frames from brokers.
+            request_budget: the memory budget of frames from clients.
+            tell:           counts and logs a reached limit of handshakes.
+            counts:         counts failed handshakes, as ``handshakes_failed``.
+
+        Raises: ConfigError: a file of the settings cannot be read or has the wrong format.
+        """
         self._config = config
         self._access = access
         self._topology = topology
@@ -79,13 +93,19 @@ class ConnectionAcceptor:
 
     @property
     def watched(self) -> list[WatchedFiles[Any]]:
-        """The files to watch for changes."""
+        """The TLS context and the SASL users, as far as they are configured.
+
+        The caller runs each of them, so that it is reloaded when its files change.
+        """
         return [each for each in (self._tls, self._users) if each is not None]
 
     async def accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
-        """Return the client's connection, with TLS if that is configured.
+        """Take over the socket of *stream*, and make the TLS handshake with the client if TLS is configured.
 
-        Returns: None if the client has left, or the handshake failed.
+        *peer* is the client's address, for the log.
+
+        Returns: the client's connection; None if the client has disconnected, or if the handshake failed or took
+            too long, which is counted and logged.
         """
         limit = self._config.downstream.max_frame_bytes
         if self._handshakes is None:
@@ -102,10 +122,13 @@ class ConnectionAcceptor:
             return None
 
     async def received(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
-        """Find the client's broker, and have the client log in if that is configured.
+        """Find the broker for the client's requests, and have the client log in if Sidefetch authenticates clients.
 
-        Args: node_id: the broker whose listener the client uses; None for any.
-        Raises: AuthenticationFailed, ClientProtocolError, BrokerProtocolError, BrokerUnavailable
+        Args: node_id: the broker whose listener the client uses; None for the bootstrap listener, whose clients
+            get a random broker that accepts a connection.
+        Raises: AuthenticationFailed: the user name or the password is wrong; ClientProtocolError: another error of
+            the login; BrokerUnavailable: no broker can be reached; BrokerProtocolError: a broker's response is
+            malformed.
         """
         ready: BrokerConnection | None = None
         if node_id is None:
@@ -122,9 +145,9 @@ class ConnectionAcceptor:
         return AcceptedClient(node_id, asked.connection, admitted)
 
     async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
-        """Return a broker for a client of the bootstrap listener, and a connection to it.
+        """Return the first broker, in random order, that accepts a connection, and this connection.
 
-        It is the first broker, in random order, that accepts a connection.
+        Raises: BrokerUnavailable: no broker accepts one, or the brokers are not known in time.
         """
         timeout_s = self._config.upstream.connect_timeout_s
         if self._config.upstream_security.sasl == "client":
@@ -133,7 +156,10 @@ class ConnectionAcceptor:
         return await self._first_reached(self._topology.topology.brokers)
 
     def _unnamed_brokers(self) -> list[BrokerId]:
-        """Return ids for the bootstrap servers, if only clients can log in to learn the real ones."""
+        """Register each bootstrap server in the topology under a placeholder node id, and return these ids.
+
+        This is for brokers to which only clients can log in: Sidefetch cannot ask them for the real node ids.
+        """
         node_ids = []
         for index, address in enumerate(self._config.upstream.bootstrap_servers):
             node_ids.append(BrokerId(_UNNAMED - index))
@@ -141,7 +167,7 @@ class ConnectionAcceptor:
         return node_ids
 
     async def _reached(self, node_id: BrokerId) -> BrokerConnection:
-        """Return a connection to this broker without requests."""
+        """Open a connection to broker *node_id*, and log in if Sidefetch has credentials of its own."""
         address = self._topology.address_of(node_id)
         timeout_s = self._config.upstream.connect_timeout_s
         return await reach(address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access)
@@ -162,13 +188,19 @@ class ConnectionAcceptor:
 
 @attrs.define
 class _VersionsBroker:
-    """A broker that answers ApiVersions of a client that has not logged in."""
+    """The broker that answers the ApiVersions requests of a client which is logging in with Sidefetch.
+
+    ``connection`` is the connection to the broker; if it is None, ``reach`` opens it at the first request.
+    """
 
     reach: Callable[[], Awaitable[BrokerConnection]]
     connection: BrokerConnection | None
 
     async def versions(self, frame: memoryview) -> bytes:
-        """Return the broker's response to a client's ApiVersions, with size, limited to the supported versions."""
+        """Return the broker's response to *frame*, an ApiVersions request of the client without its size prefix.
+
+        The response has its size prefix, and only the API versions that Sidefetch supports.
+        """
         if self.connection is None:
             self.connection = await self.reach()
         answer = await self.connection.exchange([len(frame).to_bytes(4), frame])

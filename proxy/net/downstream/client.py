@@ -1,4 +1,4 @@
-"""The I/O of one client connection: it carries out the commands of its relay."""
+"""The sockets, tasks and timers of one client connection; its protocol logic is in ``proxy.relay.client``."""
 
 import random
 from collections import deque
@@ -56,10 +56,11 @@ __all__ = ["ClientConnection"]
 
 
 class ClientConnection:
-    """One client, its relay, and its links to broker *node_id*.
+    """The service of one client connection, from its first request to its end, with its connections to brokers.
 
-    *ready* is an open connection to that broker without requests, if there is one; it is taken over. *admitted*:
-    the client's principal, if it logged in with Sidefetch.
+    It passes the frames of the client and of the brokers as events to the ``ClientRelay`` of the connection, which
+    has the protocol logic, and carries out the commands that the relay returns: send frames, connect to brokers,
+    refresh metadata, compute in a thread, emit telemetry.
     """
 
     def __init__(
@@ -71,6 +72,15 @@ class ClientConnection:
         ready: BrokerConnection | None = None,
         admitted: AuthenticatedClient | None = None,
     ) -> None:
+        """Create the service of *client*, whose TLS handshake and login are complete.
+
+        Args:
+            node_id:  the broker that the client's requests go to.
+            place:    maps brokers to the addresses that the client gets in responses.
+            ready:    an open connection to that broker with no request in flight, which is taken over; None if
+                there is none.
+            admitted: the client's login with Sidefetch; None if Sidefetch does not authenticate clients.
+        """
         self._client = client
         self._node_id = node_id
         self._services = services
@@ -125,9 +135,13 @@ class ClientConnection:
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Serve until the client closes the connection, or an error ends it.
+        """Serve the client until it closes the connection or an error ends it; then close connections to brokers.
 
-        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the error that ended it.
+        At the end, fetch sessions at brokers are closed, which takes at most one second, and the observers get the
+        last records of the connection. The caller closes the client's socket.
+
+        Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the error that ended the
+            connection.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -152,9 +166,9 @@ class ClientConnection:
             raise self._over
 
     def _let_go(self) -> None:
-        """Release the memory that is claimed here.
+        """Drop unsent data and buffered records, so that their memory is no longer claimed from the budgets.
 
-        The object itself may stay for a while (``GarbageCollector``).
+        The object itself may stay until the next garbage collection (``GarbageCollector``).
         """
         self._outbox.drop()
         self._links.drop()
@@ -163,11 +177,14 @@ class ClientConnection:
             self._relay.handle(MemoryNeeded(), trio.current_time())
 
     def drain(self) -> None:
-        """Answer waiting fetches at once."""
+        """Prepare for the stop of Sidefetch: from now on, no fetch of the client waits over 0.1 s for records.
+
+        That includes a fetch that is waiting already. The connection stays open until the client closes it.
+        """
         self._deliver(Draining())
 
     def look(self) -> ConnectionActivity:
-        """Return the activity of the connection, for timeouts."""
+        """Return a snapshot of the connection's activity, from which ``enforce_timeouts`` computes the timeouts."""
         client = self._client
         return ConnectionActivity(
             client.received_frames,
@@ -179,22 +196,29 @@ class ClientConnection:
         )
 
     def tell_inventory(self) -> None:
-        """Pass the client's API usage to the observers."""
+        """Pass a ``ClientRecord``, the client's software and API usage so far, to the observers.
+
+        Without such a record (see ``inventory``), nothing happens. It is called every five minutes and at the end
+        of the connection.
+        """
         record = self.inventory()
         if record is not None:
             self._telling.observe(record)
 
     @property
     def who(self) -> ConnectionInfo:
-        """The connection's labels in events."""
+        """The client's address and id, the broker's node id and the topology: observers label records with them."""
         return self._who
 
     def inventory(self) -> ClientRecord | None:
-        """Return the APIs that the client uses; None before its first request."""
+        """Return the client's software, and the number of its requests by API version.
+
+        Returns: None before the client's first request, or if no observer needs records of single fetches.
+        """
         return self._relay.inventory()
 
     def end(self, why: LimitReached) -> None:
-        """Have ``run`` end, and raise *why*."""
+        """Close the connection because of a reached limit: ``run`` is cancelled, and raises *why*."""
         self._over = why
         self._end()
 
@@ -219,10 +243,11 @@ class ClientConnection:
             raise ClientProtocolError(str(wrong)) from wrong
 
     async def _taken(self) -> None:
-        """Read the client no faster than the broker reads.
+        """Wait until the next request may be read: the client is read no faster than it and the broker read.
 
-        So its end is noticed only after all before it is sent. As in brokers, a client that does not read its
-        responses is not read either.
+        All responses so far must be sent to the client (brokers wait for that, too), the relay must accept another
+        request, and all forwarded requests must be sent to the broker. Therefore Sidefetch notices that the client
+        has closed the connection only after all earlier requests were sent.
         """
         if self._relay.is_full:
             self._tell("max-in-flight", self._client.peer, "it sends on without waiting for answers")
@@ -262,7 +287,7 @@ class ClientConnection:
         self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
 
     def _tell_budget(self) -> None:
-        """Report to the memory budget whether records that are held for the client can be dropped."""
+        """Report to the memory budget since when records that could be dropped are held for the client, if any."""
         held_s = self._relay.held_since_s
         if held_s == self._held_since_s:
             return
@@ -319,7 +344,7 @@ class ClientConnection:
         self._deliver(MetadataUpdated(topology))
 
     def _deliver(self, event: Event) -> None:
-        """Queue an event from another task: an error in handling it must end this connection, and not that task."""
+        """Queue *event*, for callers in tasks of others: an error in handling it must end this connection only."""
         self._mail.append(event)
         self._has_mail.set()
 
@@ -348,7 +373,7 @@ class ClientConnection:
 
 
 def _name_of(link: Link) -> str:
-    """Return the link's name for messages."""
+    """Return the name of a connection to a broker for log lines: ``pass``, or the kind of the lane."""
     if link is PASS:
         return "pass"
     return f"{link.kind.value}, rackless" if link.source.is_rackless else str(link.kind.value)

@@ -1,4 +1,4 @@
-"""The credentials of a client that logs in to brokers itself, for its further connections."""
+"""The credentials with which a client logs in to a broker, used again for further connections to brokers."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,22 +13,34 @@ _SINGLE_EVERY_S: Final = 60.0
 
 
 class ClientLogin:
-    """The login of one client, repeated on further connections to brokers."""
+    """The login of one client at a broker, which Sidefetch repeats on its further connections for this client.
+
+    It is used if the client's SASL exchange is forwarded to the brokers. With ``upstream-sasl client``,
+    ``topology`` is that of the client's principal after the login; otherwise, it is the one that all clients share.
+    """
 
     def __init__(self, peer: str, services: Services, use: Callable[[Access], None]) -> None:
-        """Create the state; *use* gets the access for the client's connections, once it is known."""
+        """Create the state before the login of the client at the address *peer*.
+
+        Args: use: called once, with the access by which connections for this client log in from then on.
+        """
         self._peer = peer
         self._services = services
         self._use = use
         self._login: Login | None = None
         """The client's credentials, if they can be repeated."""
         self._entered: str | None = None
-        """The client's principal, if ``topology`` is that of the principal."""
+        """The principal whose topology ``topology`` is; None while that is the shared one."""
         self.topology = services.topology
-        """The topology as the client's principal may see it."""
+        """The topology that the client's principal may see."""
 
     def identified(self, principal: str, mechanism: str, login: Login | None) -> None:
-        """Take a login that the broker has accepted; *login* is None if it cannot be repeated."""
+        """Use a login that the broker has accepted for further connections, at first or at a re-authentication.
+
+        *login* has the client's credentials; with ``upstream-sasl client``, ``topology`` becomes that of
+        *principal*. *login* is None if *mechanism*, such as SCRAM, cannot be repeated: then this is counted and
+        logged, and nothing else changes.
+        """
         services = self._services
         if login is None:
             services.counts["clients_on_one_connection"] += 1
@@ -55,7 +67,10 @@ class ClientLogin:
             services.principals.renew(self._entered, login)
 
     def left(self) -> None:
-        """Release the principal's topology: the client has left."""
+        """Release the topology of the client's principal, when the client's connection has ended.
+
+        Without further connections of this principal, its topology is dropped. There is no effect before a login.
+        """
         if self._entered is not None and self._services.principals is not None:
             self._services.principals.leave(self._entered)
 

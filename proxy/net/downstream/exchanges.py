@@ -1,4 +1,4 @@
-"""Completes the records of client fetches with values that are known only after the response was sent."""
+"""The last values of the telemetry record of a client fetch, known only once its response has been sent."""
 
 from collections.abc import Callable
 
@@ -11,23 +11,37 @@ __all__ = ["ExchangeRecords"]
 
 
 class ExchangeRecords:
-    """The records of one connection. Responses, and the conversions within them, are sent one after another."""
+    """The completion of the telemetry records (``ExchangeRecord``) of the client fetches of one connection.
+
+    Waits for memory and down-conversions are added as they happen; ``sent`` adds them to the record of the next
+    response that has been sent, and emits the record. Responses of a connection are sent one after another.
+    """
 
     def __init__(self, tell: Callable[[ExchangeRecord], None]) -> None:
+        """Create the state; *tell* gets each completed record."""
         self._tell = tell
         self._memory_s = 0.0
         self._converted: ConversionRecord | None = None
 
     def waited_for_memory(self, for_s: float) -> None:
-        """Add time for which a broker's response was not read for lack of memory."""
+        """Add *for_s* seconds for which a broker's response was not received because the memory budget was used up.
+
+        The record of the current fetch counts them as a wait for memory, and no longer as one for the broker.
+        """
         self._memory_s += for_s
 
     def converted(self, record: ConversionRecord) -> None:
-        """Add the conversion of one partition's records, within the response that is being sent."""
+        """Add *record*, the down-conversion of one partition's records, to the response that is being sent."""
         self._converted = record if self._converted is None else _sum(self._converted, record)
 
     def sent(self, record: ExchangeRecord, converting_s: float) -> None:
-        """Complete and emit *record*: its response is sent; sending paused for conversion for *converting_s*."""
+        """Complete *record* of a fetch whose response has just been sent, and emit it.
+
+        Sets the time of the end, and adds the time since the response was ready to the waits of the fetch: under
+        ``convert`` the *converting_s* seconds for which sending waited for down-conversion, under ``write`` the
+        rest. The waits for memory and the conversions that were added since the previous call become part of the
+        record.
+        """
         now_s = trio.current_time()
         waited_s: dict[Cause, float] = {cause: for_us / 1e6 for cause, for_us in record.waited_us}
         writing_s = now_s - record.ended_s

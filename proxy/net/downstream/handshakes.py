@@ -21,22 +21,26 @@ _DAWDLING_S: Final = 2.0
 
 
 class TlsHandshakes:
-    """The handshakes of all clients: a limited number runs at once, the others wait in order.
+    """The TLS handshakes with all clients: a limited number runs at once, the others wait in order.
 
-    A client that sends nothing does not count, and takes no memory for TLS.
+    A connection counts once its client has sent its first byte; before that, it takes no memory for TLS. A
+    handshake may take 2 s while others wait; otherwise, until 10 s after the start of the connection.
     """
 
     def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], tell: LimitLog) -> None:
+        """Create the state; at most *places* handshakes run at once, and *tell* logs if a client has to wait."""
         self._places = trio.CapacityLimiter(places)
         self._context = context
         self._tell = tell
         self._under_way: set[trio.CancelScope] = set()
 
     async def shake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
-        """Take over *stream*'s socket and make it a TLS one.
+        """Wait until the handshake with a client may run, run it, and return the TLS socket that replaces *stream*.
 
-        Raises: OSError: the handshake failed; trio.TooSlowError: it took too long. The socket is closed, or still
-            *stream*'s.
+        *peer* is the client's address, for the log.
+
+        Raises: OSError: the handshake failed; trio.TooSlowError: it was not complete within 10 s, or within 2 s
+            while others waited. The caller closes *stream*: its socket was taken over and closed, or is still open.
         """
         with trio.fail_after(_LONGEST_S):
             await trio.lowlevel.wait_readable(stream.socket)

@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 _FILES_A_CONNECTION: Final = 5
-"""The client's connection, and four to brokers."""
+"""The sockets of one client connection: its own, and four to brokers."""
 _FILES_BESIDE: Final = 200
 _EVERY_S: Final = 1.0
-"""The interval of timeout checks, in seconds, unless a timeout is short; so late a connection may be closed."""
+"""The longest interval between timeout checks, in seconds; connections may be closed so much later."""
 _LOG_EVERY_S: Final = 10.0
 _IDLE: Final = "idle-timeout"
 _REMEDIES: Final = {
@@ -45,7 +45,10 @@ _REMEDIES: Final = {
 
 
 def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
-    """Raise the limit of open files to what the system permits; shells set a tenth of it or less by default."""
+    """Raise the process's soft limit of open files to its hard limit; by default it is a tenth of that or less.
+
+    Logs a warning if the limit is then still too low for ``max-connections``.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):
@@ -59,14 +62,18 @@ def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
 
 
 class LimitLog:
-    """Counts and logs reached limits; the log has at most one line in a while for each limit and host."""
+    """The counter and log of reached limits; call it with the limit, the client's address and the reason.
+
+    Each call increments ``limit_NAME`` in the counters that were passed at creation. It also logs ``limit-reached``
+    with a remedy, at most once in 10 s for each limit and host.
+    """
 
     def __init__(self, counts: Counter[str], log: Log) -> None:
         self._counts = counts
         self._log = log
 
     def __call__(self, limit: str, peer: str, why: str) -> None:
-        """Count and log that *peer*, an address with its port if there is one, has reached a limit."""
+        """Count and log that the client at *peer* (address and port) has reached *limit*, the name of an option."""
         self._counts[f"limit_{limit.replace('-', '_')}"] += 1
         tell = self._log.info if limit == _IDLE else self._log.warning
         tell(
@@ -81,7 +88,10 @@ class LimitLog:
 
 
 class ConnectionLimits:
-    """The number of connections, in total and by host."""
+    """The numbers of open client connections, in total and by host, and the limits on both.
+
+    ``count`` is the total. The limits are ``max-connections`` and ``max-connections-per-peer``.
+    """
 
     def __init__(self, config: LimitsConfig, tell: LimitLog) -> None:
         self._config = config
@@ -90,7 +100,11 @@ class ConnectionLimits:
         self.count = 0
 
     def enters(self, peer: str) -> bool:
-        """Return whether a connection of *peer*, with its port, is accepted; if so, ``leaves`` must follow."""
+        """Return whether a new connection of *peer*, an address and port, is within the limits, and count it if so.
+
+        After True, ``leaves`` must be called when the connection ends. False is logged; the caller closes the
+        connection.
+        """
         host, config = _host(peer), self._config
         if self.count >= config.max_connections:
             self._tell("max-connections", peer, f"there are {self.count} connections")
@@ -116,31 +130,45 @@ def _host(peer: str) -> str:
 
 @attrs.frozen
 class ConnectionActivity:
-    """The activity of a connection, as timeouts need it."""
+    """A snapshot of a client connection's activity, from which its timeouts are computed.
+
+    It has the numbers of received requests and sent bytes, and whether requests or responses are incomplete.
+    """
 
     frames: int
-    """The number of requests so far."""
+    """The number of requests received since the start of the connection."""
     is_between: bool
     """Whether no byte of a next request has arrived."""
     is_listened_to: bool
-    """Whether Sidefetch is reading: false while nobody receives, or memory is waited for."""
+    """Whether Sidefetch waits for bytes of the client; not while it handles a request, or waits for memory."""
     sent_bytes: int
+    """The number of bytes sent since the start of the connection."""
     is_unsent: bool
     """Whether bytes are waiting to be sent."""
     owes: bool
-    """Whether a response is due."""
+    """Whether the client waits for a response."""
 
 
 class Deadlines:
-    """The timeouts of one connection, from its activity at each check."""
+    """The handshake, request, idle and send timeouts of one client connection, computed from regular snapshots."""
 
     def __init__(self, config: LimitsConfig, now_s: float) -> None:
+        """Start all timeouts at *now_s*, on trio's clock."""
         self._config = config
         self._began_s = self._changed_s = self._request_s = self._sent_s = now_s
         self._frames = self._sent_bytes = 0
 
     def overdue(self, look: ConnectionActivity, now_s: float) -> LimitReached | None:
-        """Return the error with which the connection must be closed, if a timeout is over."""
+        """Return the error with which the connection must be closed, or None if no timeout has expired.
+
+        *look* is the activity at *now_s*, on trio's clock. It is compared with that of the previous call, so that
+        timeouts are as precise as the calls are frequent. A timeout expires if, for its time,
+
+        - send: bytes were waiting to be sent, and the client accepted none;
+        - handshake: the connection was open, and no request was complete;
+        - request: a request was incomplete, although Sidefetch was reading;
+        - idle: nothing was received or sent, and no response was due.
+        """
         config = self._config
         if look.frames != self._frames or look.is_between or not look.is_listened_to:
             self._request_s = now_s
@@ -161,16 +189,20 @@ class Deadlines:
 
 
 class TimedConnection(Protocol):
-    """A connection with timeouts."""
+    """A client connection that ``enforce_timeouts`` checks: ``look`` returns its activity, ``end`` closes it."""
 
     def look(self) -> ConnectionActivity: ...
 
     def end(self, why: LimitReached) -> None:
-        """Close it."""
+        """Close the connection; *why* is the timeout that has expired."""
 
 
 async def enforce_timeouts(connections: Callable[[], Collection[TimedConnection]], config: LimitsConfig) -> None:
-    """Check all connections for ever, and close those with a timeout that is over. Costs microseconds for each."""
+    """Check the timeouts of all open connections for ever, and end each connection of which one has expired.
+
+    *connections* returns the open connections. They are checked once a second, or four times within the shortest
+    timeout if that is under 4 s. A check takes microseconds for each connection.
+    """
     shortest_s = min(
         config.handshake_timeout_s, config.request_timeout_s, config.idle_timeout_s, config.send_timeout_s
     )

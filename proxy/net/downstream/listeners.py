@@ -1,4 +1,4 @@
-"""The bootstrap listener, and one for each broker."""
+"""The sockets that clients connect to: the bootstrap listener, and a listener for each broker."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from proxy.relay.ports import NoPortLeft, PortAssignments
 __all__ = ["Handler", "Listeners"]
 
 Handler = Callable[[BrokerId | None, trio.SocketStream], Awaitable[None]]
-"""Serves a client of a broker's listener, or of the bootstrap listener: None."""
+"""Serves one connection; the node id is that of the listener's broker, None for the bootstrap listener."""
 
 _BACKLOG: Final = 4096
 """The most connections that wait to be accepted. Thousands of clients may reconnect to a gateway at once; beyond
@@ -29,9 +29,14 @@ _NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Listeners:
-    """The listeners, and the tasks that accept clients, for the life of *nursery*."""
+    """The listening sockets for clients: for bootstrap, for each broker, and for transparent mode.
+
+    A handler serves each accepted connection, in a task of its own. The listeners stay open until the nursery
+    that was passed at creation is cancelled.
+    """
 
     def __init__(self, config: DownstreamConfig, handler: Handler, nursery: trio.Nursery, log: Log) -> None:
+        """Create it without a listener; *handler* serves the connections of bootstrap and broker listeners."""
         self._config = config
         self._handler = handler
         self._nursery = nursery
@@ -40,9 +45,11 @@ class Listeners:
         self._hosts: list[str] = []
 
     async def open_bootstrap(self) -> None:
-        """Open the listeners of the option ``listen``.
+        """Open the bootstrap listeners, on the addresses of the option ``listen``, and accept clients from now on.
 
-        Raises: ConfigError: a host is not local, or a port is taken.
+        Listeners of brokers use the same hosts: open them afterwards.
+
+        Raises: ConfigError: a host cannot be resolved or is not local, or a port is taken.
         """
         for address in self._config.listen:
             hosts = await self._resolve(address)
@@ -51,11 +58,13 @@ class Listeners:
             self._log.info("listening", address=address)
 
     async def open_transparent(self, handler: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
-        """Open the listeners for redirected connections; *handler* serves them.
+        """Open the listeners for redirected connections, on the addresses of the option ``transparent``.
 
-        An IPv6 address is skipped on a host without IPv6: manifests are written before that is known.
+        *handler* serves each connection. On a host without IPv6, IPv6 addresses are skipped: the author of a
+        Kubernetes manifest cannot know the host.
 
-        Raises: ConfigError: a port is taken, or no listener could be opened.
+        Raises: ConfigError: a host cannot be resolved or is not local, a port is taken, or all addresses were
+            skipped.
         """
         opened: list[trio.SocketListener] = []
         for address in self._config.transparent:
@@ -74,7 +83,12 @@ class Listeners:
         self._nursery.start_soon(partial(trio.serve_listeners, handler, opened, handler_nursery=self._nursery))
 
     def open_for(self, node_id: BrokerId) -> int | None:
-        """Return the port of a broker, opening its listener if needed; None if no port is available."""
+        """Return the local port of the listener of broker *node_id*, opening the listener if needed.
+
+        A port on which another program listens is logged, and another one is tried.
+
+        Returns: None, and logs an error, if the option ``broker-ports`` leaves no port for the broker.
+        """
         if node_id in self._book.assigned:
             return self._book.assigned[node_id]
         taken: list[int] = []
@@ -94,9 +108,10 @@ class Listeners:
                 return port
 
     def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
-        """Open the listeners of the brokers that are known at the start.
+        """Open a listener for each of *node_ids*, the brokers that are known at the start, if it has none yet.
 
-        Raises: ConfigError: a port is taken, or there is none for a broker. Later on, that is only logged.
+        Raises: ConfigError: another program listens on a port, or there is no port for a broker. For brokers that
+            appear later, ``open_for`` only logs these errors.
         """
         for node_id in sorted(node_ids):
             if node_id in self._book.assigned:

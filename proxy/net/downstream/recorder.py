@@ -1,4 +1,4 @@
-"""Records the events of one client connection: for the observers, the log and the counters."""
+"""The telemetry of one client connection: event records go to the observers, the log and the counters."""
 
 from collections.abc import Callable
 from typing import Final
@@ -28,13 +28,20 @@ _LOG_EVERY_S: Final = 5.0
 
 
 class ConnectionRecorder:
-    """The recorder of one connection's events.
+    """The receiver of all event records (``proxy.events``) of one client connection.
 
-    It emits them at once, but for those of client fetches: these wait until the response was sent.
+    ``observe`` passes a record at once to the observers (ledger, metrics, traces, status page), and logs damaged
+    records, truncated logs and stalled fetches. The record of a client fetch passes through ``exchanges`` first,
+    which completes it when the response has been sent.
     """
 
     def __init__(self, who: ConnectionInfo, services: Services, topology: Callable[[], Topology]) -> None:
-        """Create it; *topology* returns the present topology of the client's principal."""
+        """Create the recorder.
+
+        Args:
+            who:      the labels of the connection; ``observe`` keeps its topology and client id up to date.
+            topology: returns the present topology, as the client's principal may see it.
+        """
         self._who = who
         self._services = services
         self._topology = topology
@@ -64,7 +71,11 @@ class ConnectionRecorder:
             self._services.log.warning("fetch-stalled", **attrs.asdict(record))
 
     def converted(self, chunks: Chunks, cpu_s: float) -> None:
-        """Record the conversion of records that were sent; it took *cpu_s* of CPU time while sending."""
+        """Record a down-conversion of one partition's records whose last chunk has just been produced for sending.
+
+        Emits a ``ConversionRecord``, and adds it to the counters and to the record of the client fetch. *chunks*
+        must be a ``DownConversion``; *cpu_s* is the CPU time in seconds of producing its chunks.
+        """
         assert isinstance(chunks, DownConversion)
         counts, told = chunks.counts, self._services.counts
         record = ConversionRecord(

@@ -33,24 +33,30 @@ _REFUSED_S: Final = (1.0, 1.5)
 _NONCE_BYTES: Final = 18
 
 Versions = Callable[[memoryview], Awaitable[bytes]]
-"""Answers a client's ApiVersions, with size."""
+"""Returns the response to a client's ApiVersions request; the response has its size prefix, the request has not."""
 
 
 class AuthenticationFailed(ClientProtocolError):
-    """The client's credentials are wrong."""
+    """A login of a client with Sidefetch that failed because the user name or the password is wrong."""
 
 
 @attrs.frozen
 class AuthenticatedClient:
-    """A client that has logged in."""
+    """A client that has logged in with Sidefetch: its principal, and the requests that arrived during the login."""
 
     principal: str
+    """The user name after ``user:``."""
     early: list[memoryview]
-    """Frames that arrived behind its login."""
+    """Frames that arrived together with the last message of the login, and are not handled yet."""
 
 
 def watch_users(path: str | None, log: Log) -> WatchedFiles[Users] | None:
-    """Watch the users in the file at *path*. Raises: ConfigError."""
+    """Return the users in the file at *path*, to be reloaded when the file changes; None without a path.
+
+    The caller runs the result, so that changes are noticed.
+
+    Raises: ConfigError: the file cannot be read, or has the wrong format.
+    """
     if path is None:
         return None
     secret = secrets.token_bytes(32)
@@ -69,10 +75,15 @@ def watch_users(path: str | None, log: Log) -> WatchedFiles[Users] | None:
 async def authenticate(
     client: FrameSocket, users: Users, versions: Versions, limit_bytes: int
 ) -> AuthenticatedClient:
-    """Have the client log in; afterwards its frames are limited to *limit_bytes*.
+    """Receive and answer the client's requests until it has logged in by SASL as one of *users*.
 
-    Raises: AuthenticationFailed: wrong name or password; ClientProtocolError: the exchange is not valid;
-        BrokerUnavailable, BrokerProtocolError: as *versions*.
+    The client may use PLAIN and those SCRAM mechanisms for which there are users. It may send ApiVersions before,
+    which *versions* answers, but no other request. Frames are limited to 64 KiB until the login is complete, and
+    to *limit_bytes* from then on.
+
+    Raises: AuthenticationFailed: the user name or the password is wrong; ClientProtocolError: a request is
+        malformed or not allowed, the client closed the connection, or the login took over 30 s; BrokerUnavailable,
+        BrokerProtocolError: *versions* raised it.
     """
     client.limit(_MOST_BYTES)
     try:
@@ -95,7 +106,7 @@ class _SaslServer:
         self._versions = versions
         self._mechanism = ""
         self._takes_tokens = False
-        """Whether messages are frames without headers: behind a SaslHandshake v0."""
+        """Whether the frames are SASL messages without a request header, as after SaslHandshake v0."""
         self._scram: ScramServer | None = None
         self._user = ""
 
@@ -149,7 +160,10 @@ class _SaslServer:
         return is_last
 
     async def _judged(self, message: bytes) -> tuple[bytes, bool]:
-        """Return the response, and whether the login is complete. Raises: AuthenticationFailed, after a delay."""
+        """Return the response to a SASL message, and whether the login is complete.
+
+        Raises: AuthenticationFailed: after a delay, so that guessing passwords takes time.
+        """
         if self._mechanism not in HASHES:
             self._user, login = plain_user(message)
             is_right = await trio.to_thread.run_sync(self._users.knows, self._user, login.password)

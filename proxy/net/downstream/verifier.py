@@ -1,4 +1,4 @@
-"""Compares a sample of the responses with the broker's own response to a direct fetch, and counts differences."""
+"""The comparison of some responses to clients with the broker's response to a direct fetch (``--verify``)."""
 
 import random
 from collections import Counter
@@ -28,10 +28,12 @@ _LOG_EVERY_S: Final = 1.0
 
 
 class Verifier:
-    """Verifies responses of one client connection, one at a time, each on a connection of its own.
+    """The verification of fetch responses to one client, by direct fetches of the same offsets from its broker.
 
-    Counts partitions: ``verified`` were compared, ``verify_differences`` of them differed, for ``verify_failed``
-    the broker returned no result; a verification that fails as a whole counts as one.
+    One response is verified at a time, on a new connection to the broker. Counts partitions: ``verified`` were
+    compared, and the records of ``verify_differences`` of them differed; for ``verify_failed`` the broker returned
+    an error, or no records although there are some. A verification that fails as a whole, for example because the
+    broker cannot be reached, counts as one in ``verify_failed``.
     """
 
     def __init__(
@@ -43,7 +45,13 @@ class Verifier:
         log: Log,
         access: Access = OPEN,
     ) -> None:
-        """Create it; *rate* is the share of responses with records that are verified, 0 to 1."""
+        """Create the verifier of a client of broker *node_id*.
+
+        Args:
+            rate:       the share of responses to verify, 0 to 1.
+            address_of: returns a broker's address. Raises: BrokerUnavailable: it is unknown.
+            counts:     gets the counts of partitions.
+        """
         self._node_id = node_id
         self._rate = rate
         self._address_of = address_of
@@ -53,11 +61,20 @@ class Verifier:
         self._is_busy = False
 
     def picks(self) -> bool:
-        """Return whether to verify the response that was just delivered."""
+        """Return whether to verify the next response: at random, by the configured rate, and only one at a time."""
         return not self._is_busy and random.random() < self._rate
 
     async def verify(self, request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> None:
-        """Compare a chosen response with the broker's own."""
+        """Compare a response to the client with the broker's response to a direct fetch; count and log differences.
+
+        Only partitions with records are compared. Errors are counted and logged, not raised. While another response
+        is being verified, this one is not.
+
+        Args:
+            request:  the client's fetch, with all partitions of its session.
+            pieces:   the whole response, with its size prefix.
+            topology: the names and ids of the topics.
+        """
         if self._is_busy:
             return
         self._is_busy = True
@@ -73,10 +90,10 @@ class Verifier:
             self._is_busy = False
 
     async def _compare(self, sampled: Sequence[Sample], *, committed: bool) -> None:
-        """Compare, and ask again for records that the broker does not return.
+        """Compare the samples, and fetch again those for which the broker returns no records, for up to 5 s.
 
         A new leader may know a lower high watermark than the previous one reported, until its followers have
-        fetched from it: seconds, if one of them stalls. KIP-207 is about the same.
+        fetched from it, which takes seconds if one of them stalls (see KIP-207).
         """
         until_s = trio.current_time() + _TIMEOUT_S
         while sampled:

@@ -19,17 +19,25 @@ _MOST_BYTES: Final = 1024**2
 
 
 class WatchedFiles(Generic[T]):
-    """The value that *load* returns for the files at *paths*, loaded again when one of them is replaced or changes.
+    """A value that is loaded from files, and loaded again when one of the files changes or is replaced.
 
-    Mounted secrets are links to a folder whose link is swapped, so each check follows links. If loading fails, for
-    example because the key of a new certificate is not written yet, the error is logged and the last value stays.
-
-    Raises: ConfigError: the first load fails, when there is no last value.
+    ``value`` is the last value, and ``run`` checks the files. Checks follow symbolic links, since Kubernetes
+    updates a mounted Secret by replacing a link to its folder. If loading fails with a ConfigError, for example
+    because the key of a new certificate is not written yet, the error is logged and the last value stays.
     """
 
     def __init__(
         self, what: str, paths: Sequence[str | None], load: Callable[[], T], log: Log | None = None
     ) -> None:
+        """Load the value for the first time.
+
+        Args:
+            what:  the name of the value in log lines.
+            paths: the files to check; None is ignored.
+            load:  reads the files, and returns the value or raises ConfigError.
+
+        Raises: ConfigError: *load* raises it.
+        """
         self._what = what
         self._paths = [path for path in paths if path is not None]
         self._load = load
@@ -38,13 +46,16 @@ class WatchedFiles(Generic[T]):
         self.value = load()
 
     async def run(self) -> None:
-        """Check the files for ever."""
+        """Check the files for ever, every 2 s (``POLL_S``); return at once if there are none."""
         while self._paths:
             await trio.sleep(POLL_S)
             await trio.to_thread.run_sync(self.refresh)
 
     def refresh(self) -> None:
-        """Check the files once, and load the value again after a change; may wait for the disk."""
+        """Check the files once, and load ``value`` again if one has changed.
+
+        It blocks on the disk: call it in a thread. A ConfigError is logged, and ``value`` stays.
+        """
         seen = self._look()
         if seen == self._seen:
             return
@@ -65,7 +76,13 @@ class WatchedFiles(Generic[T]):
 
 
 def read_secret(option: str, path: str) -> str:
-    """Return the single line of the file at *path*; error messages never contain it. Raises: ConfigError."""
+    """Return the single line of the file at *path*, without its line break.
+
+    *option* is the option that names the file, for error messages.
+
+    Raises: ConfigError: the file cannot be read, is not UTF-8, is empty or has several lines. The message never has
+        the content of the file.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read(_MOST_BYTES).decode().strip("\r\n")

@@ -37,7 +37,7 @@ Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 @attrs.frozen
 class HttpRequest:
-    """A complete request."""
+    """A complete HTTP request: method, path, Host and Accept fields, the client's IP address and the body."""
 
     method: str
     path: str
@@ -53,7 +53,7 @@ class HttpRequest:
 
 @attrs.frozen
 class HttpResponse:
-    """A response of *status* with a body."""
+    """An HTTP response: status code, body, content type, and further header fields."""
 
     status: int
     body: bytes
@@ -63,13 +63,14 @@ class HttpResponse:
 
 @attrs.frozen
 class HttpLimits:
-    """Bounds of one server."""
+    """The limits of one ``HttpServer``: connections, sizes of requests in bytes, and timeouts in seconds."""
 
     connections: int
     """The maximum number of open connections; a further one closes the connection that was used least recently."""
     head_bytes: int
-    """The maximum size of the request line and the fields."""
+    """The maximum size of the request line and the header fields; the response to a larger one is 431."""
     body_bytes: int
+    """The maximum size of a request's body; the response to a larger one is 413."""
     handshake_s: float
     """The longest time of a TLS handshake."""
     request_s: float
@@ -79,17 +80,21 @@ class HttpLimits:
 
 
 def text_response(status: int, text: str) -> HttpResponse:
-    """Return a response whose body is a line of plain text."""
+    """Return a response with the status code *status* whose body is *text* and a line break, as plain text."""
     return HttpResponse(status, f"{text}\n".encode())
 
 
 def json_response(document: Any) -> HttpResponse:
-    """Return a response of status 200 with a JSON document."""
+    """Return a response with the status code 200 whose body is *document*, encoded as JSON without spaces."""
     return HttpResponse(200, json.dumps(document, separators=(",", ":")).encode(), "application/json")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether *host* is a loopback address or ``localhost``, which DNS cannot point elsewhere."""
+    """Return whether *host* is a loopback IP address, with or without brackets, or the name ``localhost``.
+
+    No other name is accepted, even if it resolves to a loopback address: a website could use such a name to have
+    browsers on this host send requests here (DNS rebinding).
+    """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -98,14 +103,19 @@ def is_loopback(host: str) -> bool:
 
 @attrs.define(eq=False)
 class HttpServer:
-    """A server that calls ``answer`` for the response to each request."""
+    """An HTTP server that passes each complete request to ``answer``, and sends the response which that returns.
+
+    Each connection is served in a task of its own. If there are too many, the one that was used least recently is
+    closed. An error in ``answer`` is logged, and closes the connection.
+    """
 
     answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
     limits: HttpLimits
     log: Log
     tls: Callable[[], ssl.SSLContext | None] | None = None
-    """The TLS context, sampled for each connection, since certificates change; None closes new connections. Without
-    a function the server speaks plaintext."""
+    """Returns the TLS context for a new connection, since
+    certificates change; if it returns None, the connection is closed. Without such a function, the server speaks
+    plaintext."""
     _is_stopping: bool = attrs.field(default=False, init=False)
     _open: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
     """All connections, the least recently used first."""
@@ -113,14 +123,18 @@ class HttpServer:
     """The connections that wait for a request."""
 
     async def run(self, listeners: Sequence[trio.SocketListener], connections: trio.Nursery | None = None) -> None:
-        """Serve until cancelled; connections run in *connections*, or in a nursery of this call."""
+        """Accept connections from *listeners* and serve them, until cancelled.
+
+        The tasks of the connections run in the nursery *connections*; by default, in one that ends with this call.
+        """
         await trio.serve_listeners(self._serve, list(listeners), handler_nursery=connections)
 
     async def run_until(self, stop: trio.Event, listeners: Sequence[trio.SocketListener], drain_s: float) -> None:
-        """Serve until *stop*, and then for *drain_s* more with ``Connection: close`` in every response.
+        """Serve until *stop* is set, then for *drain_s* seconds more, with ``Connection: close`` in every response.
 
-        Kubernetes removes a stopping pod from the endpoints of its service with a delay, and until then clients
-        connect to it.
+        Idle connections are closed at once when *stop* is set. At the end, no further connections are accepted, and
+        open requests are completed within ``limits.request_s``. Clients may connect after *stop*, since Kubernetes
+        removes a stopping pod from the endpoints of its Service with a delay.
         """
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
@@ -190,7 +204,7 @@ class HttpServer:
     async def _receive(
         self, http: h11.Connection, stream: Stream, scope: trio.CancelScope, peer: str
     ) -> HttpRequest | HttpResponse | None:
-        """Return the next request, the response that refuses it, or None at the end of the connection."""
+        """Return the next request, the response to an invalid request, or None if the connection has ended."""
         self._set_idle(scope)
         head: h11.Request | None = None
         body = bytearray()

@@ -18,10 +18,11 @@ class _NoRedirects(HTTPRedirectHandler):
 def get_body(
     request: Request, tls: ssl.SSLContext, timeout_s: float, *, most_bytes: int, through_proxy: bool
 ) -> bytes:
-    """Return the body of the response. Blocks; call it in a thread.
+    """Send *request* over HTTPS, and return the body of the response. It blocks: call it in a thread.
 
     Args:
-        timeout_s:     the limit for each network operation, not for the whole request.
+        tls:           the context that verifies the server's certificate.
+        timeout_s:     the limit in seconds for each network operation, not for the whole request.
         through_proxy: whether to use the HTTP proxy that the environment names, if any.
 
     Raises:

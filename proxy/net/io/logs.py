@@ -42,12 +42,14 @@ class _Repeat:
 
 @attrs.define
 class Log:
-    """A log of events; all tasks may share it.
+    """A log that writes one line for each event to a stream; all tasks may share it.
 
-    Values are formatted by ``str``: pass names, addresses, counts, error codes and exceptions, never records. Bytes
-    are logged as their length only, and the value of a field that is named like a credential is masked.
+    Its methods take the name of the event, such as ``listening``, and its fields as keyword arguments. Events below
+    ``level`` are not written. Values are formatted by ``str``: pass names, addresses, counts, error codes and
+    exceptions, never records. Bytes are logged as their length only, and the value of a field that is named like a
+    credential is masked.
 
-    With *every_s* an event is logged at most once in that many seconds for each value of *per*; the next line that
+    With *every_s*, an event is logged at most once in that many seconds for each value of *per*; the next line that
     is logged has ``suppressed=`` with the number of events that were not.
     """
 
@@ -57,25 +59,37 @@ class Log:
     wall_s: Callable[[], float] = time.time
     clock_s: Callable[[], float] = time.monotonic
     watch: Watch | None = None
-    """Called with each event above debug level, whatever ``level`` and *every_s* are; fields have the values of the
-    log line."""
+    """Called with level, name and fields of each event above debug level, even if
+    ``level`` or *every_s* keeps it out of the log; the values of the fields are those of a log line."""
     _dropped: int = attrs.field(default=0, init=False)
     _repeats: dict[tuple[str, str], _Repeat] = attrs.field(factory=dict, init=False)
 
     def debug(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """Log a detail for troubleshooting."""
+        """Log *event* with *fields* at debug level, for a detail that helps in troubleshooting.
+
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        """
         self._tell("debug", event, every_s, per, fields)
 
     def info(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """Log an event of normal operation."""
+        """Log *event* with *fields* at info level, for normal operation.
+
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        """
         self._tell("info", event, every_s, per, fields)
 
     def warning(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """Log an error of a client, a broker or the environment; Sidefetch continues."""
+        """Log *event* with *fields* at warning level, for an error of a client, a broker or the environment.
+
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        """
         self._tell("warning", event, every_s, per, fields)
 
     def error(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
-        """Log a bug, or a failure after which Sidefetch cannot continue."""
+        """Log *event* with *fields* at error level, for a bug in Sidefetch or a failure that needs an operator.
+
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        """
         self._tell("error", event, every_s, per, fields)
 
     def _tell(self, level: Level, event: str, every_s: float, per: object, fields: Mapping[str, object]) -> None:
@@ -99,7 +113,10 @@ class Log:
             self._dropped += 1
 
     def _due(self, event: str, every_s: float, per: object) -> int | None:
-        """Return the number of suppressed events since the last line; None if this event is suppressed, too."""
+        """Return the number of events suppressed since the last line of this event and *per*, to write a line now.
+
+        Returns: None if this event is suppressed, too.
+        """
         key, now_s = (event, str(per)), self.clock_s()
         repeat = self._repeats.get(key)
         if repeat is not None and now_s - repeat.last_s < every_s:

@@ -1,4 +1,4 @@
-"""Memory budgets for received frames: a frame that exceeds the budget waits for memory, and does not fail."""
+"""Memory budgets for received frames: a frame that does not fit waits until memory is free, and does not fail."""
 
 import weakref
 from collections import deque
@@ -36,22 +36,29 @@ class _Waiter:
 
 
 class Budget:
-    """The memory budget for frames from brokers, or from clients, over all connections; for one trio run.
+    """A limit on the memory of all frames that are received from brokers, or of all frames from clients.
 
-    A frame claims its whole size before its buffer is allocated and its body is read, and waits while that does not
-    fit. A claim lasts until the last view of the buffer is gone. Claims are granted in order of arrival, so that
-    none starves. A claim that is larger than the whole budget is granted when nothing else is claimed.
+    A frame of over 64 KiB claims its whole size before its buffer is allocated and its body is read, and waits
+    while the claim would exceed the limit. A claim lasts until the last view of the buffer is gone. Claims are
+    granted in order of arrival, so that none starves. A claim that is larger than the limit is granted when nothing
+    else is claimed.
 
     While a frame waits, the budget reclaims memory from holders that can fetch their data again (``holding``),
     oldest first, the next one after the previous one has called ``released``.
 
     Frames from clients have a separate budget: a response must never wait for a request that waits for a response.
+    A budget can be used in one trio run only.
     """
 
     def __init__(
         self, limit_bytes: int, log: Log, limit: str = "memory", on_wait: Callable[[], None] = _do_nothing
     ) -> None:
-        """Create a budget; *on_wait* is called whenever a frame has to wait for memory."""
+        """Create a budget of *limit_bytes*.
+
+        Args:
+            limit:   the name of the option that sets the limit.
+            on_wait: called whenever a frame has to wait for memory.
+        """
         self.limit_bytes = limit_bytes
         self.limit = limit
         """The name of the option that sets the limit."""
@@ -67,16 +74,24 @@ class Budget:
 
     @property
     def waiting(self) -> int:
-        """The number of frames that wait for memory."""
+        """The number of frames that wait until their memory can be claimed."""
         return len(self._waiters)
 
     @property
     def is_short(self) -> bool:
-        """Whether unused memory must be freed at once rather than kept for reuse."""
+        """Whether a frame waits for memory, or the claims exceed the limit.
+
+        Connections then free a buffer at once when its frame is no longer used, rather than keep it for the next
+        frame.
+        """
         return bool(self._waiters) or self.claimed_bytes > self.limit_bytes
 
     async def admit(self, size_bytes: int, allocate: Callable[[], Buffer]) -> None:
-        """Claim *size_bytes*, waiting as needed, then *allocate*; the claim lasts as long as the buffer."""
+        """Wait until the budget has room for a frame of *size_bytes*, claim the memory, and call *allocate*.
+
+        *allocate* allocates the frame's buffer and returns it; the caller keeps it. The claim ends when the buffer
+        and all views of it are gone. A frame of at most 64 KiB (``RESERVE_BYTES``) claims nothing, and never waits.
+        """
         if size_bytes <= RESERVE_BYTES:
             allocate()
             return
@@ -89,17 +104,23 @@ class Budget:
         weakref.finalize(buffer, self._give_back, size_bytes).atexit = False
 
     def holding(self, key: Hashable, since_s: float, drop: Callable[[], None]) -> None:
-        """Register reclaimable memory of *key*; its oldest part is held since *since_s* on trio's clock.
+        """Register that *key* holds memory which the budget may reclaim while a frame waits.
 
-        The budget may call *drop* once, at any time and from any task; *drop* must neither wait nor raise. It frees
-        the memory, now or soon, and ``released`` must be called then. A further call for the same key replaces the
-        values.
+        Args:
+            key:     identifies the holder; a further call for the same key replaces the values.
+            since_s: when the oldest part of the memory was filled, on trio's clock; the oldest holder is the first
+                to lose its memory.
+            drop:    frees the memory, now or soon, after which ``released`` must be called. The budget calls it at
+                most once, at any time and from any task; it must neither wait nor raise.
         """
         self._holders[key] = _Holder(since_s, drop)
         self._soon()
 
     def released(self, key: Hashable) -> None:
-        """Record that *key* holds no memory any more; unknown keys are ignored."""
+        """Remove the holder *key*, which has no memory to reclaim any more; unknown keys are ignored.
+
+        If the budget has called its *drop*, the budget then goes on with the waiting frames.
+        """
         self._holders.pop(key, None)
         if self._asked == key:
             self._asked = None
@@ -155,7 +176,7 @@ class Budget:
         self._soon()
 
     def _soon(self) -> None:
-        """Schedule a check of the waiting frames in trio's loop.
+        """Have ``_hand_out`` called soon in trio's loop, if a frame waits.
 
         The last view of a buffer may be dropped anywhere, also by the garbage collector: within trio's own code,
         where no task may be woken, or in another thread.

@@ -1,4 +1,4 @@
-"""Frames over a connected socket, received into buffers of their own and sent without copying.
+"""Kafka frames over a connected socket; large ones are not copied, neither when received nor when sent.
 
 Sockets are used without trio's stream around them: a system call is tried first, and only a call that would block
 waits. That saves a third of the work per call, on the path of all records.
@@ -35,19 +35,26 @@ wait."""
 
 
 class FrameSocket:
-    """One connection as a stream of frames. Leaving its ``with`` block closes it.
+    """A connection that receives and sends Kafka frames, in plaintext or over TLS; a ``with`` block closes it.
 
-    With a *budget*, a large frame is read only after its memory has been granted. The buffer that is kept for the
-    next frame stays claimed, and is the first to be reclaimed when a frame waits for memory: it saves time, but no
-    fetches.
+    With a memory budget, a frame of over 64 KiB is received only after its memory was claimed. Buffers that are
+    kept for the next frames stay claimed, and are the first that the budget reclaims: to lose them costs time, but
+    no fetches.
 
-    Raises: OSError: the connection broke; MalformedFrame: a frame has an impossible size.
+    Raises: OSError: from any method that receives or sends: the connection broke.
     """
 
     def __init__(
         self, stream: trio.SocketStream | TlsSocket, max_frame_bytes: int, budget: Budget | None = None
     ) -> None:
-        """Take over the socket of *stream*; the caller must not use the stream again."""
+        """Take over the socket of *stream*; the caller must not use the stream again.
+
+        Args:
+            max_frame_bytes: the maximum size of a received frame.
+            budget:          the budget that received frames claim their memory from; None for no limit.
+
+        Raises: OSError: the peer has reset the connection.
+        """
         self._socket: socket.socket | TlsSocket
         if isinstance(stream, TlsSocket):
             self._socket = stream
@@ -81,7 +88,7 @@ class FrameSocket:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether no byte of a further frame has arrived."""
+        """Whether no frame is incomplete: no byte was received behind the frames that ``receive`` has returned."""
         return self._frames.at_boundary
 
     def __enter__(self) -> Self:
@@ -93,11 +100,14 @@ class FrameSocket:
         self.close()
 
     def limit(self, max_frame_bytes: int) -> None:
-        """Set the maximum size of further frames."""
+        """Set the maximum size of further frames; ``receive`` raises FrameTooLarge for a larger one."""
         self._frames.limit(max_frame_bytes)
 
     def close(self) -> None:
-        """Close at once; tasks that wait for the connection get trio.ClosedResourceError."""
+        """Close the connection at once, and free its buffers; no effect if it is closed already.
+
+        Tasks that wait in ``receive`` or ``send`` get trio.ClosedResourceError.
+        """
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
@@ -105,7 +115,14 @@ class FrameSocket:
             self._drop_spares()
 
     async def receive(self) -> list[memoryview]:
-        """Return the next frames, one or more, without their size fields; an empty list at the end."""
+        """Wait until at least one frame is complete, and return all complete frames without their size prefixes.
+
+        The frames are read-only views, valid for as long as they are held.
+
+        Returns: an empty list if the peer has closed the connection, even within a frame.
+        Raises: MalformedFrame: a frame has a negative size, or is too large (FrameTooLarge); TimeoutError: no byte
+            came for ``stall_s`` in the middle of a frame; OSError: the connection broke.
+        """
         is_silent = False
         while True:
             if self._frames.needs:
@@ -136,7 +153,7 @@ class FrameSocket:
                 return frames
 
     async def _readable(self) -> bool:
-        """Wait until bytes can be received; return False if ``stall_s`` passed in the middle of a frame."""
+        """Return True once bytes can be received, and False if ``stall_s`` has passed in the middle of a frame."""
         self.is_listening = True
         try:
             if self.stall_s == math.inf or self._frames.at_boundary:
@@ -150,7 +167,10 @@ class FrameSocket:
             self.is_listening = False
 
     def _set_low_water(self, wanted: int) -> None:
-        """Set the low-water mark of the socket to *wanted*, or to the bound that justifies waking up."""
+        """Have the socket become readable only when *wanted* bytes have arrived, or 1 MiB if that is less.
+
+        TLS sockets ignore it.
+        """
         low = min(wanted, _LOW_WATER_BYTES)
         if low != self._low_water and isinstance(self._socket, socket.socket):
             self._low_water = low
@@ -174,7 +194,10 @@ class FrameSocket:
             self._budget.released(self)
 
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Send as much as the socket accepts without waiting, and return the number of bytes."""
+        """Send as many bytes of *pieces* as the socket accepts at once, and return their number, which may be 0.
+
+        Raises: OSError: the connection broke.
+        """
         try:
             sent = self._socket.sendmsg(pieces)
         except BlockingIOError:
@@ -186,23 +209,27 @@ class FrameSocket:
         await trio.lowlevel.wait_writable(self._socket)
 
     async def send(self, pieces: Iterable[Piece]) -> None:
-        """Send all of *pieces*, waiting as long as needed."""
+        """Send all of *pieces*, which are whole frames, and wait until the socket has accepted them.
+
+        Meanwhile, no other task may send. Raises: OSError: the connection broke.
+        """
         outbox = Outbox(self)
         outbox.put(pieces)
         await outbox.flush()
 
 
 class _ResponseEnd(NamedTuple):
-    """The boundary between two responses in the queue."""
+    """The end of a response in the queue of an ``Outbox``; ``on_sent`` is called once all before it is sent."""
 
     on_sent: Callable[[float], None]
 
 
 class Outbox:
-    """The queue of unsent buffers of one connection; sends at once as much as the socket accepts.
+    """The send queue of one connection: it sends at once as much as the socket accepts, and queues the rest.
 
-    Chunks are produced one at a time, after all earlier ones have been sent: a peer that does not read stops their
-    production, too.
+    It holds buffers, and ``Chunks``: bytes that are computed while they are sent, such as converted records. Each
+    chunk is computed only after everything before it was sent, so that a peer that does not read stops the
+    computation.
     """
 
     def __init__(
@@ -214,8 +241,9 @@ class Outbox:
         """Create an empty queue.
 
         Args:
-            on_made: called with each ``Chunks`` after its last chunk is produced, and its CPU seconds.
-            workers: limits the threads that produce chunks.
+            on_made: called when the last chunk of a ``Chunks`` has been computed, with this ``Chunks`` and the CPU
+                seconds that its chunks took.
+            workers: limits the number of threads that compute chunks.
         """
         self._workers = workers
         self._connection = connection
@@ -226,9 +254,10 @@ class Outbox:
         self._drained = trio.Event()
 
     def put(self, pieces: Iterable[Piece], on_sent: Callable[[float], None] | None = None) -> None:
-        """Send *pieces*, or queue the rest for ``pump``.
+        """Queue *pieces*, and send at once as much of the queue as the socket accepts; ``pump`` sends the rest.
 
-        *on_sent* is called once all of them are sent, with the seconds that waiting for their chunks took.
+        It does not wait. *on_sent* is called once the socket has accepted all of *pieces*, with the number of
+        seconds for which sending them waited for the computation of chunks.
 
         Raises: OSError: the connection broke.
         """
@@ -249,18 +278,24 @@ class Outbox:
                 self._filled.set()
 
     def drop(self) -> None:
-        """Discard all unsent buffers."""
+        """Discard everything that is queued, and free its memory; for a connection that is being closed."""
         self._pieces.clear()
 
     async def pump(self) -> None:
-        """Send for ever the buffers that ``put`` has queued. Raises OSError when the connection breaks."""
+        """Send, for ever, the rest that ``put`` has queued, whenever the socket accepts more.
+
+        One task for each outbox runs it. Raises: OSError: the connection broke.
+        """
         while True:
             await self._filled.wait()
             await self.flush()
             self._filled = trio.Event()
 
     async def flush(self) -> None:
-        """Send all queued buffers, waiting as long as needed."""
+        """Send everything that is queued, waiting as long as needed; for an outbox without a ``pump`` task.
+
+        Raises: OSError: the connection broke.
+        """
         turn_ends_s = 0.0
         while self._pieces:
             if not self._send_what_fits():
@@ -280,16 +315,19 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all buffers are sent."""
+        """Whether nothing is queued: the socket has accepted all bytes."""
         return not self._pieces
 
     async def drained(self) -> None:
-        """Wait until all buffers are sent."""
+        """Wait until the queue is empty: until ``pump``, in another task, has sent everything."""
         if self._pieces:
             await self._drained.wait()
 
     def _send_what_fits(self) -> bool:
-        """Send the buffers that exist already; return False if the socket accepts no more."""
+        """Send the queued buffers up to the first ``Chunks``; return False if the socket accepts no more.
+
+        Calls ``on_sent`` of each response that is sent completely.
+        """
         while self._pieces:
             first = self._pieces[0]
             if isinstance(first, _ResponseEnd):
@@ -326,7 +364,10 @@ class Outbox:
         return chunks
 
     def _made(self, chunk: bytes | bytearray | memoryview | None, cpu_s: float) -> None:
-        """Queue *chunk* of the first ``Chunks`` for sending; None ends and removes that ``Chunks``."""
+        """Put *chunk* of the first ``Chunks`` in front of the queue; None: remove this ``Chunks``, which has ended.
+
+        *cpu_s* is the CPU time in seconds for this chunk.
+        """
         self._cpu_s += cpu_s
         if chunk is not None:
             self._pieces.appendleft(memoryview(chunk))
@@ -348,7 +389,7 @@ def _behind(sent: int, pieces: list[memoryview]) -> list[memoryview]:
 
 
 def _timed(chunks: Chunks) -> tuple[bytes | bytearray | memoryview | None, float]:
-    """Return the next chunk, and the CPU seconds for it."""
+    """Compute the next chunk; return it, or None after the last, and the CPU time in seconds that it took."""
     began_s = time.thread_time()
     return chunks.next_chunk(), time.thread_time() - began_s
 

@@ -41,16 +41,17 @@ _WANTS_CERTIFICATE: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "CERTIFI
 
 
 class TlsSocket:
-    """A TLS connection after the handshake, with the non-blocking socket methods that ``FrameSocket`` uses."""
+    """A TLS connection after its handshake, with the methods of a non-blocking socket that ``FrameSocket`` uses."""
 
     def __init__(self, wrapped: ssl.SSLSocket) -> None:
         self._socket = wrapped
 
     @property
     def principal(self) -> str | None:
-        """The subject of the peer's verified certificate, or its SHA-256 digest; None without one.
+        """The identity in the peer's certificate; None if the peer sent none, or it was not verified.
 
-        The digest, in hexadecimal digits, stands for a certificate without a subject.
+        It is the subject, such as ``CN=app,O=shop``, or the certificate's SHA-256 digest in hexadecimal digits if
+        the subject is empty.
         """
         shown = self._socket.getpeercert(binary_form=True)
         if shown is None or self._socket.context.verify_mode != ssl.CERT_REQUIRED:
@@ -70,7 +71,7 @@ class TlsSocket:
         self._socket.setsockopt(level, option, value)
 
     def recv_into(self, space: memoryview) -> int:
-        """Receive into *space*, as a socket does.
+        """Receive and decrypt bytes into *space*, and return their number; 0 if the peer has ended the connection.
 
         Raises: BlockingIOError: no bytes have arrived; OSError: the connection broke.
         """
@@ -88,9 +89,9 @@ class TlsSocket:
         return size
 
     def sendmsg(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Send *pieces*, as a socket does.
+        """Encrypt and send bytes of *pieces*, in order, and return the number of bytes that the socket accepted.
 
-        A record that was not sent completely is encrypted already: the next call must begin with the same bytes.
+        The next call must begin with the rest of *pieces*, since a TLS record of it may be encrypted already.
 
         Raises: BlockingIOError: the socket accepts nothing now; OSError: the connection broke.
         """
@@ -112,7 +113,10 @@ class TlsSocket:
 
 
 def _records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """Yield the same bytes as full TLS records, except for the last one. Only the joints of pieces are copied."""
+    """Yield the bytes of *pieces* in parts of 16 KiB, each a full TLS record; the last part may be smaller.
+
+    Only parts that span several pieces are copied.
+    """
     gathered = bytearray()
     for piece in pieces:
         view, at = memoryview(piece), 0
@@ -131,9 +135,12 @@ def _records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryvie
 
 
 async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host: str | None = None) -> TlsSocket:
-    """Take over the socket of *stream* and do the TLS handshake, as a client of the server *host* or as the server.
+    """Take over the socket of *stream*, make the TLS handshake on it, and return the TLS connection.
 
-    Raises: OSError: the handshake failed; the socket is closed.
+    With *host*, Sidefetch is the client, and *host* is the name of the server; without it, Sidefetch is the server.
+    There is no time limit. After an error or a cancellation, the socket is closed.
+
+    Raises: OSError: the handshake failed, or *host* is no valid host name.
     """
     connected = socket.socket(fileno=stream.socket.detach())
     try:
@@ -168,7 +175,10 @@ async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host:
 
 
 def context_trusting(option: str, ca: str | None) -> ssl.SSLContext:
-    """Return a client context that trusts the authorities in the file *ca*, by default the system's.
+    """Return a TLS context for a client that trusts the certificate authorities in the PEM file *ca*.
+
+    Without *ca*, it trusts the authorities of the system. It verifies host names, and requires TLS 1.2 or newer.
+    *option* is the option that names the file, for error messages.
 
     Raises: ConfigError: the file cannot be read, or has no certificates.
     """
@@ -182,7 +192,10 @@ def context_trusting(option: str, ca: str | None) -> ssl.SSLContext:
 
 
 def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
-    """Return the TLS context for connections to brokers. Raises: ConfigError."""
+    """Return a TLS context for connections to brokers, with the authorities and certificate of the settings.
+
+    Raises: ConfigError: a file cannot be read, or has the wrong content.
+    """
     context = context_trusting("upstream-tls-ca", config.tls_ca)
     context.check_hostname = config.tls_verify_host
     if config.tls_cert is not None and config.tls_key is not None:
@@ -191,7 +204,12 @@ def client_context(config: UpstreamSecurity) -> ssl.SSLContext:
 
 
 def _server_context(config: DownstreamSecurity) -> ssl.SSLContext:
-    """Return the TLS context for connections of clients. Raises: ConfigError."""
+    """Return a TLS context for connections of clients.
+
+    If the settings name an authority for clients, it requires a certificate of this authority.
+
+    Raises: ConfigError: a file cannot be read, or has the wrong content.
+    """
     assert config.tls_cert is not None
     assert config.tls_key is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -230,7 +248,13 @@ def _why(wrong: Exception) -> str:
 
 
 def server_context(config: DownstreamSecurity, log: Log) -> WatchedFiles[ssl.SSLContext] | None:
-    """Return the watched TLS context for connections of clients; None for plaintext. Raises: ConfigError."""
+    """Return the TLS context for connections of clients, to be loaded again when the certificate files change.
+
+    The caller runs the result, so that changes are noticed.
+
+    Returns: None if no certificate is configured, so that clients connect in plaintext.
+    Raises: ConfigError: a file cannot be read, or has the wrong content.
+    """
     if config.tls_cert is None:
         return None
     paths = [config.tls_cert, config.tls_key, config.tls_key_password_file, config.tls_client_ca]
@@ -238,7 +262,10 @@ def server_context(config: DownstreamSecurity, log: Log) -> WatchedFiles[ssl.SSL
 
 
 def client_reason(error: Exception) -> str:
-    """Return the reason why TLS with a client failed."""
+    """Return the reason why the TLS handshake with a client failed, for the log, with a remedy if one is known.
+
+    *error* is an OSError of the handshake or, after a timeout, a trio.TooSlowError.
+    """
     if not isinstance(error, OSError):
         return "the TLS handshake timed out"
     named = error.reason or "" if isinstance(error, ssl.SSLError) else ""
@@ -254,7 +281,11 @@ def client_reason(error: Exception) -> str:
 
 
 def broker_reason(error: OSError) -> str:
-    """Return the reason why TLS with a broker failed, with a remedy."""
+    """Return the reason why the TLS connection to a broker failed, with a remedy if one is known.
+
+    *error* is the error of the handshake, or of a later read or write: TLS 1.3 reports a rejected client
+    certificate only then.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         said, code = error.verify_message, error.verify_code
         if code in _NAME_MISMATCH:

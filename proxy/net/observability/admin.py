@@ -46,18 +46,21 @@ _PATHS: Final = (*PROBES, "/metrics", "/api/v1/state", "/")
 
 
 class AdminServer:
-    """The server of the admin port; it runs only if an address is configured."""
+    """The HTTP server of the admin port: probes, metrics, the state as JSON, and the status page."""
 
     def __init__(
         self, config: AdminConfig, state: Callable[[], ProbeState], facts: Callable[[], MetricsSnapshot], log: Log
     ) -> None:
+        """Create the server; *state* returns the values for probes, and *facts* those for all other paths."""
         self._config = config
         self._state = state
         self._facts = facts
         self._log = log
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve for ever.
+        """Listen on the configured address, which must not be None, and answer HTTP requests until cancelled.
+
+        *task_status* is started once the port is open.
 
         Raises: ConfigError: the port cannot be listened on.
         """

@@ -1,4 +1,7 @@
-"""Rows that wait to be written to the ledger's files or its topic: bounded, so that a full disk costs only rows."""
+"""The queue of ledger rows (JSON about fetches and connections) that wait to be written to a file or a topic.
+
+It is bounded, so that a full disk costs only rows.
+"""
 
 import threading
 from collections import deque
@@ -15,7 +18,7 @@ _FULL: Final = "full"
 
 
 class LedgerLine(NamedTuple):
-    """One encoded row with its sequence number."""
+    """One ledger row, encoded as a line of JSON, with its sequence number."""
 
     seq: int
     data: bytes
@@ -24,21 +27,22 @@ class LedgerLine(NamedTuple):
 
 @attrs.frozen
 class RowBatch:
-    """The next rows to write, oldest first, and the losses to report before them."""
+    """Rows that ``Backlog.take`` has removed for writing, oldest first, and the losses to write before them."""
 
     losses: tuple[Loss, ...]
     lines: tuple[LedgerLine, ...]
 
 
 LostLine = Callable[[Loss, int, str | None], bytes]
-"""Encodes a loss as a line, given the time in microseconds since 1970 and the cluster id; None: the current one."""
+"""Encodes a loss as a line, given its time in microseconds since 1970 and the cluster id; None: the current one."""
 
 
 class Backlog:
-    """The unwritten rows of one process and its lost rows; one thread fills it, another one empties it.
+    """The queue of unwritten ledger rows for the files or the topic; when it is full, the oldest rows are dropped.
 
-    A batch that was taken does not count towards the limit, so memory exceeds the limit by at most one batch. Lost
-    rows are always older than kept rows.
+    Dropped rows are recorded as losses (``Loss``: a range of sequence numbers and a reason), which are written like
+    rows. One thread calls ``put``; another one calls ``take`` and writes. A batch that was taken does not count
+    towards the limit, so memory exceeds the limit by at most one batch.
     """
 
     def __init__(self, limit_bytes: int, proxy_id: str) -> None:
@@ -48,24 +52,26 @@ class Backlog:
         self._lines: deque[LedgerLine] = deque()
         self._losses: list[Loss] = []
         self.size_bytes = 0
+        """The size of the queued rows."""
         self.lost_rows = 0
         """The number of rows lost since the start."""
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to write."""
+        """Return whether there are rows or losses to write."""
         return bool(self._lines or self._losses)
 
     def put(self, line: LedgerLine) -> None:
-        """Add the newest row; if the limit is exceeded, the oldest rows are lost."""
+        """Append *line*, the newest row; if the queue exceeds its limit, drop the oldest rows as losses."""
         with self._lock:
             self._lines.append(line)
             self.size_bytes += len(line.data)
             self._make_room()
 
     def take(self, most_bytes: int) -> RowBatch:
-        """Remove and return the oldest rows, at least one, with at most *most_bytes* if there are several.
+        """Remove and return all recorded losses, and the oldest rows that fit into *most_bytes*.
 
-        The caller then writes the batch, gives it back, or reports it as lost.
+        The first row is returned even if it is larger; an empty queue yields no rows. The caller must write the
+        batch, or else return it by ``give_back``, or report its rows by ``lose``.
         """
         with self._lock:
             losses, self._losses = tuple(self._losses), []
@@ -78,9 +84,10 @@ class Backlog:
             return RowBatch(losses, tuple(lines))
 
     def give_back(self, batch: RowBatch) -> None:
-        """Put back a batch that could not be written; its rows are the oldest ones again.
+        """Put *batch*, which could not be written, back at the head of the queue; its rows are the oldest.
 
-        If rows were lost to the limit meanwhile, the batch is lost as well, since the oldest rows go first.
+        If the queue has dropped rows to keep its limit since ``take``, the rows of *batch* are dropped, too: the
+        oldest rows go first.
         """
         with self._lock:
             has_overflown = any(loss.reason == _FULL for loss in self._losses)
@@ -94,7 +101,7 @@ class Backlog:
                 self._make_room()
 
     def lose(self, loss: Loss) -> None:
-        """Report the loss of rows that were taken, or written earlier."""
+        """Count and record *loss*: rows that were taken or written earlier, and that nobody can read any more."""
         with self._lock:
             self.lost_rows += loss.count
             self._tell(loss)
@@ -110,7 +117,7 @@ class Backlog:
         self._tell(Loss(self._proxy_id, _FULL, line.seq, line.seq))
 
     def _tell(self, loss: Loss) -> None:
-        """Add *loss* to the unreported losses; merge it with adjacent ones of the same process and reason."""
+        """Add *loss* to the losses to write; merge it with adjacent ones of the same process and reason."""
         for other in self._losses:
             if (loss.proxy_id, loss.reason) != (other.proxy_id, other.reason):
                 continue
@@ -123,7 +130,7 @@ class Backlog:
 
 @attrs.frozen
 class RowSink:
-    """The interface for a writer of rows, for use from any thread."""
+    """The objects that a ledger writer uses from any thread: backlog, encoder for losses, error callback."""
 
     backlog: Backlog
     lost_line: LostLine

@@ -22,7 +22,7 @@ _END: Final = "-----END CERTIFICATE-----"
 
 
 class Certificates:
-    """The expiry times of the certificates, read again every minute: mounted secrets change under their name."""
+    """The expiry times of Sidefetch's TLS certificates, read from the files once a minute, as files may change."""
 
     def __init__(self, config: Config) -> None:
         named = {"listen": config.downstream_security.tls_cert, "upstream": config.upstream_security.tls_cert}
@@ -30,14 +30,15 @@ class Certificates:
         self._until_s: dict[str, float] = {}
 
     def until_s(self) -> Mapping[str, float]:
-        """Return expiry times in seconds since 1970 UTC by side, without unreadable certificates.
+        """Return the expiry times of the certificates, in seconds since 1970 UTC, as ``run`` has read them last.
 
-        The sides are ``listen`` (for clients) and ``upstream`` (for brokers).
+        The keys are ``listen`` (the certificate for clients) and ``upstream`` (the one for brokers). A certificate
+        that is not configured, or could not be read, has no entry.
         """
         return self._until_s
 
     async def run(self) -> None:
-        """Read the certificates again for ever."""
+        """Read the certificates once a minute until cancelled; return at once if none is configured."""
         while self._paths:
             self._until_s = await trio.to_thread.run_sync(self._look)
             await trio.sleep(_EVERY_S)
@@ -51,11 +52,11 @@ class Certificates:
 
 
 def good_until_s(pem: str) -> float:
-    """Return the expiry time of the first certificate in *pem*, in seconds since 1970 UTC.
+    """Return the expiry time (notAfter) of the first certificate in *pem*, in seconds since 1970 UTC.
 
     Source: RFC 5280, section 4.1.
 
-    Raises: ValueError: *pem* has no valid certificate.
+    Raises: ValueError: *pem* has no certificate in PEM format, or a malformed one.
     """
     _, begin, rest = pem.partition(_BEGIN)
     body, end, _ = rest.partition(_END)

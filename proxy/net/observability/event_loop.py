@@ -22,7 +22,11 @@ _MISSED: Final = 5
 
 @attrs.define(eq=False)
 class Heartbeat:
-    """A task that beats every *beat_s*, and a thread that logs an error after *missed* missing beats in a row."""
+    """The detector of a blocked event loop: a task that beats, and a thread that logs an error if the beats stop.
+
+    The task beats every *beat_s* seconds. After *missed* missing beats in a row, the thread logs the stack at which
+    the event loop is blocked; when the beats are back, it logs a warning with the duration.
+    """
 
     log: Log
     beat_s: float = _BEAT_S
@@ -31,7 +35,7 @@ class Heartbeat:
     _has_ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     async def run(self) -> None:
-        """Beat for ever, and start the thread."""
+        """Start the thread, then beat in the event loop until cancelled, which also ends the thread."""
         loop = threading.get_ident()
         threading.Thread(target=self._listen, args=(loop,), name="heartbeat", daemon=True).start()
         try:

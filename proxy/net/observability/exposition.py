@@ -1,4 +1,4 @@
-"""All instruments in Prometheus' text format.
+"""The metrics in Prometheus' text format, for the path ``/metrics``.
 
 The imports take megabytes of memory; import this module only at the first scrape.
 """
@@ -18,7 +18,11 @@ __all__ = ["exposition"]
 
 
 def exposition(facts: MetricsSnapshot, accept: str) -> tuple[bytes, str]:
-    """Return the text and its content type, chosen by *accept*, the value of an ``Accept`` header."""
+    """Return all metrics with their values in *facts* as text, and the content type of the text.
+
+    The text also has Prometheus' metrics of the process. Its format, Prometheus' own or OpenMetrics, is chosen by
+    *accept*, the value of the request's ``Accept`` header.
+    """
     encoder, content_type = choose_encoder(accept)
     return encoder(_Registry(facts)), content_type
 

@@ -1,4 +1,4 @@
-"""The ledger: a row for each record of Sidefetch's work, written to a folder, a topic, or both.
+"""The ledger: rows of JSON about fetches, sessions and connections, written to a folder, a topic, or both.
 
     record --> sampled? --> row --> run of empty ones? --> seq --> backlog of each sink --> file, topic
 
@@ -53,7 +53,11 @@ class _ConnectionRows:
 
 
 class LedgerWriter:
-    """An observer that makes rows and, within ``kept``, writes them; it neither waits nor raises."""
+    """An observer that makes ledger rows of the records that it gets, and queues them for the files and the topic.
+
+    Exchange and fetch records are sampled, and runs of rows without data are folded into one row. ``kept`` writes
+    the queued rows in the background, so that an observer call neither waits nor raises.
+    """
 
     wants_exchanges: Final = True
 
@@ -65,7 +69,7 @@ class LedgerWriter:
         counts: Counter[str],
         cluster: LedgerCluster | None = None,
     ) -> None:
-        """Create a writer; *counts* counts bugs, and *cluster* is needed for a topic.
+        """Create a writer; *counts* gets the number of ``bugs``, and *cluster* is needed for a topic.
 
         Raises: ConfigError: the folder cannot be created or written to.
         """
@@ -109,17 +113,17 @@ class LedgerWriter:
 
     @property
     def rows(self) -> int:
-        """The number of rows made since the start."""
+        """The number of rows that were queued since the start, lost rows included."""
         return self._next
 
     @property
     def lost_rows(self) -> int:
-        """The number of rows lost since the start, over all sinks."""
+        """The number of rows lost since the start; a row that both the files and the topic lose counts twice."""
         return sum(backlog.lost_rows for backlog in self._backlogs)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Write rows as long as the context lasts, and then the rest."""
+        """Write the queued rows while the ``async with`` block runs; at its end write the rest, in at most 3 s."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_runs)
             if self._files is not None:
@@ -170,12 +174,12 @@ class LedgerWriter:
 
 
 def process_id() -> str:
-    """Return an id of this process that is unique among all processes that write rows."""
+    """Return a new id for the rows of this process, unique among all processes: host name and random number."""
     return f"{socket.gethostname()}-{os.urandom(4).hex()}"
 
 
 def encode_row(row: Row) -> bytes:
-    """Return *row* as a line of JSON."""
+    """Return *row* as one line of JSON, with the newline."""
     return _encode(row).encode() + b"\n"
 
 

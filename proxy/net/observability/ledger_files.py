@@ -19,7 +19,10 @@ _COMPLAIN_EVERY_S: Final = 30.0
 
 
 class LedgerFiles:
-    """A thread that writes the rows of the backlog every half second; after an error they stay in the backlog."""
+    """A thread that moves rows from the backlog to the ledger's files every half second.
+
+    Rows whose write failed stay in the backlog, and the pause until the next attempt grows to 8 s.
+    """
 
     def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, sink: RowSink, log: Log) -> None:
         self._path = folder
@@ -35,7 +38,10 @@ class LedgerFiles:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Write the rest and finish the file; give up after *timeout_s* if the disk does not respond."""
+        """Have the thread write the remaining rows, finish the open file and end; wait for it, without trio.
+
+        Return after at most *timeout_s* seconds, even if the disk does not respond and the thread still runs.
+        """
         self._ending.set()
         self._thread.join(timeout_s)
 

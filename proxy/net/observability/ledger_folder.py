@@ -32,20 +32,27 @@ _MODE: Final = 0o640
 
 @attrs.frozen
 class FileLimits:
-    """Limits of the files: size and age at which one is finished, and the total size of all."""
+    """Limits of the ledger's files: the size and age at which one is finished, and the total size of all files."""
 
     file_bytes: int
+    """The size at which a file is finished."""
     file_age_s: float
+    """The time in seconds after which a file is finished."""
     total_bytes: int
+    """The total size of the files in the folder; beyond it the oldest ones are deleted."""
 
 
 @attrs.define
 class _Current:
+    """The open file."""
+
     descriptor: int
     path: Path
     first: int
+    """The ``seq`` of its first row."""
     opened_s: float
     size_bytes: int = 0
+    """The size of the rows that were written completely."""
 
 
 class _Tail(NamedTuple):
@@ -59,7 +66,11 @@ class _Tail(NamedTuple):
 
 
 class LedgerFolder:
-    """The ledger files that one process writes to a folder; other processes may write theirs to the same folder."""
+    """The ledger files that one process writes to a folder; other processes may write theirs to the same folder.
+
+    Rows go to one open file, which readers ignore. Finishing it gives it the name that readers look for; the next
+    write opens a new file.
+    """
 
     def __init__(self, folder: Path, proxy_id: str, limits: FileLimits, clock_s: Callable[[], float]) -> None:
         self._folder = folder
@@ -72,16 +83,16 @@ class LedgerFolder:
 
     @property
     def room(self) -> int:
-        """The number of bytes that still fit into the open file."""
+        """The number of bytes until the open file reaches its size limit; the whole limit if no file is open."""
         taken = 0 if self._current is None else self._current.size_bytes
         return max(self._limits.file_bytes - taken, 0)
 
     def write(
         self, losses: Sequence[Loss], lines: Sequence[LedgerLine], lost_line: Callable[[Loss], bytes]
     ) -> None:
-        """Write all losses and rows, or nothing.
+        """Append rows for *losses*, encoded by *lost_line*, and then *lines* to the open file; open one if needed.
 
-        Raises: OSError: nothing was written.
+        Raises: OSError: the rows are not written; a part of them that was written is cut off, if the disk permits.
         """
         current = self._current or self._open()
         data = memoryview(b"".join([*map(lost_line, losses), *(line.data for line in lines)]))
@@ -97,13 +108,18 @@ class LedgerFolder:
         self._next = max([self._next, *(seq + 1 for seq in seqs)])
 
     def rotate(self) -> None:
-        """Finish the open file if it is full or old. Raises: OSError."""
+        """Finish the open file if it has reached its size or age limit. Raises: OSError: as ``finish``."""
         current = self._current
         if current is not None and (not self.room or self._clock_s() - current.opened_s >= self._limits.file_age_s):
             self.finish()
 
     def finish(self) -> None:
-        """Finish the open file, if there is one, and make it visible. Raises: OSError: it is still open."""
+        """Flush the open file to the disk, and rename it so that readers see it; delete it if it is empty.
+
+        Without an open file, do nothing.
+
+        Raises: OSError: that failed, and the file is still open.
+        """
         current = self._current
         if current is None:
             return
@@ -115,7 +131,10 @@ class LedgerFolder:
         self._close()
 
     def vanished(self) -> Loss | None:
-        """Return the loss if another process removed the open file; the next row begins a new file."""
+        """Check whether the open file was deleted or renamed by another process; return its rows as a loss if so.
+
+        The next write then opens a new file. Return None if the file is in its place, or had no rows.
+        """
         current = self._current
         if current is None or _is_at(current.descriptor, current.path):
             return None
@@ -123,7 +142,10 @@ class LedgerFolder:
         return Loss(self._proxy_id, "file-gone", current.first, self._next - 1) if current.size_bytes else None
 
     def make_room(self) -> list[Loss]:
-        """Delete the oldest files until all files, with the open one at its full size, fit; return the losses."""
+        """Delete the oldest finished files, also of other processes, until the limit of the total size holds.
+
+        The open file counts with the size limit of a file. Return the rows of the deleted files as losses.
+        """
         found = sorted(self._all_finished(), key=lambda each: (each[0].st_mtime_ns, each[1].name))
         total_bytes = sum(stat.st_size for stat, _, _ in found) + self._limits.file_bytes
         losses = []
@@ -137,9 +159,10 @@ class LedgerFolder:
         return losses
 
     def recover(self, lost_line: LostLine) -> list[str]:
-        """Finish the files that ended processes have left open; return the names of those files.
+        """Finish the files that other processes, which have ended, left open; return the names of those files.
 
-        A row of its own reports a row that was cut off. A file that cannot be finished is left to the next start.
+        If the last row of a file is incomplete, a row by *lost_line* that reports its loss replaces it. A file
+        without rows is deleted. Files of running processes, and files that cannot be finished, stay as they are.
 
         Raises: OSError: the folder cannot be read.
         """
@@ -170,7 +193,7 @@ class LedgerFolder:
             os.close(current.descriptor)
 
     def _undo(self, current: _Current) -> None:
-        """Truncate the file after the last whole row; if that fails, close it, as a crash would."""
+        """Truncate the file after the last whole row; if that fails, close it without finishing it."""
         try:
             os.ftruncate(current.descriptor, current.size_bytes)
         except OSError:
@@ -230,7 +253,10 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _tail(descriptor: int, size_bytes: int, proxy_id: str, first: int) -> _Tail:
-    """Return the end of the last readable row, searched for from the end of the file."""
+    """Return the end of the last readable row in an open file of *size_bytes*; search from the file's end.
+
+    If the file has no row of *proxy_id*, *first* is the ``seq`` of its next row.
+    """
     window = _TAIL_BYTES
     while True:
         start = max(size_bytes - window, 0)

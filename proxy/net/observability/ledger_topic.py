@@ -1,4 +1,4 @@
-"""The producer of the ledger's topic, in the same cluster, on a connection of its own."""
+"""The producer of ledger rows to a Kafka topic of the same cluster, on a connection of its own."""
 
 import time
 from datetime import timedelta
@@ -41,7 +41,7 @@ _TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_larg
 
 @attrs.frozen
 class LedgerCluster:
-    """The cluster of the ledger's topic, and the means of connecting to it."""
+    """The cluster with the ledger's topic: its topology, and the TLS, login and timeout for connecting to it."""
 
     topology: TopologyService
     access: Access
@@ -49,9 +49,10 @@ class LedgerCluster:
 
 
 class LedgerProducer:
-    """A producer of the backlog to *topic*: to the partition of its key, in order, one batch at a time.
+    """A producer that writes the backlog's rows to one partition of a topic, in order, one batch at a time.
 
-    A batch without acknowledgement may have been written; it is produced again.
+    The partition is chosen by the hash of the process id, which is the key of all rows. A batch whose
+    acknowledgement did not arrive is produced again, so rows may occur twice.
     """
 
     def __init__(self, topic: str, proxy_id: str, cluster: LedgerCluster, sink: RowSink, log: Log) -> None:
@@ -70,7 +71,11 @@ class LedgerProducer:
         self._scope = trio.CancelScope(shield=True)
 
     async def run(self) -> None:
-        """Produce until ``finish``, ignoring cancellation: rows arrive until the last client has left."""
+        """Produce the rows of the backlog until ``finish`` is called and the backlog is empty.
+
+        Cancelling the caller's scope does not end it, since rows arrive until the last client has left; cancelling
+        ``finish`` does. After an error the rows stay in the backlog, and it tries again after a growing pause.
+        """
         try:
             with self._scope:
                 await self._run()
@@ -79,7 +84,11 @@ class LedgerProducer:
             self._ended.set()
 
     async def finish(self) -> None:
-        """Produce the rest; return when that is done or this call is cancelled."""
+        """End ``run``: wait until it has produced the remaining rows.
+
+        If this call is cancelled, ``run`` stops at once. The topology is refreshed meanwhile, because no other task
+        does that at the end of the process.
+        """
         self._ending.set()
         try:
             async with trio.open_nursery() as nursery:
@@ -103,7 +112,7 @@ class LedgerProducer:
                 self._failed(wrong)
 
     async def _pause(self, failures: int) -> None:
-        """Wait until rows have gathered or, after *failures*, back off exponentially; ``finish`` shortens it."""
+        """Wait 1 s for rows to gather or, after *failures* in a row, longer, up to 8 s; ``finish`` shortens it."""
         longer_s = min(_FIRST_WAIT_S * 2 ** min(failures, 10), _LONGEST_WAIT_S)
         with trio.move_on_after(longer_s if failures else _EVERY_S):
             await self._ending.wait()

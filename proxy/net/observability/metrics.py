@@ -1,4 +1,4 @@
-"""Metrics by OpenTelemetry's SDK: its own thread reads all instruments at each export."""
+"""The export of metrics by OpenTelemetry's SDK, whose own thread reads all instruments at each export."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,7 @@ _ONE_EXPORT_S: Final = 0.5
 
 
 def exporter_of(kind: Exporter) -> MetricExporter:
-    """Return an exporter that takes its other settings from the environment.
+    """Create a metric exporter of *kind*; it takes its endpoint and other settings from ``OTEL_...`` variables.
 
     Raises: ConfigError: a required package is not installed.
     """
@@ -39,12 +39,12 @@ def exporter_of(kind: Exporter) -> MetricExporter:
 
 
 class Metrics:
-    """An observer that exports metrics by the SDK, at the SDK's own interval."""
+    """An observer that exports all metrics by OpenTelemetry's SDK, at the interval of ``OTEL_...`` variables."""
 
     wants_exchanges = True
 
     def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], MetricsSnapshot], log: Log) -> None:
-        """Create the exporter of *facts*, which is called in trio's thread."""
+        """Create the observer; *facts* returns the values of the metrics, and is called in trio's thread."""
         self._exporters = exporters
         self._facts = facts
         self._taken: MetricsSnapshot | None = None
@@ -53,15 +53,18 @@ class Metrics:
         self._delays: Histogram | None = None
 
     def observe(self, _: ConnectionInfo, record: Record, /) -> None:
-        """Add the delay of an exchange to the histogram, which the SDK cannot sample at its own time."""
+        """Add the client's delay to the histogram of delays if *record* is an ``ExchangeRecord``; else do nothing.
+
+        The SDK reads all other instruments by itself at each export.
+        """
         if self._delays is not None and isinstance(record, ExchangeRecord):
             self._delays.record(delay_s(record))
 
     def left(self, _: ConnectionInfo, /) -> None:
-        """Do nothing: there is no state of a connection."""
+        """Do nothing at the end of a connection, since this observer keeps no state for connections."""
 
     async def run(self) -> None:
-        """Export for ever, and once more at the end."""
+        """Export the metrics until cancelled, and then once more, for which it takes at most 5 s."""
         sdk_log = SdkLog(self._log)
         sdk_log.begin()
         token = trio.lowlevel.current_trio_token()

@@ -1,4 +1,4 @@
-"""Observers of Sidefetch's work: the ledger, the metrics, the traces, the status page."""
+"""Observers: receivers of the records of ``proxy.events``, such as the ledger, the metrics and the traces."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -19,11 +19,15 @@ _NUMBERS: Iterator[int] = count(1)
 
 @attrs.define(eq=False)
 class ConnectionInfo:
-    """The client connection of a record. Some values become known only during the connection."""
+    """The client connection to which a record belongs: its broker, peer, client id, topology and trace id.
+
+    One object for each connection; its values change during the connection.
+    """
 
     node: int
     """The node id of the broker that the client connected to."""
     peer: str
+    """The client's address and port."""
     topology: Topology
     """The topology that the client's principal may see, at present."""
     number: int = attrs.field(factory=lambda: next(_NUMBERS))
@@ -31,35 +35,42 @@ class ConnectionInfo:
     client_id: str | None = None
     """The client id of the last request."""
     trace_id: str | None = None
-    """The trace id of the exchange that is being recorded, 32 hexadecimal digits; None if it is not traced."""
+    """The trace id of the client fetch that is being recorded, 32 hexadecimal digits; None if it is not traced."""
 
 
 class Observer(Protocol):
-    """A receiver of records in the path of every fetch: it must neither wait nor raise."""
+    """A receiver of the records of all client connections (``proxy.events``).
+
+    It is called while fetches are served, so it must neither wait nor raise.
+    """
 
     @property
     def wants_exchanges(self) -> bool:
-        """Whether the observer uses exchange records, which cost more than other records."""
+        """Whether the observer uses records of client fetches (``ExchangeRecord``); if none does, none are made."""
 
     def observe(self, who: ConnectionInfo, record: Record, /) -> None: ...
 
     def left(self, who: ConnectionInfo, /) -> None:
-        """Handle the end of a connection; no more records of it follow."""
+        """Handle the end of the connection *who*, for example drop its state; no more records of it follow."""
 
 
 @runtime_checkable
 class RecordsObserver(Protocol):
-    """An observer that also sees responses before they are sent, only during the call: they are not copied."""
+    """An observer that also reads each response to a client fetch before it is sent.
+
+    The buffers are not copied: they may be used only during the call.
+    """
 
     def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
-        """Inspect *pieces* of an exchange's response: views are stored records, chunks may be conversions.
+        """Inspect *pieces*, the buffers of a response to a client fetch of connection *who*, before it is sent.
 
-        The records of exchanges follow in the same order.
+        Memoryviews are records as a broker sent them; ``Chunks`` are records that are converted during sending. The
+        ``ExchangeRecord`` of each response follows once it is sent, in the order of these calls.
         """
 
 
 class Observers:
-    """A list of observers that is itself an observer; it calls them in order."""
+    """A group of observers that is itself an observer: it passes each call on to all of them, in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -80,5 +91,5 @@ class Observers:
 
 
 def epoch_us(at_s: float) -> int:
-    """Convert a time of trio's clock to microseconds since 1970 UTC."""
+    """Convert *at_s*, a time of trio's clock in seconds, to microseconds since 1970 UTC."""
     return round((time.time() - trio.current_time() + at_s) * 1_000_000)

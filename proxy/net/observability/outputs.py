@@ -1,4 +1,4 @@
-"""The observers of a proxy according to its settings; modules of disabled outputs are not imported."""
+"""The telemetry outputs that the settings enable; modules of disabled outputs are not imported."""
 
 import os
 from collections import Counter
@@ -30,7 +30,10 @@ _EXPORT_S: Final = 3.0
 
 
 class TelemetryOutputs:
-    """All outputs: ``observers`` receive records, ``kept`` surrounds all serving, ``begin`` starts the tasks."""
+    """The telemetry outputs of one proxy, as far as enabled: ledger, traces, metrics export and admin port.
+
+    Use: pass records to ``observers``; serve clients within ``kept``, and call ``begin`` there first.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,17 @@ class TelemetryOutputs:
         sources: SampledValues,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """Create the outputs of the settings; *observers* are additional ones."""
+        """Create the outputs that *config* enables.
+
+        Args:
+            rack:      the rack of this process; None if it is not known.
+            counts:    counters by name; the outputs add to them.
+            topology:  the topology service, and *access* the TLS and login, for the topic of the ledger.
+            sources:   the objects whose values are sampled for metrics and the status page.
+            observers: additional observers.
+
+        Raises: ConfigError: a setting of an output is wrong, or a required package is not installed.
+        """
         self._config = config
         self._log = log
         self._certificates = Certificates(config)
@@ -69,7 +82,7 @@ class TelemetryOutputs:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Write the records of the context, and at the end the rest."""
+        """Write ledger rows while the ``async with`` block runs; at its end, export and write all that is left."""
         async with nullcontext() if self.ledger is None else self.ledger.kept():
             try:
                 yield
@@ -78,7 +91,12 @@ class TelemetryOutputs:
                     await self._traces.close(_EXPORT_S)
 
     async def begin(self, nursery: trio.Nursery, state: Callable[[], ProbeState]) -> None:
-        """Start the admin server and the metrics export. Raises: ConfigError: the port cannot be listened on."""
+        """Start the enabled tasks in *nursery*: the admin server, the metrics export and the check of certificates.
+
+        Return once the admin port is open. *state* returns the values for probes.
+
+        Raises: ConfigError: the port cannot be listened on.
+        """
         if self.telemetry is not None:
             nursery.start_soon(self._certificates.run)
             if self._config.admin.listen is not None:

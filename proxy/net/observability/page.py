@@ -22,7 +22,7 @@ _INLINE: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 @attrs.frozen
 class StatusPage:
-    """The page as an HTTP response."""
+    """The status page as an HTTP response: its HTML and its headers."""
 
     html: bytes
     headers: Mapping[str, str]
@@ -30,7 +30,10 @@ class StatusPage:
 
 @cache
 def read_page() -> StatusPage:
-    """Return the page of the package; may wait for the disk."""
+    """Return the status page from the file ``page.html``, and the headers that permit only its script and style.
+
+    The first call waits for the disk; later calls return the same object.
+    """
     html = _FILE.read_bytes()
     digests: dict[str, list[str]] = {"script": [], "style": []}
     for kind, text in _INLINE.findall(html):

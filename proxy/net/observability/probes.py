@@ -25,16 +25,21 @@ PROBES: Final = ("/startupz", "/readyz", "/livez")
 
 @attrs.frozen
 class ProbeState:
-    """State of the proxy for probes."""
+    """The state of the proxy for probes: whether it listens, is stopping, and reaches a broker."""
 
     is_listening: bool
+    """Whether clients can connect."""
     is_stopping: bool
+    """Whether the shutdown has begun."""
     reaches_broker: Callable[[], bool]
-    """Called only for a probe that needs it: the call may cause a request to a broker."""
+    """Returns whether a broker responds; called only if a probe needs it, as it may send a broker a request."""
 
 
 def failure_reason(probe: str, state: ProbeState, *, requires_broker: bool) -> str:
-    """Return the reason why one of ``PROBES`` fails (status 503); empty for status 200."""
+    """Return the reason that *probe*, one of the paths in ``PROBES``, fails (status 503); "" if it succeeds.
+
+    Args: requires_broker: whether readiness also requires that a broker responds.
+    """
     if probe == "/livez":
         return ""
     if not state.is_listening:

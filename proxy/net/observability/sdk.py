@@ -1,4 +1,4 @@
-"""Common parts of OpenTelemetry's SDK: the resource, the OTLP exporters, and the SDK's log messages."""
+"""Common parts of traces and metrics by OpenTelemetry's SDK: the resource, OTLP exporters, and the SDK's log."""
 
 import logging
 from importlib import import_module
@@ -16,17 +16,19 @@ _EVERY_S: Final = 60.0
 
 
 def resource() -> Resource:
-    """Return the resource of this process; OpenTelemetry's environment variables take precedence.
+    """Return OpenTelemetry's resource, which describes this process in each export: the service ``sidefetch``.
 
-    These are ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``.
+    The variables ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` replace or add attributes.
     """
     return Resource.create({"service.name": "sidefetch"}).merge(OTELResourceDetector().detect())
 
 
 def otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metric"]) -> ModuleType:
-    """Return the module with the OTLP exporters of *signal*, which take their settings from the environment.
+    """Import and return OpenTelemetry's module with the exporter of *signal* for OTLP over HTTP or gRPC.
 
-    Raises: ConfigError: a required package is not installed.
+    The exporter takes its settings from ``OTEL_...`` variables.
+
+    Raises: ConfigError: the package for gRPC is not installed.
     """
     try:
         return import_module(f"opentelemetry.exporter.otlp.proto.{over.removeprefix('otlp-')}.{signal}_exporter")
@@ -40,7 +42,7 @@ def otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metr
 
 
 class SdkLog(logging.Handler):
-    """A handler that writes the SDK's warnings to Sidefetch's log, each at most once a minute."""
+    """A handler that writes warnings of OpenTelemetry's SDK to Sidefetch's log, each at most once a minute."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

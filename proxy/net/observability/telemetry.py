@@ -24,35 +24,47 @@ __all__ = ["ConnectedClient", "SampledValues", "Telemetry"]
 
 
 class ConnectedClient(Protocol):
-    """A client's connection, as a source of values."""
+    """An open client connection, as the source of its labels, its software and its API usage."""
 
     @property
     def who(self) -> ConnectionInfo: ...
 
     def inventory(self) -> ClientRecord | None:
-        """Return the client's software and API usage; None before its first request."""
+        """Return the client's software, and its requests by API version; None before its first request."""
 
 
 @attrs.frozen
 class SampledValues:
-    """Values that are sampled at a scrape or a page view, in addition to records."""
+    """The objects whose present values are read at each scrape of the metrics and each view of the status page.
+
+    Among them are the topology, the memory budgets, the client connections and the traffic counters.
+    """
 
     topology: TopologyService
     asks_brokers: bool
     """Whether Sidefetch itself requests the topology from brokers; False if only clients may authenticate."""
     client_sessions: ClientSessions
+    """The fetch sessions of clients with Sidefetch."""
     client_session_limit: int
+    """The maximum number of these sessions."""
     budgets: Sequence[Budget]
     traffic: Traffic
     live: ReloadableSettings
     counts: Counter[str]
+    """The counters of ``Proxy.counts``."""
     connections: Callable[[], int]
+    """Returns the number of client connections."""
     status: Callable[[], Status]
+    """Returns whether the proxy is starting, ready or stopping."""
     clients: Callable[[], Iterable[ConnectedClient]]
+    """Returns the open client connections."""
 
 
 class Telemetry:
-    """An observer that accumulates the state of the proxy for metrics and the status page."""
+    """An observer that accumulates records and log events, for the metrics and the status page.
+
+    ``facts`` returns the accumulated and the sampled values together.
+    """
 
     wants_exchanges = True
 
@@ -85,7 +97,11 @@ class Telemetry:
         self._state.left(who)
 
     def facts(self) -> MetricsSnapshot:
-        """Return the present values. Call it in trio's thread: it may cause a request to a broker."""
+        """Return the present values of all metrics and of the status page.
+
+        Call it in trio's thread: it reads the client connections, and may schedule a Metadata request that checks
+        whether a broker responds.
+        """
         sources, now_us = self._sources, _now_us()
         self._learn(now_us)
         sessions = sources.client_sessions
@@ -116,7 +132,7 @@ class Telemetry:
         )
 
     def _learn(self, now_us: int) -> None:
-        """Observe the software of new clients now; their own records follow only after minutes."""
+        """Observe the software of new clients now; the records of their connections follow only after minutes."""
         for client in self._sources.clients():
             if self._state.is_stranger(client.who) and (record := client.inventory()) is not None:
                 self._state.observe(client.who, record, now_us)

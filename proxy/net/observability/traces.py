@@ -1,7 +1,8 @@
-"""Traces: spans of exchanges, built afterwards and exported by OpenTelemetry's SDK, in its own thread.
+"""Traces: spans of client fetches, built after the response and exported by OpenTelemetry's SDK in its own thread.
 
-The SDK's sampler decides once per exchange, before any span is built; if it samples the exchange, all spans of it
-are exported. Records of other exchanges are dropped without inspection.
+An exchange is one client fetch and its response. The SDK's sampler decides once per exchange, before any span is
+built; if it samples the exchange, all spans of it are exported. Records of other exchanges are dropped without
+inspection.
 """
 
 import time
@@ -47,14 +48,21 @@ _ROOT: Final = Context()
 
 
 def traces_of(kinds: Sequence[Exporter], log: Log, counts: Counter[str], rack: str | None) -> "Traces":
-    """Return traces with exporters of *kinds*. Raises: ConfigError: as ``exporter_of`` and ``Traces`` do."""
+    """Create the ``Traces`` observer with one exporter of each of *kinds*, and log that tracing has started.
+
+    Args:
+        counts: gets the number of spans, see ``Traces``.
+        rack:   the rack of this process; None if it is not known.
+
+    Raises: ConfigError: a required package is not installed, or an ``OTEL_...`` variable has a wrong value.
+    """
     traces = Traces([exporter_of(kind) for kind in kinds], log, counts, rack=rack)
     log.info("tracing-started", exporters=",".join(kinds))
     return traces
 
 
 def exporter_of(kind: Exporter) -> SpanExporter:
-    """Return an exporter that takes its other settings from the environment.
+    """Create a span exporter of *kind*; it takes its endpoint and other settings from ``OTEL_...`` variables.
 
     Raises: ConfigError: a required package is not installed.
     """
@@ -81,22 +89,23 @@ class _Trace:
 
 @attrs.frozen(eq=False)
 class _TracedConnection:
-    """State of one client connection."""
+    """The spans and traces of one client connection that are not exported yet."""
 
     gathered: PendingSpans = attrs.field(factory=PendingSpans)
+    """The records that become spans of the next exchange."""
     leaving: deque[_Trace] = attrs.field(factory=deque)
     """The traces of exchanges whose responses are being sent."""
 
 
 class Traces:
-    """An observer that exports spans of all exchanges that the sampler selects."""
+    """An observer that exports a trace for each client fetch that OpenTelemetry's sampler selects."""
 
     wants_exchanges: Final = True
 
     def __init__(
         self, exporters: Sequence[SpanExporter], log: Log, counts: Counter[str], *, rack: str | None = None
     ) -> None:
-        """Create the traces; *counts* has ``spans``, and of them ``spans_exported`` and ``spans_not_exported``.
+        """Create the observer; *counts* gets ``spans``, and of them ``spans_exported`` and ``spans_not_exported``.
 
         Raises: ConfigError: an environment variable of the SDK has a wrong value.
         """
@@ -118,7 +127,7 @@ class Traces:
 
     @property
     def connections(self) -> int:
-        """The number of connections with state."""
+        """The number of client connections whose records this observer keeps."""
         return len(self._clients)
 
     # ------------------------------------------------------------------------------------------------ records
@@ -152,7 +161,10 @@ class Traces:
             self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
 
     async def close(self, within_s: float) -> None:
-        """Export all remaining spans; those left after *within_s* seconds are lost."""
+        """Export all remaining spans and end the SDK, in at most *within_s* seconds.
+
+        Spans that are left then are lost; a warning with their number is logged.
+        """
         with trio.move_on_after(within_s, shield=True) as scope:
             await trio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
         self._sdk_log.end()
@@ -211,7 +223,7 @@ def _link(producer: Producer) -> Link:
 
 
 class _TraceIds(RandomIdGenerator):
-    """An id generator that returns the trace id of the sampling decision."""
+    """An id generator that returns ``next_trace_id``, the id for which the sampler has decided."""
 
     next_trace_id = 0
 
@@ -220,7 +232,7 @@ class _TraceIds(RandomIdGenerator):
 
 
 class _EnvironmentSampler(Sampler):
-    """A sampler that calls the sampler of the environment once per trace."""
+    """A sampler that calls the sampler of the ``OTEL_TRACES_SAMPLER`` variable once per trace."""
 
     def __init__(self) -> None:
         # Only a provider reads the environment's choice of a sampler.
@@ -228,11 +240,11 @@ class _EnvironmentSampler(Sampler):
         self.decided = SamplingResult(Decision.DROP)
 
     def decide(self, trace_id: int) -> SamplingResult:
-        """Return the sampling decision for a new trace."""
+        """Return the decision of the environment's sampler for a new trace."""
         return self._asked.should_sample(_ROOT, trace_id, told.POLL.name, SpanKind.CLIENT)
 
     def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
-        """Return the decision of the trace, the same for all its spans."""
+        """Return ``decided``, the decision for the trace that is being exported, for each of its spans."""
         return self.decided
 
     def get_description(self) -> str:
@@ -240,7 +252,7 @@ class _EnvironmentSampler(Sampler):
 
 
 class _CountingExporter(SpanExporter):
-    """All exporters as one that counts exported spans; called in the SDK's thread."""
+    """An exporter that passes spans to several exporters and counts exported ones; called in the SDK's thread."""
 
     def __init__(self, exporters: Sequence[SpanExporter], counts: Counter[str]) -> None:
         self._exporters = exporters

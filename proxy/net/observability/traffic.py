@@ -1,4 +1,4 @@
-"""A periodic log event with the sums of traffic."""
+"""A periodic log event with the bytes of records that were read from brokers, by rack and topic."""
 
 from typing import Final
 
@@ -13,7 +13,10 @@ _EVERY_S: Final = 300.0
 
 
 async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> None:
-    """Log the sums since the start every *every_s* seconds, for ever, unless they have not changed."""
+    """Log ``traffic-summary`` with the totals of *traffic* since the start, every *every_s* seconds, for ever.
+
+    There is no log event if no records were read since the last one.
+    """
     told = 0
     while True:
         await trio.sleep(every_s)

@@ -1,4 +1,4 @@
-"""The resolved addresses of the cluster's brokers, for comparison with the destinations of connections."""
+"""The brokers by their IP addresses, to find the broker to which a client has opened a redirected connection."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -22,24 +22,25 @@ broker may be announced late."""
 _UNKNOWN_S: Final = 5.0
 """The time in seconds for which an address of no broker is not looked up again."""
 _UNKNOWN: Final = 1000
-"""The maximum number of such addresses."""
+"""The maximum number of addresses that are remembered as unknown."""
 _RESOLVE_S: Final = 5.0
 _COMPLAIN_EVERY_S: Final = 60.0
 
 
 class Destinations:
-    """The brokers of one cluster by their IP addresses.
+    """A map from IP addresses and ports to the brokers of one cluster; it resolves the brokers' host names.
 
-    A broker may have many addresses. An address of two brokers, as with a load balancer before them, identifies
-    neither: the client may mean either of them.
+    A broker may have many addresses. An address that several brokers share, as with a load balancer before them,
+    identifies none of them: a client that connects to it may mean any.
     """
 
     def __init__(self, topology: TopologyService, *, look_s: float, log: Log, resolved: Callable[[], None]) -> None:
         """Create an empty map.
 
         Args:
-            look_s:   the time to wait for a new topology from a broker; 0 if only clients may request it.
-            resolved: called whenever the addresses may have changed.
+            look_s:   the longest wait in seconds for a new topology from a broker; 0 if Sidefetch must not request
+                one, because only clients can log in to the brokers.
+            resolved: called after each resolution of the host names.
         """
         self._topology = topology
         self._look_s = look_s
@@ -54,13 +55,18 @@ class Destinations:
         self._unknown: TTLCache[Address, None] = TTLCache(_UNKNOWN, _UNKNOWN_S, timer=trio.current_time)
 
     def known(self, address: Address) -> BrokerId | None:
-        """Return the broker at *address* by the last resolution; None if unknown or ambiguous."""
+        """Return the broker that had *address* when the host names were last resolved.
+
+        Returns: None if no broker had it, or several.
+        """
         return self._nodes.get(address)
 
     async def node_at(self, address: Address) -> BrokerId | None:
         """Return the broker at *address*; None if no broker or several brokers have it.
 
-        For an unknown address, requests a new topology from a broker and resolves again.
+        It first resolves the brokers' host names again if the last time is over 5 s ago, or the set of brokers has
+        changed. If no broker has *address* then, it requests a new topology from a broker and resolves once more,
+        but not again for this address within 5 s.
         """
         came_s = trio.current_time()
         async with self._lock:
@@ -75,13 +81,17 @@ class Destinations:
         return self.known(address)
 
     async def keep_up(self, *, any_unknown: bool) -> None:
-        """Resolve again if the set of brokers changed or, with *any_unknown*, if the addresses are 30 s old."""
+        """Resolve the brokers' host names again if the set of brokers has changed since the last time.
+
+        With *any_unknown*, also if the last time is over 30 s ago: a client is connected to an address of no known
+        broker, and that broker may become known late. It is called once a second while clients are connected.
+        """
         if self._is_older(_ANEW_S if any_unknown else float("inf")):
             async with self._lock:
                 await self._resolve()
 
     async def _look(self) -> None:
-        """Request a new topology from a broker; calls that began before it need no further request."""
+        """Request a new topology, waiting at most ``_look_s``; earlier calls of ``node_at`` need no other one."""
         self._looked_s = trio.current_time()
         with trio.move_on_after(self._look_s):
             await self._topology.ask_anew()
@@ -91,7 +101,7 @@ class Destinations:
         return trio.current_time() - self._since_s > age_s or self._brokers() != self._of
 
     def _brokers(self) -> Mapping[BrokerId, Address]:
-        """Return the live brokers or, if only clients may request those, all brokers in responses to clients."""
+        """Return the addresses of the live brokers or, if only clients can request them, of those in responses."""
         live = self._topology.topology.brokers.values()
         if live:
             return {each.node_id: Address(each.host, each.port) for each in live}
@@ -129,7 +139,7 @@ class Destinations:
 
 
 async def _look_up(host: str, found: list[str]) -> None:
-    """Append the addresses of *host* to *found*: none if it has none or is not a valid name."""
+    """Append the IP addresses of *host* to *found*; none if *host* cannot be resolved or is not a valid name."""
     try:
         each = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -19,7 +19,7 @@ _UNKNOWN: Final = (errno.ENOENT, errno.ENOPROTOOPT, errno.EOPNOTSUPP)
 
 
 class AcceptedSocket(Protocol):
-    """The required methods of a socket."""
+    """The methods of an accepted TCP socket, standard or trio's, that ``original_destination`` needs."""
 
     @property
     def family(self) -> socket.AddressFamily: ...
@@ -30,8 +30,10 @@ class AcceptedSocket(Protocol):
 
 
 def original_destination(accepted: AcceptedSocket) -> Address | None:
-    """Return the original destination of a connection; None if it is this socket: there was no redirection.
+    """Return the address to which the client of *accepted* connected before the packet filter redirected it.
 
+    Returns: None if the connection was not redirected: the client connected to this socket's own address, or the
+        kernel does not track the connection.
     Raises: OSError: the connection broke, or the kernel does not report the destination for another reason.
     """
     is_v6 = accepted.family == socket.AF_INET6

@@ -32,7 +32,7 @@ _PASSED_EVERY_S: Final = 600.0
 
 @attrs.define(eq=False)
 class _RedirectedClient:
-    """A redirected client, served as a client of *node_id*."""
+    """A redirected connection that is served as one to broker ``node_id``, or to the bootstrap listener if None."""
 
     destination: Address
     node_id: BrokerId | None
@@ -40,7 +40,11 @@ class _RedirectedClient:
 
 
 class RedirectedConnections:
-    """The handler of redirected connections: serve as the broker or as bootstrap, or forward unchanged."""
+    """The handler of connections that clients opened to brokers and the packet filter redirected to Sidefetch.
+
+    A Kafka connection is served in place of the broker at its original destination or, if no broker is known there,
+    like one of the bootstrap listener. A connection that Sidefetch cannot read is forwarded unchanged.
+    """
 
     def __init__(self, config: Config, topology: TopologyService, counts: Counter[str], log: Log) -> None:
         self._timeout_s = config.upstream.connect_timeout_s
@@ -57,20 +61,28 @@ class RedirectedConnections:
 
     @property
     def passing(self) -> int:
-        """The number of connections that are being forwarded."""
+        """The number of open connections that are forwarded unchanged to their original destination."""
         return self._passing
 
     async def run(self) -> None:
-        """Follow the changes of the cluster, for ever."""
+        """Check every second, for ever, whether brokers were added or have moved.
+
+        A connection that is served in place of the wrong broker is then closed, and the client connects again.
+        """
         while True:
             await trio.sleep(_EVERY_S)
             if self._guests:
                 await self._destinations.keep_up(any_unknown=any(each.node_id is None for each in self._guests))
 
     async def take(self, stream: trio.SocketStream, serve: Serve) -> None:
-        """Serve, forward or close one connection; return when it is over.
+        """Serve, forward or close one redirected connection, by its first bytes; return when it has ended.
 
-        Raises: LimitReached: no byte arrived in time.
+        With TLS for clients configured, every connection is passed to *serve*; otherwise, those that begin with a
+        Kafka request in plaintext are. All others are forwarded to their original destination. A connection that
+        Sidefetch itself has opened, or that cannot be forwarded, is only logged. The caller closes *stream*.
+
+        Raises: LimitReached: the first bytes did not arrive within ``handshake-timeout``; BrokerUnavailable: no
+            broker has answered yet, so that the broker is unknown; and the errors of *serve*.
         """
         try:
             destination = original_destination(stream.socket)
@@ -94,7 +106,10 @@ class RedirectedConnections:
             self._not_passed(None, "the client connected to Sidefetch itself, but does not speak plaintext Kafka")
 
     async def _beginning(self, connected: trio.socket.SocketType) -> Beginning | None:
-        """Return the protocol of the first bytes, without consuming them; None if the client disconnected."""
+        """Return the protocol of the first 8 bytes, which stay in the socket; None if the client has disconnected.
+
+        Raises: LimitReached: they did not arrive in time.
+        """
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, NEEDED_BYTES)
         with trio.move_on_after(self._wait_s):
             await trio.lowlevel.wait_readable(connected)
@@ -141,7 +156,7 @@ class RedirectedConnections:
         return await self._destinations.node_at(destination)
 
     def _see_off(self) -> None:
-        """Close connections that are served as the wrong broker; the clients reconnect and are served correctly.
+        """Close the connections that are served in place of the wrong broker; their clients connect again.
 
         They were accepted before the right broker, or its address, was known.
         """

@@ -1,4 +1,4 @@
-"""Forwarding between two connections: each sends the bytes that the other receives, unchanged."""
+"""Forwarding of bytes between two connections, in both directions and unchanged."""
 
 from typing import Final
 
@@ -11,9 +11,10 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 async def splice(one: trio.SocketStream, other: trio.SocketStream) -> None:
-    """Forward all bytes in both directions until both have ended or either breaks; then close both.
+    """Send the bytes received on each connection over the other one, until both have ended or one breaks.
 
-    A half-close is forwarded, too.
+    If one side ends its direction (half-close), that is forwarded, and the other direction continues. At the end,
+    both connections are closed. A broken connection raises no error.
     """
     async with one, other:
         try:

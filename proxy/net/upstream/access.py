@@ -1,4 +1,4 @@
-"""The access to brokers: plaintext or TLS, and the login."""
+"""TLS and SASL towards brokers: the settings with their files, and the login on a new connection."""
 
 import secrets
 import ssl
@@ -24,7 +24,7 @@ from proxy.wire.apis import ApiKey, ApiRanges
 __all__ = ["OPEN", "Access", "LoginSource", "access_of", "log_in"]
 
 LoginSource = Callable[[], Awaitable[Login]]
-"""Returns the present credentials. Raises: BrokerUnavailable: there are none at present."""
+"""Returns the credentials for the next login. Raises: BrokerUnavailable: there are none at present."""
 
 _NEWEST_AUTHENTICATE: Final = 2
 _NONCE_BYTES: Final = 18
@@ -32,21 +32,26 @@ _NONCE_BYTES: Final = 18
 
 @attrs.frozen
 class Access:
-    """TLS and login for broker connections; connections with the same access are interchangeable."""
+    """The TLS context and the SASL credentials for broker connections; each may be missing.
+
+    Connections that are opened with the same ``Access`` are interchangeable.
+    """
 
     tls: WatchedFiles[ssl.SSLContext] | None = None
+    """The TLS context; None for plaintext."""
     login: LoginSource | None = None
+    """The source of the credentials; None if Sidefetch does not authenticate itself."""
     remedy: str = "see upstream-sasl"
-    """The remedy for a refused login."""
+    """The advice at the end of the error message for a refused login."""
     watched: tuple[WatchedFiles[Any], ...] = ()
     """The files that ``run`` watches."""
 
     def as_client(self, login: LoginSource) -> Self:
-        """Return the access to the same brokers with a client's credentials."""
+        """Return a copy with the same TLS that logs in with a client's credentials, which *login* returns."""
         return attrs.evolve(self, login=login, remedy="that is what the client said", watched=())
 
     async def run(self) -> None:
-        """Watch the files for changes, for ever."""
+        """Watch the TLS and credential files, and load each again when it changes; runs until it is cancelled."""
         async with trio.open_nursery() as nursery:
             for each in self.watched:
                 nursery.start_soon(each.run)
@@ -57,7 +62,12 @@ OPEN: Final = Access()
 
 
 def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
-    """Return the access of the settings. Raises: ConfigError: a file cannot be read or has the wrong format."""
+    """Return the TLS context and the login that *config* describes; load their files.
+
+    Files that change later are loaded again by ``Access.run``, which reports that to *log*.
+
+    Raises: ConfigError: a file cannot be read or has the wrong format.
+    """
     watched: list[WatchedFiles[Any]] = []
     tls = None
     if config.tls:
@@ -71,7 +81,10 @@ def access_of(config: UpstreamSecurity, log: Log | None = None) -> Access:
 def _login_of(
     config: UpstreamSecurity, watched: list[WatchedFiles[Any]], log: Log | None
 ) -> tuple[LoginSource | None, str]:
-    """Return the source of credentials and the remedy for a refused login; add to *watched*."""
+    """Return the source of the credentials, and the advice for a refused login; None and "" without SASL.
+
+    The files of the credentials are added to *watched*.
+    """
     if config.token_file is not None:
         return TokenFile(config.token_file), "see upstream-sasl-token-file"
     if config.client_id_file is not None and config.client_secret_file is not None:
@@ -118,10 +131,16 @@ def _source(watched: WatchedFiles[Login]) -> LoginSource:
 
 
 async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayload], Awaitable[Any]]) -> float:
-    """Authenticate by requests through *ask*.
+    """Authenticate one broker connection by SASL with the credentials of *access*, which must have some.
 
-    Returns: the lifetime of the login in seconds (KIP-368); 0 for no limit.
-    Raises: LoginRefused: the broker refuses the login; BrokerUnavailable, BrokerProtocolError: as *ask*.
+    Args:
+        served: the API versions of the broker; they decide the version of SaslAuthenticate.
+        ask:    sends a request on the connection and returns the broker's response.
+
+    Returns: the lifetime of the login in seconds, after which the broker closes the connection (KIP-368); 0 for no
+        limit.
+    Raises: LoginRefused: the broker refuses the mechanism or the credentials, or cannot be verified;
+        BrokerUnavailable: there are no credentials at present, or as *ask*; BrokerProtocolError: as *ask*.
     """
     assert access.login is not None
     login = await access.login()
@@ -150,7 +169,7 @@ async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayloa
 
 
 class _Done(Exception):
-    """The SASL exchange is complete."""
+    """The signal of ``_next`` that the SASL conversation has no further message."""
 
 
 def _next(conversation: Any, said: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Connections to brokers, and the handshake that yields a broker's API versions."""
+"""Connections to brokers, and their handshake: TLS, the broker's API versions, the SASL login."""
 
 import math
 import random
@@ -34,18 +34,21 @@ _SOFTWARE_NAME: Final = "sidefetch"
 
 
 _GREETINGS: Final = 2
-"""The responses to ApiVersions, which brokers give without a login."""
+"""The most responses to ApiVersions on one connection; brokers answer these requests even without a login."""
 _RENEW_AT: Final = (0.85, 0.95)
-"""The share of a login's lifetime after which it is renewed, drawn at random as in Kafka's own clients."""
+"""The range of the share of a login's lifetime after which it is renewed, at random as in Kafka's own clients."""
 
 
 class BrokerConnection:
-    """A connection to a broker with one request at a time; it renews its login before the login expires."""
+    """A connection to one broker for one request at a time; it logs in again before its login expires (KIP-368).
+
+    The caller closes it by closing ``frames``.
+    """
 
     def __init__(self, frames: FrameSocket, client_id: str | None, access: Access = OPEN) -> None:
         self.frames = frames
         self.versions: ApiRanges = {}
-        """The broker's API versions; empty if they were not requested."""
+        """The API versions that the broker serves; empty before ``learn_versions``."""
         self.access = access
         self.renew_at_s = math.inf
         """The time of the next login, on trio's clock."""
@@ -54,17 +57,25 @@ class BrokerConnection:
         self._answers = 0
 
     async def ask(self, request: RequestPayload) -> Any:
-        """Send *request* and return the broker's response, a kio entity of the same version.
+        """Send *request*, wait for the broker's response, and return it as a kio entity of the request's version.
 
-        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: the response cannot be
-            decoded.
+        A login that is about to expire is renewed first.
+
+        Raises: BrokerUnavailable: the connection broke; LoginRefused: the renewal of the login failed;
+            BrokerProtocolError: the response cannot be decoded, or belongs to another request.
         """
         frame = await self._exchange(request)
         response = messages.response_type(request.__api_key__, request.__version__)
         return self._checked(lambda: messages.read_response(response, frame))
 
     async def learn_versions(self) -> None:
-        """Request the broker's API versions (KIP-511: v3 has our name; brokers before 2.4 know v0 only)."""
+        """Request the API versions that the broker serves, and set ``versions`` to them.
+
+        The request is ApiVersions v3, which names Sidefetch as the client software (KIP-511); to a broker before
+        2.4, which rejects v3, a v0 request follows.
+
+        Raises: BrokerUnavailable: as ``ask``; BrokerProtocolError: as ``ask``, or the response has an error code.
+        """
         request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
         frame = await self._exchange(request)
         body = self._checked(lambda: api_versions.read(3, frame))
@@ -75,7 +86,10 @@ class BrokerConnection:
         self.versions = api_versions.ranges_of(body)
 
     async def log_in(self) -> None:
-        """Authenticate if the access has a login. Raises: LoginRefused, and as ``ask``."""
+        """Authenticate with the credentials of ``access``, and set ``renew_at_s``; without credentials, do nothing.
+
+        Raises: LoginRefused: the broker refuses the login; BrokerUnavailable, BrokerProtocolError: as ``ask``.
+        """
         if self.access.login is None:
             return
         self.renew_at_s = math.inf
@@ -90,9 +104,13 @@ class BrokerConnection:
         return await self.exchange([messages.request_frame(self._correlation_id, self._client_id, request)])
 
     async def exchange(self, pieces: Sequence[bytes | memoryview]) -> memoryview:
-        """Send one frame and return the response to it, without its size.
+        """Send one request frame, wait for the response frame, and return that without its size prefix.
 
-        Raises: BrokerUnavailable: the broker closed the connection; BrokerProtocolError: the response is no frame.
+        A login that is about to expire is renewed first. The response is not decoded.
+
+        Args: pieces: the buffers of the frame, with its size prefix.
+        Raises: BrokerUnavailable: the connection broke; LoginRefused: the renewal of the login failed;
+            BrokerProtocolError: the response has an impossible size.
         """
         if trio.current_time() >= self.renew_at_s:
             await self.log_in()
@@ -111,7 +129,7 @@ class BrokerConnection:
 
     @property
     def _guess(self) -> str:
-        """A hint for a broker whose first responses cannot be decoded, or that closes the connection at once."""
+        """A hint for the error message about a broker's first responses: TLS or a login may be missing."""
         if not self._answers:
             return "; does it speak TLS there? Then upstream-tls on" if self.access.tls is None else ""
         is_nobody = self.access.login is None and self._answers <= _GREETINGS
@@ -130,7 +148,7 @@ class BrokerConnection:
 async def connect(
     address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
 ) -> FrameSocket:
-    """Open a connection like ``reach``; return only its frame socket."""
+    """Open a connection to a broker as ``reach`` does, with the same arguments; return only its frame socket."""
     timeout_s = connect_timeout_s
     return (await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)).frames
 
@@ -138,11 +156,13 @@ async def connect(
 async def reach(
     address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
 ) -> BrokerConnection:
-    """Return a connection that is authenticated by *access*, with no other requests, to be closed by the caller.
+    """Open a connection to the broker at *address*, authenticate it if *access* has a login, and return it.
 
-    Its large frames claim their memory from *budget*.
+    Without a login no request is sent, so that a client's own handshake can be forwarded on the connection. The
+    caller closes it. Large responses wait for memory from *budget*; None for no limit.
 
-    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: the peer is no broker.
+    Raises: BrokerUnavailable: the connection is not ready within *connect_timeout_s* seconds, login included;
+        LoginRefused: the login failed; BrokerProtocolError: a response of the login is not valid.
     """
     try:
         with trio.fail_after(connect_timeout_s):
@@ -177,7 +197,7 @@ async def _connected(
 
 
 async def _known(connection: BrokerConnection) -> None:
-    """Request the broker's API versions, and authenticate; close the connection if that fails."""
+    """Request the broker's API versions, and authenticate if a login is set; close the connection if that fails."""
     connection.frames.limit(_MAX_HANDSHAKE_BYTES)
     try:
         await connection.learn_versions()
@@ -192,9 +212,13 @@ async def _known(connection: BrokerConnection) -> None:
 async def dial(
     address: Address, *, client_id: str | None, connect_timeout_s: float = math.inf, access: Access = OPEN
 ) -> AsyncIterator[BrokerConnection]:
-    """Open a connection with a completed handshake; close it when the ``with`` ends.
+    """Open a connection to the broker at *address* for an ``async with`` block, and close it at the block's end.
 
-    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: the peer is no broker.
+    In the block, the broker's API versions are known, and the connection is authenticated if *access* has a login.
+    *client_id* is the client id of the requests.
+
+    Raises: BrokerUnavailable: the connection is not ready within *connect_timeout_s* seconds, login included;
+        LoginRefused: the login failed; BrokerProtocolError: a response is not valid.
     """
     timeout_s = connect_timeout_s
     try:
@@ -214,9 +238,14 @@ async def open_broker(
     budget: Budget | None = None,
     access: Access = OPEN,
 ) -> BrokerConnection:
-    """Return a connection with a completed handshake, to be closed by the caller. It has no time limit.
+    """Open a connection to the broker at *address*, request its API versions, and log in if *access* has a login.
 
-    Raises: BrokerUnavailable: there is none within *connect_timeout_s*; BrokerProtocolError: the peer is no broker.
+    Return the connection; the caller closes it. *connect_timeout_s* limits only TCP and TLS: the caller must limit
+    the time of the requests that follow. *client_id* is the client id of the requests. Large responses wait for
+    memory from *budget*; None for no limit.
+
+    Raises: BrokerUnavailable: the broker cannot be reached, or closed the connection; LoginRefused: the login
+        failed; BrokerProtocolError: a response is not valid.
     """
     connection = await _connected(address, connect_timeout_s, client_id, budget, access)
     await _known(connection)
@@ -224,5 +253,8 @@ async def open_broker(
 
 
 def renewal_time(lifetime_s: float) -> float:
-    """Return the time of the next login, on trio's clock, for a login with a lifetime of *lifetime_s* from now."""
+    """Return the time, on trio's clock, at which to renew a login that expires *lifetime_s* seconds from now.
+
+    It is a random time after 85 to 95 percent of the lifetime; infinity if *lifetime_s* is 0, which means no limit.
+    """
     return trio.current_time() + lifetime_s * random.uniform(*_RENEW_AT) if lifetime_s > 0 else math.inf

@@ -1,4 +1,7 @@
-"""The upstream connections of one client connection: the pass link, and the lanes of its reader."""
+"""Broker connections of one client: ``PASS`` forwards its requests, each lane carries Sidefetch's own fetches.
+
+A link (``Link``) names one of these connections: ``PASS`` or the ``LaneId`` of a lane.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -28,32 +31,40 @@ FAREWELL_S: Final = 1.0
 
 @attrs.frozen
 class ConnectOptions:
-    """Options of upstream connections."""
+    """The options for opening broker connections: address lookup, timeouts, memory budget, log and a counter."""
 
     address_of: Callable[[BrokerId], Address]
-    """Raises: BrokerUnavailable: the address is unknown."""
+    """Returns the address of a broker. Raises: BrokerUnavailable: the address is unknown."""
     connect_timeout_s: float
+    """The time limit in seconds for connecting, handshake included."""
     stall_s: float
-    """The longest time without a byte in the middle of a broker's response."""
+    """The longest time in seconds without a byte in the middle of a broker's response."""
     budget: Budget
+    """The memory for large responses."""
     log: Log
     opened: Callable[[], None]
-    """Called for each opened connection."""
+    """Called for each opened connection, for a counter."""
 
 
 @attrs.define(eq=False)
 class _OpenConnection:
+    """An open connection with its queue of unsent buffers, its re-authentication and its tasks."""
+
     frames: FrameSocket
     outbox: Outbox
     scope: trio.CancelScope
+    """Cancelling it ends the tasks of the connection."""
     standing: Reauthenticator
     nursery: trio.Nursery | None = None
 
 
 class UpstreamConnections:
-    """The upstream connections of one client connection.
+    """The broker connections of one client connection, each named by a link: ``PASS``, or the id of a lane.
 
-    Use: ``nursery`` must be set while anything is opened; call ``close`` at the end.
+    On ``PASS`` the client's requests other than fetches are forwarded; each lane carries Sidefetch's own fetches to
+    one broker. Events of the connections go to the callback *handle*.
+
+    Use: ``nursery``, which runs the tasks, must be set before ``open``; call ``close`` at the end.
     """
 
     def __init__(
@@ -68,18 +79,21 @@ class UpstreamConnections:
         waited_for_memory: Callable[[float], None],
         observe: Callable[[FetchRecord], None],
     ) -> None:
-        """Create the state for a client of the listener of broker *node_id*.
+        """Create the state for a client that connected to the listener of broker *node_id*.
 
         Args:
-            ready:   an open connection to that broker without a handshake, if there is one; it is taken over.
-            handle:  gets the events of the links.
+            ways:    the options for opening connections.
+            access:  TLS and login of the connections.
+            ready:   an open connection to that broker, if there is one; ``PASS`` takes it over.
+            handle:  called with each ``LinkOpened``, ``LinkFrame``, ``LinkAnswering`` and ``LinkLost``.
             drained: returns when all pending data was sent to the client: forwarded responses wait for that.
-            waited_for_memory: gets the number of seconds for which a response was not read for lack of memory.
-            observe: gets the events of the fetches that close sessions.
+            waited_for_memory: called with the seconds for which a response was not read for lack of memory.
+            observe: called with the records of the fetches that close sessions.
         """
         self.access = access
-        """The access for the next connections."""
+        """TLS and login for connections that are opened from now on."""
         self.nursery: trio.Nursery | None = None
+        """The nursery for the tasks of the connections; None before they may be opened."""
         self._node_id = node_id
         self._ways = ways
         self._handle = handle
@@ -90,27 +104,35 @@ class UpstreamConnections:
         self._links: dict[Link, _OpenConnection] = {}
 
     def node_of(self, link: Link) -> BrokerId:
-        """Return the broker of a link."""
+        """Return the id of the broker at *link*; for ``PASS``, that is the one whose listener the client uses."""
         return self._node_id if link is PASS else link.source.node_id
 
     @property
     def lanes(self) -> list[LaneId]:
-        """The open lanes."""
+        """The ids of the open connections other than ``PASS``."""
         return [link for link in self._links if link is not PASS]
 
     def open(self, link: Link, client_id: str | None) -> None:
-        """Connect; ``LinkOpened`` or ``LinkLost`` follows."""
+        """Start a task that opens the connection of *link* and receives from it.
+
+        The event ``LinkOpened`` follows, then ``LinkFrame`` for each response; ``LinkLost`` follows if the broker
+        cannot be reached or the connection breaks. *client_id* is the client id of the handshake's requests on a
+        lane; ``PASS`` ignores it.
+        """
         assert self.nursery is not None
         self.nursery.start_soon(self._run, link, client_id)
 
     def hang_up(self, link: Link) -> None:
-        """Close the link; ``LinkLost`` does not follow."""
+        """Close the connection of *link* if it is open; the event ``LinkLost`` does not follow."""
         opened = self._links.pop(link, None)
         if opened is not None:
             opened.scope.cancel()
 
     def leave_lanes(self, farewell: Sequence[Farewell]) -> None:
-        """Close all links but the pass link, and send *farewell* on other connections."""
+        """Close all open lanes but not ``PASS``, and start a task that closes the lanes' sessions at the brokers.
+
+        Args: farewell: a request for each session; the task sends them on new connections, within a second.
+        """
         for lane in self.lanes:
             self.hang_up(lane)
         if farewell:
@@ -118,7 +140,11 @@ class UpstreamConnections:
             self.nursery.start_soon(self._close_left_sessions, farewell)
 
     def send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
-        """Send *pieces*, whole frames; first renew the login if it is due."""
+        """Send *pieces*, the buffers of one or more whole frames, on *link* without waiting; queue the unsent rest.
+
+        If the login is about to expire, a task renews it, and sends the frames of this and later calls after that.
+        Frames for a link that is not open are dropped.
+        """
         opened = self._links.get(link)
         if opened is None:
             return  # the link was lost, and ``LinkLost`` follows
@@ -135,19 +161,22 @@ class UpstreamConnections:
             opened.scope.cancel()
 
     async def passed(self) -> None:
-        """Wait until all forwarded requests have been sent to the broker."""
+        """Wait until all requests that the client sent for ``PASS`` have been passed to the socket.
+
+        Return at once if ``PASS`` is not open. The caller reads no further request of the client meanwhile.
+        """
         passing = self._links.get(PASS)
         if passing is not None:
             await passing.standing.renewed()
             await passing.outbox.drained()
 
     def drop(self) -> None:
-        """Drop data that is not sent yet, since it never will be."""
+        """Discard the unsent buffers of all open connections, to free their memory after the client has left."""
         for opened in self._links.values():
             opened.outbox.drop()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections at once, also the connection *ready* of the constructor if it was not used."""
         if self._ready is not None:
             self._ready.frames.close()
         for opened in self._links.values():
@@ -240,9 +269,13 @@ class UpstreamConnections:
     # ------------------------------------------------------------------------------------------ the farewell
 
     async def say_farewell(self, farewell: Iterable[Farewell], busy: Collection[Link]) -> None:
-        """Close sessions at brokers: otherwise each would hold one of their slots for minutes.
+        """Close fetch sessions at brokers: send each request in *farewell*, and wait for the response.
 
-        Args: busy: links on which the broker would not read another frame yet.
+        Without that, a session would take up one of the broker's session slots for minutes. A request goes out on
+        its own lane or, if that is closed or in *busy*, on a new connection. Failures are logged only. There is no
+        time limit here: the caller sets one.
+
+        Args: busy: the lanes on which the broker does not read another request yet, because a fetch waits there.
         """
         async with trio.open_nursery() as nursery:
             for command in farewell:

@@ -1,4 +1,4 @@
-"""Requests to group coordinators."""
+"""Requests to the coordinators of consumer groups, on behalf of one client connection."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -27,7 +27,10 @@ _LOG_EVERY_S: Final = 5.0
 
 
 class CoordinatorClient:
-    """Requests of one client connection to group coordinators, one at a time; it keeps the last connection."""
+    """The sender of a client connection's requests to group coordinators, one at a time.
+
+    It looks the coordinator up by FindCoordinator, and keeps the connection for the next request of the group.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class CoordinatorClient:
         log: Log,
         access: Access = OPEN,
     ) -> None:
-        """Create the state; broker *node_id* gets the first FindCoordinator request."""
+        """Create the client; broker *node_id* gets the first FindCoordinator request."""
         self._node_id = node_id
         self._address_of = address_of
         self._connect_timeout_s = connect_timeout_s
@@ -46,13 +49,19 @@ class CoordinatorClient:
         self._connection: BrokerConnection | None = None
         self._address: Address | None = None
         self._group: str | None = None
-        """The group whose coordinator the connection is to."""
+        """The group whose coordinator ``_connection`` leads to; None if that must be looked up."""
         self._wait_s = _FIRST_WAIT_S
 
     async def run(self, group: str, pieces: Sequence[bytes | memoryview], *, afresh: bool) -> memoryview | None:
-        """Send a frame to the coordinator of *group*.
+        """Send a request frame to the coordinator of consumer group *group*, and return the response frame.
 
-        Returns: the response without its size; None if no coordinator is found.
+        Args:
+            pieces: the buffers of the frame, with its size prefix.
+            afresh: whether the last response showed that the coordinator has changed or is still loading. Then this
+                call first pauses, for 0.25 to 2 s, and looks the coordinator up again.
+
+        Returns: the response without its size prefix; None, with a log event, if there is no coordinator or no
+            response within 5 s.
         """
         if afresh:
             self._group = None
@@ -70,7 +79,7 @@ class CoordinatorClient:
             return None
 
     def close(self) -> None:
-        """Close the connection to the coordinator, if there is one."""
+        """Close the connection to the coordinator, if there is one; ``run`` then looks the coordinator up again."""
         connection, self._connection = self._connection, None
         self._address = self._group = None
         if connection is not None:

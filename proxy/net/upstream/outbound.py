@@ -1,4 +1,4 @@
-"""The connections that this process opened, to recognise them if the packet filter redirects one back to it."""
+"""A list of connections that this process opened: if the packet filter redirects one back, it is a loop."""
 
 import time
 from contextlib import suppress
@@ -16,22 +16,28 @@ _KEPT_S: Final = 120.0
 """The time for which a connection is remembered; longer than ``handshake-timeout``."""
 
 _recent: Final[TTLCache[tuple[Address, Address], None]] = TTLCache(_MOST, _KEPT_S, timer=time.monotonic)
-"""By both ends, which identify one connection."""
+"""The keys are (local address, remote address), which identify a connection."""
 
 
 def register_outbound(stream: trio.SocketStream) -> None:
-    """Remember a connection that this process opened."""
+    """Remember both ends of a connection that this process has opened, for ``is_outbound``, for two minutes."""
     with suppress(OSError):  # it is closed already
         _recent[_address(stream.socket.getsockname()), _address(stream.socket.getpeername())] = None
 
 
 def is_outbound(client: Address, destination: Address) -> bool:
-    """Whether it was us who connected, lately, from *client* to *destination*."""
+    """Return whether this process opened the connection from *client* to *destination*, in the last two minutes.
+
+    If it did, a redirected connection between these addresses is a loop.
+    """
     return (client, destination) in _recent
 
 
 def connect_failure(error: BaseException) -> str:
-    """Return the reason of a failed connection, without trio's list of all addresses tried."""
+    """Return the reason in *error*, which a failed attempt to connect has raised, as text for a message.
+
+    The text leaves out the list of all addresses that trio has tried.
+    """
     if isinstance(error, trio.TooSlowError):
         return "no answer in time"
     cause = error.__cause__

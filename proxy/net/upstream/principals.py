@@ -1,4 +1,4 @@
-"""Topologies by principal, for brokers that authenticate clients by the clients' own credentials.
+"""A topology for each principal, for the setting in which clients log in to brokers with their own credentials.
 
 Each principal may see different topics, so each has a topology of its own while it has connections. Addresses of
 brokers are the same for all.
@@ -18,6 +18,8 @@ __all__ = ["Principals"]
 
 @attrs.define(eq=False)
 class _Known:
+    """A principal with open connections, its last credentials and its topology."""
+
     login: Login
     topology: TopologyService = attrs.field(init=False)
     connections: int = 0
@@ -32,10 +34,10 @@ class _Known:
 
 
 class Principals:
-    """Topologies by principal, each requested with the principal's last credentials."""
+    """The topology services of all principals with open client connections, by the principal's name."""
 
     def __init__(self, access: Access, made: Callable[[Access], TopologyService]) -> None:
-        """Create an empty map; *made* creates a topology service for an access."""
+        """Create an empty map; *made* creates a topology service that connects to brokers by an ``Access``."""
         self._access = access
         self._made = made
         self._known: dict[str, _Known] = {}
@@ -46,12 +48,16 @@ class Principals:
         return len(self._known)
 
     async def run(self) -> None:
-        """Refresh the topologies for ever."""
+        """Run the topology services of all principals until cancelled; must run before ``enter`` is called."""
         async with trio.open_nursery() as self._nursery:
             await trio.sleep_forever()
 
     def enter(self, principal: str, login: Login) -> TopologyService:
-        """Count a connection of *principal*, and return its topology; ``leave`` must follow."""
+        """Count one more client connection of *principal*, and return the principal's topology service.
+
+        The first connection creates and starts the service. *login*, the client's credentials, replaces the
+        credentials of earlier connections. ``leave`` must follow when the connection ends.
+        """
         known = self._known.get(principal)
         if known is None:
             assert self._nursery is not None
@@ -64,11 +70,11 @@ class Principals:
         return known.topology
 
     def renew(self, principal: str, login: Login) -> None:
-        """Take the credentials of a re-authentication."""
+        """Replace the credentials of *principal* by *login*, with which one of its clients has re-authenticated."""
         self._known[principal].login = login
 
     def leave(self, principal: str) -> None:
-        """Drop a connection of *principal*; with the last one, drop its topology."""
+        """Count one client connection of *principal* less; after the last one, end its topology service."""
         known = self._known[principal]
         known.connections -= 1
         if not known.connections:

@@ -17,15 +17,18 @@ from proxy.wire.headers import read_correlation_id
 __all__ = ["Reauthenticator"]
 
 _OURS: Final = 2**31 - 4
-"""The correlation id of Sidefetch's own requests, from the range that Kafka's clients reserve for this."""
+"""The correlation id of Sidefetch's own requests, from the range that Kafka's clients reserve for SASL."""
 _ANSWER_S: Final = 60.0
-"""The broker answers earlier requests first, and a fetch may wait long there."""
+"""The time limit of a re-authentication: the broker answers earlier requests first, and a fetch may wait long."""
 
 
 class Reauthenticator:
-    """The re-authentication of one connection, before its login expires.
+    """The SASL re-authentication of one broker connection, shortly before its login expires.
 
-    A broker handles requests in order: it answers earlier requests first, and later ones are held back meanwhile.
+    The broker answers earlier requests first; requests that come meanwhile are held back, and sent after it.
+
+    Use: when ``is_due``, call ``begin`` and run ``renew`` in a task. While ``is_renewing``, pass each request to
+        ``hold`` instead of sending it. Pass each received frame to ``takes``.
     """
 
     def __init__(self, connection: BrokerConnection, send: Callable[[Iterable[Piece]], None]) -> None:
@@ -38,22 +41,26 @@ class Reauthenticator:
         self._answered = trio.Event()
         self._done = trio.Event()
         self.is_renewing = False
+        """Whether requests must be passed to ``hold`` instead of being sent."""
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether ``renew`` should run."""
+        """Return whether the login is about to expire at *now_s*, on trio's clock, and no renewal is running."""
         return not self.is_renewing and now_s >= self._renew_at_s
 
     def begin(self) -> None:
-        """Hold back requests from here on; ``renew`` must follow."""
+        """Set ``is_renewing``, so that the caller passes requests to ``hold``; ``renew`` must follow."""
         self.is_renewing = True
         self._done = trio.Event()
 
     def hold(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Hold a request back until ``renew`` sends it."""
+        """Keep a request, given as the buffers of its frame, until ``renew`` has logged in and sends it."""
         self._held.append(pieces)
 
     def takes(self, frame: memoryview) -> bool:
-        """Return whether the broker's frame is a response to a request of the re-authentication."""
+        """Return whether *frame*, received from the broker, answers a request of the re-authentication.
+
+        If so, ``renew`` gets it, and the caller must not handle it.
+        """
         if not self._is_asking or len(frame) < 4 or read_correlation_id(frame) != _OURS:
             return False
         self._answer = frame
@@ -61,9 +68,14 @@ class Reauthenticator:
         return True
 
     async def renew(self) -> None:
-        """Authenticate again, then send the held requests.
+        """Authenticate again, set the time of the next renewal, and send the held requests in order.
 
-        Raises: BrokerUnavailable, BrokerProtocolError, OSError.
+        Then ``is_renewing`` is False. After an error it stays True, and the held requests are not sent; the caller
+        must close the connection.
+
+        Raises: LoginRefused: the broker refuses the login, or has not finished it within 60 s; BrokerUnavailable:
+            there are no credentials at present; BrokerProtocolError: a response cannot be decoded; OSError: the
+            connection broke.
         """
         try:
             with trio.fail_after(_ANSWER_S):
@@ -78,7 +90,7 @@ class Reauthenticator:
             self._done.set()
 
     async def renewed(self) -> None:
-        """Wait until no request is held back."""
+        """Wait until ``renew`` has sent the held requests, or has failed; return at once if there are none."""
         if self._held:
             await self._done.wait()
 

@@ -1,4 +1,4 @@
-"""Requests an OAuth token by client credentials (RFC 6749, 4.4). Blocking, for a thread."""
+"""The request for an OAuth access token by client credentials (RFC 6749, 4.4). Blocking, for a thread."""
 
 import base64
 import http.client
@@ -24,10 +24,17 @@ _UNTOLD_S: Final = 300.0
 def request_token(
     where: str, url: str, name: str, password: str, scope: str | None, tls: ssl.SSLContext
 ) -> tuple[object, float]:
-    """Return a token from the server, and its lifetime in seconds.
+    """Request an access token from the OAuth server at *url*; return the token and its lifetime in seconds.
 
-    Args:   where: the option that has *url*; messages name it, since the URL may contain a secret.
-    Raises: BrokerUnavailable
+    The token is an unchecked JSON value, usually a string. The lifetime is 300 s if the server states none.
+
+    Args:
+        where: the name of the option that has *url*; messages name it, since the URL may contain a secret.
+        name:  the client id, and *password* the client secret.
+        scope: the scope to request; None for the server's default.
+        tls:   the TLS context for an HTTPS URL.
+
+    Raises: BrokerUnavailable: the server cannot be reached, refuses the request, or returns no token.
     """
     form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
     pair = f"{quote_plus(name)}:{quote_plus(password)}".encode()
@@ -52,7 +59,7 @@ def request_token(
 
 
 def _error(body: bytes) -> str:
-    """Return the error code (RFC 6749) of a response body, for a message."""
+    """Return the error code (RFC 6749) of a response body in parentheses, for a message; "" if there is none."""
     try:
         return f" ({str(json.loads(body)['error'])[:60]})"
     except (ValueError, LookupError, TypeError):

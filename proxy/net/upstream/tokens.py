@@ -1,4 +1,4 @@
-"""Tokens for OAUTHBEARER: from a file that another program renews, or by client credentials (RFC 6749)."""
+"""Tokens for OAUTHBEARER: from a file that another program renews, or from an OAuth server (RFC 6749)."""
 
 import ssl
 from typing import Final
@@ -22,12 +22,12 @@ _URL: Final = "upstream-sasl-token-url"
 
 @attrs.frozen
 class TokenFile:
-    """The token in a file, read at each login."""
+    """A source of OAUTHBEARER credentials that reads the token from a file, again at each login."""
 
     path: str
 
     async def __call__(self) -> Login:
-        """Return the credentials. Raises: BrokerUnavailable: the file has no token."""
+        """Return credentials with the token in the file. Raises: BrokerUnavailable: the file has no token."""
         try:
             token = await trio.to_thread.run_sync(read_secret, "upstream-sasl-token-file", self.path)
         except ConfigError as wrong:
@@ -37,14 +37,18 @@ class TokenFile:
 
 @attrs.frozen
 class OauthClient:
-    """The credentials for the token server."""
+    """The client id and the client secret with which Sidefetch requests tokens from an OAuth server."""
 
     name: str
     password: str = attrs.field(repr=False)
 
 
 class TokenGrants:
-    """The last token of a server, renewed before it expires; one request at a time."""
+    """A source of OAUTHBEARER credentials that requests tokens from an OAuth server, by client credentials.
+
+    It returns the last token until 80 percent of its lifetime have passed, then requests a new one. If that fails,
+    the last token is used until it expires. At most one request is in flight.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class TokenGrants:
         self._refresh_at_s = self._expires_at_s = float("-inf")
 
     async def __call__(self) -> Login:
-        """Return the credentials.
+        """Return credentials with a token that has not expired; request one if needed.
 
         Raises: BrokerUnavailable: the server grants no token, and the last one has expired.
         """

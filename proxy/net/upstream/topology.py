@@ -1,4 +1,4 @@
-"""The topology of the cluster, shared by all connections, and its refreshes: on a schedule, and on request."""
+"""The topology of the cluster (brokers, topics, leaders), refreshed by Metadata requests for all connections."""
 
 import dataclasses
 import random
@@ -26,6 +26,7 @@ from proxy.wire.fetch import Topic
 __all__ = ["ToldFunction", "TopologyService"]
 
 ToldFunction = Callable[[Topology], None]
+"""A callback with the topology after a refresh."""
 
 _CLIENT_ID: Final = "sidefetch"
 _LOOK_S: Final = 5.0
@@ -48,14 +49,17 @@ _IDS_VERSION: Final = 12
 
 @attrs.frozen
 class _Waiting:
+    """A call of ``learn`` that waits for its refresh."""
+
     topics: frozenset[Topic]
     told: ToldFunction
 
 
 class TopologyService:
-    """The topology of one cluster. At most one request for it is in flight, whatever the connections ask.
+    """The current topology of one cluster, and its refreshes: on a schedule and on request, one at a time.
 
-    Topics are requested when a client first needs them, so that the cost follows the topics that are read.
+    ``run`` sends all Metadata requests; at most one is in flight, however many connections call ``learn``. Topics
+    are requested when a client first needs them, so that the cost follows the topics that are read.
     """
 
     def __init__(
@@ -66,10 +70,11 @@ class TopologyService:
         access: Access = OPEN,
         addresses: dict[BrokerId, Address] | None = None,
     ) -> None:
-        """Create the service.
+        """Create the service; ``run`` starts the requests.
 
         Args: refreshed: called with the topology after each refresh.
-              addresses: of brokers; may be shared with other services.
+              access:    TLS and login for the connection to a broker.
+              addresses: the addresses of brokers; may be shared with other services.
         """
         self._config = config
         self._log = log
@@ -85,20 +90,23 @@ class TopologyService:
         self._must_look = False
         self.topology = Topology()
         self.known = trio.Event()
-        """Set once the cluster has answered."""
+        """Set once a broker has answered the first request."""
 
     def learn(self, topics: frozenset[Topic], told: ToldFunction) -> None:
-        """Refresh *topics* unless they are recent, then call *told* with the topology.
+        """Schedule a refresh of *topics*, names or ids, and return at once; *told* gets the topology later.
 
-        *told* is never called from within this call.
+        ``run`` calls *told* in its own task: after the refresh or, if all *topics* were refreshed in the last
+        0.5 s, without another one.
         """
         self._waiting.append(_Waiting(topics, told))
         self._wake.set()
 
     async def first_answer(self, timeout_s: float) -> None:
-        """Wait until the cluster has answered once. Raises: BrokerUnavailable: it has not within *timeout_s*.
+        """Wait until a broker has answered the first Metadata request; return at once if that is long ago.
 
-        Meanwhile the client's connection is not read, so that its closing is not noticed.
+        New client connections wait here. They are not read meanwhile, so it is not noticed if the client leaves.
+
+        Raises: BrokerUnavailable: no broker has answered within *timeout_s* seconds.
         """
         with trio.move_on_after(timeout_s):
             await self.known.wait()
@@ -106,32 +114,38 @@ class TopologyService:
             raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
 
     async def ask_anew(self) -> None:
-        """Request the list of brokers; return once a broker has answered, however long that takes."""
+        """Refresh the list of brokers, and wait until a broker has answered, without a time limit."""
         answered = trio.Event()
         self._must_look = True
         self.learn(frozenset(), lambda _: answered.set())
         await answered.wait()
 
     def saw(self, node_id: int, host: str, port: int) -> None:
-        """Take the address of a broker from a response."""
+        """Record the address of broker *node_id*, which a broker's response contains, for ``address_of``."""
         self.addresses[BrokerId(node_id)] = Address(host, port)
 
     def address_of(self, node_id: BrokerId) -> Address:
-        """Return the last known address of a broker. Raises: BrokerUnavailable: it is unknown."""
+        """Return the last recorded address of broker *node_id*. Raises: BrokerUnavailable: there is none."""
         try:
             return self.addresses[node_id]
         except KeyError:
             raise BrokerUnavailable(f"broker {node_id} has no known address") from None
 
     def is_reachable(self) -> bool:
-        """Return whether the last request was answered; if it is seconds old, have another one sent."""
+        """Return whether a broker answered the last Metadata request; False before the first response.
+
+        If the last response is more than 5 s old, another request is scheduled, whose result later calls return.
+        """
         if trio.current_time() - self._answered_s > _LOOK_S:
             self._must_look = True
             self._wake.set()
         return self._is_answered
 
     async def run(self) -> None:
-        """Refresh for ever."""
+        """Send Metadata requests until cancelled: on a schedule (metadata-max-age), and as other methods need them.
+
+        A failed request is repeated, with other brokers and a growing pause, until a broker answers.
+        """
         try:
             due_s = trio.current_time()
             while True:
@@ -159,7 +173,7 @@ class TopologyService:
                 await self._wake.wait()
 
     async def _refresh(self, topics: Collection[Topic]) -> None:
-        """Request metadata until a broker answers."""
+        """Request metadata of *topics* until a broker answers; update the topology and the addresses of brokers."""
         names = [topic for topic in topics if isinstance(topic, str)]
         # The id that stands for no topic would fail the whole request, also for other clients.
         ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
@@ -229,7 +243,7 @@ class TopologyService:
         raise BrokerProtocolError(f"{connection.frames.peer}: no answer to Metadata within {_ANSWER_S:g} s")
 
     def _candidates(self) -> list[Address]:
-        """Return the addresses of known brokers, then the bootstrap servers."""
+        """Return the addresses to try: those of the known brokers in random order, then the bootstrap servers."""
         live = [Address(each.host, each.port) for each in self.topology.brokers.values()]
         random.shuffle(live)
         return list(dict.fromkeys([*live, *self._config.bootstrap_servers]))
@@ -241,7 +255,7 @@ class TopologyService:
 
 
 def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
-    """Return *topology* without failed topics, if there are too many; topics *asked* just now stay."""
+    """Return *topology*; if too many topics have an error, without those, except for the topics in *asked*."""
     failed = [topic for topic, info in topology.topics.items() if info.error]
     if len(failed) <= _FAILED_TOPICS:
         return topology
@@ -250,7 +264,7 @@ def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
 
 
 def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
-    """Return a request for the brokers and *topics* that creates no topic."""
+    """Return a Metadata request for all brokers and for *topics*, names or ids, that does not create a topic."""
     request: Any = load_request_schema(ApiKey.METADATA, version)
     topic: Any = sys.modules[request.__module__].MetadataRequestTopic
 

@@ -1,4 +1,4 @@
-"""Fetch requests that repeat the previous one, recognised by comparing bytes."""
+"""Decoding of Fetch requests that mostly repeat the previous one, recognised by comparing bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -30,10 +30,11 @@ _PARTITION_BYTES: Final = 4
 
 
 class Repeats:
-    """A reader of the fetches of one connection that decodes only the parts that differ from the previous fetch.
+    """A decoder of one connection's Fetch requests that decodes only the parts that differ from the previous one.
 
     A client that names every partition in every fetch repeats the same bytes, but for the correlation id and a few
-    offsets. Repeated parts are returned as the same objects as last time, so that callers need not compare them.
+    offsets. Unchanged ``TopicSection`` objects of the previous request are returned again, so that callers can
+    recognise them by identity.
     Memory: a copy of the last request; frames are not held.
     """
 
@@ -47,9 +48,14 @@ class Repeats:
         """The start and the end of the entries of each section in the frame."""
 
     def read(self, header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
-        """Decode a request as ``read_request`` does, and merge partitions as ``distinct`` does.
+        """Decode the connection's next Fetch request, reusing the unchanged sections of the previous one.
 
-        Cost: a comparison of the bytes, and O(sections that differ), if nothing else differs.
+        Partitions that the request names twice are merged, as in ``distinct``. *cursor* must stand behind the
+        header's client id. *most* limits the numbers of topics and partitions, as in ``read_request``.
+
+        Cost:   a comparison of the bytes, and O(sections whose offsets, epochs or byte limits differ). If anything
+            else differs but the correlation id, that of ``read_request`` and O(partitions).
+        Raises: MalformedFrame, LimitReached: as ``read_request``.
         """
         frame, last = memoryview(cursor.frame), self._last
         if last is None or last.version != header.api_version or len(self._frame) != len(frame):
@@ -88,11 +94,11 @@ class Repeats:
         return tuple(patched)
 
     def _has(self, frame: memoryview, start: int, end: int) -> bool:
-        """Return whether the last frame had the same bytes at *start*."""
+        """Return whether the last frame had the same bytes from *start* to *end*."""
         return self._frame.startswith(frame[start:end], start)
 
     def _changed(self, frame: memoryview) -> dict[int, bytes] | None:
-        """Return the sections whose entries differ; None if anything else does."""
+        """Return the new entries by index of each section that differs; None if any other bytes of the frame do."""
         if -1 in self._starts:
             return None
         starts, ends = self._starts, self._ends
@@ -116,15 +122,17 @@ class Repeats:
 
 
 def _names_the_same(layout: RequestLayout, before: bytes, now: bytes) -> bool:
-    """Return whether two sections of a topic name the same partitions, in the same order."""
+    """Return whether the entries *before* and *now* name the same partitions, in the same order."""
     return all(before[at :: layout.stride] == now[at :: layout.stride] for at in range(_PARTITION_BYTES))
 
 
 def distinct(layout: RequestLayout, sections: tuple[TopicSection, ...]) -> tuple[TopicSection, ...]:
-    """Return *sections* with each partition once and without empty topics; the very same if there is nothing to do.
+    """Merge the entries of partitions that a request names more than once, and drop sections without partitions.
 
-    A partition that is named again keeps its first place and gets its last values.
-    Cost: O(partitions).
+    A merged partition keeps the position of its first entry, and has the values of its last one. Return *sections*
+    itself if there is nothing to merge or drop.
+
+    Cost:   O(partitions).
     Source: Kafka's ``FetchRequest.fetchData`` puts all of them into one ``LinkedHashMap``.
     """
     unpack = layout.entry.iter_unpack

@@ -1,4 +1,4 @@
-"""Fetch requests: decoded as a client sent them, encoded as the newest consumer would."""
+"""Fetch requests: decoding of those of clients, in any version, and encoding of Sidefetch's own."""
 
 import struct
 from array import array
@@ -29,11 +29,12 @@ NO_LIMIT: Final = 2**31 - 1
 
 @attrs.frozen
 class FetchOptions:
-    """Parameters of a fetch that concern the response as a whole."""
+    """Parameters of a Fetch request that apply to the whole response: wait, byte limits, isolation level, rack."""
 
     max_wait_ms: int
     min_bytes: int
     max_bytes: int = NO_LIMIT
+    """The limit of the response; NO_LIMIT below v3, which lacks it."""
     isolation: int = 0
     """0 reads all records, 1 only those of committed transactions."""
     rack_id: str = ""
@@ -41,9 +42,9 @@ class FetchOptions:
 
 @attrs.frozen
 class RequestLayout:
-    """The encoding of requests in one version.
+    """The encoding of Fetch requests in one version: the layout of a partition, and its packing and unpacking.
 
-    An *entry* is one partition of a request. Entries have a fixed size, so that a topic's partitions can be
+    An *entry* is one encoded partition of a request. Entries have a fixed size, so that a topic's partitions can be
     compared and addressed as bytes: the tagged fields of flexible versions are only used by followers, and are cut
     out if they occur.
     """
@@ -58,7 +59,11 @@ class RequestLayout:
         return self.entry.size
 
     def ask(self, fields: tuple[int, ...]) -> FetchPartition:
-        """Return the partition of one unpacked entry."""
+        """Convert *fields*, one entry as ``entry.unpack`` returns it, to the partition's fetch parameters.
+
+        Leader epochs that the version does not have are -1. The partition's id, ``fields[0]``, is not part of the
+        result.
+        """
         if self.version >= 12:
             _, epoch, offset, last_fetched_epoch, _, max_bytes = fields
             return FetchPartition(offset, _shared(max_bytes), epoch, last_fetched_epoch)
@@ -68,7 +73,10 @@ class RequestLayout:
         return FetchPartition(fields[1], _shared(fields[-1]))
 
     def pack(self, partition: int, ask: FetchPartition) -> bytes:
-        """Encode one entry; consumers leave the log start offset unknown."""
+        """Encode one entry: the id *partition* and its fetch parameters *ask*, as far as the version has them.
+
+        The log start offset, which only followers send, is -1.
+        """
         if self.version >= 12:
             return self.entry.pack(partition, ask.epoch, ask.offset, ask.last_fetched_epoch, UNKNOWN, ask.max_bytes)
         if self.version >= 9:
@@ -99,24 +107,27 @@ def request_layout(version: int) -> RequestLayout:
 
 @attrs.frozen
 class TopicSection:
-    """The partitions of one topic in a request; a topic may have several sections."""
+    """A topic in a Fetch request with its encoded partitions; a request may name a topic in several sections."""
 
     topic: Topic
     entries: bytes
-    """Its partitions, ``RequestLayout.stride`` bytes each."""
+    """The topic's partitions, encoded in ``RequestLayout.stride`` bytes each."""
 
 
 @attrs.frozen
 class FetchRequest:
-    """A fetch as a client sent it."""
+    """A decoded Fetch request of a client; its partitions stay encoded, in one section for each topic."""
 
     header: RequestHeader
     replica_id: int
+    """-1 for a consumer; a follower's node id."""
     options: FetchOptions
     session_id: int
     session_epoch: int
+    """-1 below v7, which has no sessions."""
     sections: tuple[TopicSection, ...]
     forgotten: tuple[PartitionKey, ...]
+    """The partitions to remove from the session."""
 
     @property
     def version(self) -> int:
@@ -124,25 +135,30 @@ class FetchRequest:
 
     @property
     def by_id(self) -> bool:
-        """Whether it names topics by id."""
+        """Whether the request names topics by id (v13 and later) instead of by name."""
         return self.version >= IDS_VERSION
 
 
 def read_request(header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
-    """Decode the body of a fetch; *cursor* stands behind the *client_id* of the header.
+    """Decode the body of a Fetch request whose header is *header*.
 
-    Args:   most: the most topics that it may name, and the most partitions that it may name or forget.
-    Cost:   O(topics), and a copy; no object for each partition, their bytes are kept.
-    Raises: MalformedFrame: it ends early or late, or a count is impossible; LimitReached: *most* is exceeded.
+    Args:
+        cursor: must stand behind the header's client id, as ``read_request_header`` returns it.
+        most: the limit for each of four numbers: topics and partitions to fetch, topics and partitions to forget.
+
+    Cost:   O(topics + forgotten partitions), and a copy of the bytes of the partitions; they get no object each.
+    Raises: MalformedFrame: the frame is shorter or longer than the request, or a count is impossible; LimitReached:
+        a number exceeds *most*.
     """
     request, _ = read_placed(header, cursor, most)
     return request
 
 
 def read_placed(header: RequestHeader, cursor: Cursor, most: int) -> tuple[FetchRequest, Sequence[int]]:
-    """Decode the body as ``read_request`` does; return also the start of each section's entries in the frame.
+    """Decode a Fetch request as ``read_request`` does; return it and the position of each section's entries.
 
-    The start is -1 if the frame has the entries in another form.
+    The position is that in the frame. It is -1 if entries in the frame have tagged fields, which are cut out of the
+    section.
     """
     version = header.api_version
     layout = request_layout(version)
@@ -192,7 +208,11 @@ def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence
 
 
 def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
-    """Return whether *entries*, read as if they had a fixed size, have no tagged fields."""
+    """Return whether none of *entries* has tagged fields; always True for versions that are not flexible.
+
+    *entries* are the bytes of a section's entries in the frame. The last byte of each ``layout.stride`` bytes must
+    be 0, the number of tagged fields.
+    """
     return not layout.flexible or not any(entries[layout.stride - 1 :: layout.stride])
 
 
@@ -226,9 +246,13 @@ def write_request(
     asks: Mapping[PartitionKey, FetchPartition],
     forgotten: Iterable[PartitionKey],
 ) -> bytes:
-    """Encode a consumer's fetch as a frame, with its size.
+    """Encode a consumer's Fetch request, in the version of *header*, as a frame with its size.
 
-    The partitions *asks* keep their order; neighbours of one topic share a section. Cost: O(asks + forgotten).
+    Args:
+        asks: the partitions to fetch, in this order; adjacent partitions of one topic share a section.
+        forgotten: the partitions to remove from the session.
+
+    Parameters that the version lacks are left out. Cost: O(asks + forgotten).
     """
     version = header.api_version
     layout = request_layout(version)
@@ -256,6 +280,7 @@ def write_request(
 
 
 def _by_topic(layout: RequestLayout, items: list[tuple[Topic, bytes]]) -> list[bytes]:
+    """Encode an array of topics from (topic, encoded partition); adjacent partitions of one topic share an item."""
     groups = [(topic, [item for _, item in run]) for topic, run in groupby(items, key=lambda each: each[0])]
     parts = [write_count(len(groups), flexible=layout.flexible)]
     for topic, run in groups:

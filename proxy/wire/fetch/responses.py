@@ -1,4 +1,4 @@
-"""Fetch responses: decoded as a broker sent them, and the parts from which a response to a client is built."""
+"""Fetch responses in any version: decoding of brokers' responses, and encoding of the parts of those to clients."""
 
 import struct
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ _BEFORE_TOPICS: Final = 4 + 2 + 4
 
 
 class PartitionReply(NamedTuple):
-    """One partition of a fetch response."""
+    """One partition of a Fetch response: error, offsets, records and more; absent fields are -1 or None."""
 
     partition: int
     error: int
@@ -38,31 +38,33 @@ class PartitionReply(NamedTuple):
 
 @attrs.frozen
 class FetchResponse:
-    """A fetch response as a broker sent it."""
+    """A broker's decoded Fetch response, with partitions by topic; fields that its version lacks are 0 or empty."""
 
     correlation_id: int
     throttle_ms: int
     error: int
     session_id: int
     topics: tuple[tuple[Topic, tuple[PartitionReply, ...]], ...]
+    """The partitions of each topic, in the order of the response."""
     endpoints: tuple[Endpoint, ...]
+    """The addresses of new leaders (v16 and later)."""
 
     @property
     def redirects(self) -> bool:
-        """Whether the broker names another replica to read from, for any partition."""
+        """Whether any partition has a preferred read replica (KIP-392), to be read instead of the leader."""
         return any(reply.preferred_read_replica != UNKNOWN for _, replies in self.topics for reply in replies)
 
     @property
     def record_bytes(self) -> int:
-        """The size of the records of all partitions."""
+        """The size in bytes of the records of all partitions together."""
         return sum(len(reply.records) for _, replies in self.topics for reply in replies)
 
 
 @attrs.frozen
 class ResponseLayout:
-    """The encoding of responses in one version.
+    """The encoding of Fetch responses in one version, part by part: header, topics, partitions, end.
 
-    A *quiet* partition has no error and no records, and therefore a fixed size.
+    A *quiet* partition has no error and no records, and therefore a fixed size of ``stride`` bytes.
     """
 
     version: int
@@ -81,16 +83,23 @@ class ResponseLayout:
     def pack_quiet(
         self, into: bytearray | memoryview, index: int, partition: int, offsets: tuple[int, ...], *, committed: bool
     ) -> None:
-        """Write a quiet partition at *index*.
+        """Encode a partition without error or records as item *index* of *into*, whose items have equal sizes.
 
-        Args: offsets: high watermark, last stable offset and log start offset; those that the version lacks are
-            left out.
+        Args:
+            partition: the partition's id.
+            offsets: high watermark, last stable offset and log start offset; those that the version lacks are
+                left out.
+            committed: whether the isolation level is read_committed: the array of aborted transactions is then
+                empty, otherwise null.
         """
         tail = self.committed_tail if committed else self.quiet_tail
         self.quiet.pack_into(into, index * self.stride, partition, 0, *offsets[: self._offsets], *tail)
 
     def quiet_offsets(self, written: bytearray | memoryview, index: int) -> tuple[int, ...]:
-        """Return the offsets of the quiet partition at *index*."""
+        """Decode the offsets of item *index* of *written*, which ``pack_quiet`` has encoded.
+
+        They are the high watermark, the last stable offset (from v4 on) and the log start offset (from v5 on).
+        """
         return self.quiet.unpack_from(written, index * self.stride)[2 : 2 + self._offsets]
 
     @property
@@ -98,7 +107,11 @@ class ResponseLayout:
         return 3 if self.version >= 5 else 2 if self.version >= 4 else 1
 
     def header(self, correlation_id: int, throttle_ms: int, error: int, topics: int, session_id: int = 0) -> bytes:
-        """Encode the part before the first topic, without the frame's size."""
+        """Encode the start of a response up to its first topic, without the frame's size.
+
+        *error* is the top-level error, and *topics* the number of topics that follow. Fields that the version lacks
+        are left out.
+        """
         parts = [_I32.pack(correlation_id)]
         if self.flexible:
             parts.append(b"\0")
@@ -118,7 +131,10 @@ class ResponseLayout:
         return b"\0" if self.flexible else b""
 
     def partition(self, reply: PartitionReply, record_bytes: int) -> tuple[bytes, bytes]:
-        """Encode a partition: its head and its tail, between which *record_bytes* of records must stand."""
+        """Encode a partition without its records, as the bytes before and the bytes behind them.
+
+        The caller must send *record_bytes* bytes of records between the two parts; ``reply.records`` is ignored.
+        """
         parts = [struct.pack(">ihq", reply.partition, reply.error, reply.high_watermark)]
         if self.version >= 4:
             parts.append(struct.pack(">q", reply.last_stable_offset))
@@ -147,7 +163,7 @@ class ResponseLayout:
         return write_tags(tags)
 
     def end(self, endpoints: Iterable[Endpoint]) -> bytes:
-        """Encode the part behind the last topic."""
+        """Encode the end of a response, behind its last topic: the new leaders' *endpoints*, from v16 on."""
         if not self.flexible:
             return b""
         listed = list(endpoints) if self.version >= 16 else []
@@ -173,10 +189,12 @@ def response_layout(version: int) -> ResponseLayout:
 
 
 def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
-    """Decode a broker's response of any version.
+    """Decode a broker's Fetch response; *version* is that of the request, and *frame* has no size prefix.
 
-    Cost:   O(partitions in the response), which in a session are those that changed; records are views.
-    Raises: MalformedFrame: it ends early or late, or a count is impossible.
+    Records are views of *frame*, not copies.
+
+    Cost:   O(partitions in the response), which in a session are those that changed.
+    Raises: MalformedFrame: the frame is shorter or longer than the response, or a count is impossible.
     """
     layout = response_layout(version)
     cursor = Cursor(frame)
@@ -200,9 +218,12 @@ def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
 def replace_endpoints(
     version: int, frame: memoryview, replace: Callable[[Endpoint], Endpoint | None]
 ) -> list[bytes | memoryview]:
-    """Return a response of v16 or later with its size, in pieces, each endpoint replaced, or left out for None.
+    """Replace the endpoints of new leaders in a Fetch response of v16 or later; all other fields stay as they are.
 
-    Cost:   O(partitions in the response); records are views.
+    *frame* has no size prefix. *replace* returns the new endpoint for each one, or None to leave it out. Return the
+    new frame with its size, in pieces to be sent one after the other; the largest is a view of *frame*.
+
+    Cost:   O(partitions in the response); records are not copied.
     Raises: MalformedFrame: as ``read_response``.
     """
     layout = response_layout(version)

@@ -1,4 +1,4 @@
-"""Types that requests and responses share, and the encoding of topics and counts."""
+"""Types that Fetch requests and responses share, and the encoding of topics and counts."""
 
 import struct
 from typing import Final, NamedTuple, NewType
@@ -16,18 +16,19 @@ Topic = str | TopicId
 """A topic as a request names it: by name below v13, by id from there."""
 
 UNKNOWN: Final = -1
+"""The value of an id, offset or epoch that is not known."""
 _I32: Final = struct.Struct(">i")
 
 
 class PartitionKey(NamedTuple):
-    """A partition, with its topic as a request names it."""
+    """A partition: its topic, by name (below Fetch v13) or id (from v13 on) as in the request, and its number."""
 
     topic: Topic
     partition: int
 
 
 class FetchPartition(NamedTuple):
-    """The fetch parameters of one partition."""
+    """The parameters of one partition in a Fetch request: offset, byte limit and leader epochs."""
 
     offset: int
     max_bytes: int

@@ -1,4 +1,6 @@
-"""The sections of a report, a module for each question.
+"""The sections of a report, one module for each question.
 
-Each has a bounded result (``asked``), and that in words, charts and tables (``section``, which is pure).
+Each module has ``asked``, which runs Spark queries and returns a result of bounded size, and ``section``, which
+turns the result into texts, charts and tables and is pure. Some have ``figures``, the main figures at the top of
+the page.
 """

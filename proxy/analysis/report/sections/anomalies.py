@@ -1,4 +1,4 @@
-"""Clients whose behaviour differs from their own past."""
+"""The report's section on clients whose behaviour differs from their own past."""
 
 import attrs
 from pyspark.sql import functions as F
@@ -14,18 +14,19 @@ __all__ = ["Anomalies", "asked", "section"]
 
 @attrs.frozen
 class Anomalies:
-    """Rows of ``proxy.analysis.answers.anomalies``, the largest deviations first."""
+    """The query result for the section: runs of unusual hours of clients, the largest deviations first."""
 
     runs: Ranking
+    """Rows of ``proxy.analysis.answers.anomalies``; the others are only counted."""
 
 
 def asked(ledger: LedgerFrames) -> Anomalies:
-    """Return the runs of hours with the largest deviations."""
+    """Run the Spark query for unusual hours of clients; keep the ten runs of hours with the largest deviations."""
     return Anomalies(the_first(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
 
 
 def section(found: Anomalies) -> ReportSection:
-    """Return the section with the deviation of each client."""
+    """Return the report section: a table of the runs of unusual hours, with the client and an explanation."""
     count = found.runs.count
     return ReportSection(
         "anomalies",

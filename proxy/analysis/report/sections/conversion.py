@@ -1,4 +1,4 @@
-"""Clients whose records are converted, and the cost of that."""
+"""The report's section on clients whose records Sidefetch converts to older formats, and the cost."""
 
 from typing import Final
 
@@ -18,23 +18,27 @@ _SECOND_US: Final = 1_000_000
 
 @attrs.frozen
 class ConversionFigures:
-    """Rows of ``proxy.analysis.answers.conversion`` by client, those with the most CPU time first."""
+    """The query result for the section: sums of conversions by client, the most CPU time first."""
 
     by_client: Ranking
+    """Sums of ``proxy.analysis.answers.conversion`` by client id, software and target format."""
 
     def total(self, name: str) -> float:
-        """Return the total of a sum."""
+        """Return the sum of the column *name*, such as ``cpu_s``, over all clients."""
         return float(self.by_client.total(name))
 
 
 def asked(ledger: LedgerFrames) -> ConversionFigures:
-    """Compute the result; a client is its id, its software and its target format, in any cluster."""
+    """Run the Spark query for conversions; keep the ten clients with the most CPU time, and the sums of all others.
+
+    A client is a client id, software and target record format here, in all clusters together.
+    """
     by_client = summed(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
     return ConversionFigures(the_first(by_client, "cpu_s", _SUMS))
 
 
 def figures(found: ConversionFigures) -> tuple[Figure, ...]:
-    """Return the figures for the report's head."""
+    """Return the main figure for the top of the report: the bytes of converted records; nothing without any."""
     if not found.by_client.count:
         return ()
     cpu = in_words(found.total("cpu_s") * _SECOND_US, "us")
@@ -42,7 +46,7 @@ def figures(found: ConversionFigures) -> tuple[Figure, ...]:
 
 
 def section(found: ConversionFigures) -> ReportSection:
-    """Return the section on the cost of old record formats, which Sidefetch bears in place of the brokers."""
+    """Return the report section on record conversion: its extent, a chart of CPU time and a table of clients."""
     count = found.by_client.count
     converted, padding = found.total("in_bytes"), found.total("padding_bytes")
     answer = "No records had to be converted."

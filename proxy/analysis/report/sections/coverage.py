@@ -1,4 +1,4 @@
-"""The rows that were read, and those that could not be."""
+"""The report's section on its own basis: the ledger rows that were read, are missing, or are not valid."""
 
 from typing import Final
 
@@ -21,18 +21,24 @@ _COMMON: Final = ("record", "cluster_id", "proxy_id", "first_at_us", "at_us", "w
 
 @attrs.frozen
 class CoverageFigures:
-    """Counts of rows by type, and of unreadable, lost and missing rows."""
+    """The query results for the section: the report's scope, and counts of valid, bad, lost and missing rows."""
 
     about: ReportScope
     by_record: tuple[Row, ...]
+    """The number of rows of each record type: ``record``, ``rows``."""
     bad: Ranking
+    """The number of bad lines by ``reason``, with the name of one file."""
     lost: tuple[Row, ...]
+    """The number of rows that sidecars report as lost, by ``reason``."""
     missing_count: int
     """Rows that are missing without a report of their loss."""
 
 
 def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
-    """Compute the result. Args: bad: rows that could not be read: ``row``, ``reason``, ``file``."""
+    """Run the Spark queries for the scope of the report, and for the counts of valid, bad, lost and missing rows.
+
+    Args: bad: the lines that are not valid rows, with the columns ``row``, ``reason`` and ``file``.
+    """
     frames = attrs.asdict(ledger, recurse=False).values()
     common = union_rows(frame.select(*_COMMON) for frame in frames)
     rows = rows_of(common.groupBy("record").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")))
@@ -69,7 +75,7 @@ def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
 
 
 def section(found: CoverageFigures) -> ReportSection:
-    """Return the last section: the basis of all others."""
+    """Return the last section of the report: the numbers of rows behind the other sections, and of missing rows."""
     about = found.about
     told = [
         f"{plural(about.row_count, 'row')} of {plural(about.proxy_count, 'process', 'processes')} of Sidefetch."

@@ -1,4 +1,4 @@
-"""Clients that fail on Kafka 4."""
+"""The report's section on clients that fail on Kafka 4, because it does not serve versions that they use."""
 
 from typing import Final
 
@@ -20,12 +20,15 @@ _MOST_VERSIONS: Final = 12
 
 @attrs.frozen
 class Readiness:
-    """Clients that fail on Kafka 4, by traffic, and the number of all clients."""
+    """The query result for the section: clients that fail on Kafka 4, the most traffic first, and totals of all."""
 
     breaking: Ranking
-    """Rows with ``bytes``, ``connections``, and the client's versions that brokers have removed: ``versions``."""
+    """Clients with their traffic (``bytes``), ``connections``, and the API versions that Kafka 4 does not serve
+    (``versions``)."""
     client_count: int
+    """The number of all clients, those that do not fail included."""
     client_bytes: int
+    """The traffic of all clients: requests, and responses to fetches."""
 
     @property
     def breaking_bytes(self) -> int:
@@ -33,7 +36,10 @@ class Readiness:
 
 
 def asked(ledger: LedgerFrames) -> Readiness:
-    """Compute the result; a client is its id and its software, in any cluster."""
+    """Run the Spark query for clients that fail on Kafka 4; keep the ten with the most traffic, and sums of all.
+
+    A client is a client id and software here, in all clusters together.
+    """
     spoken = readiness(ledger).persist()
     try:
         of_cluster = spoken.groupBy("cluster_id", *_CLIENT, "client_breaks").agg(
@@ -57,12 +63,12 @@ def asked(ledger: LedgerFrames) -> Readiness:
 
 
 def figures(found: Readiness) -> tuple[Figure, ...]:
-    """Return the figures for the report's head."""
+    """Return the main figure for the top of the report: the number of clients that fail on Kafka 4."""
     return (Figure("Clients that Kafka 4 breaks", found.breaking.count, "count", f"of {found.client_count} seen"),)
 
 
 def section(found: Readiness) -> ReportSection:
-    """Return the section on the clients to upgrade before the brokers, or to keep behind Sidefetch."""
+    """Return the report section on clients that must be upgraded before the brokers, or stay behind Sidefetch."""
     count, of_all = found.breaking.count, share(found.breaking_bytes, found.client_bytes)
     answer = f"None of the {plural(found.client_count, 'client')} that were seen: all speak what Kafka 4 serves."
     if count:

@@ -1,4 +1,4 @@
-"""The savings by sessions and shared long polls."""
+"""The report's section on the bytes and requests that Sidefetch saves by sessions and shared long polls."""
 
 from typing import Final
 
@@ -25,22 +25,25 @@ _SUMS: Final = (
 
 @attrs.frozen
 class Savings:
-    """Rows of ``proxy.analysis.answers.savings``."""
+    """The query results for the section: savings by day, by client and by topic, in all clusters together."""
 
     by_day: tuple[Row, ...]
+    """Rows of ``proxy.analysis.answers.savings``, in the order of days."""
     by_client: Ranking
+    """The clients with the most bytes saved."""
     by_topic: Ranking
+    """The topics with the most bytes saved."""
 
     @property
     def total(self) -> Row:
-        """The sums of all days."""
+        """The sums over all days, by column, and whether any day is modelled or sampled."""
         sums = {name: sum(row[name] for row in self.by_day) for name in (*_SUMS, "direct_looks", "saved_looks")}
         flags = {name: any(row[name] for row in self.by_day) for name in ("is_modelled", "is_sampled")}
         return {**sums, **flags}
 
 
 def asked(ledger: LedgerFrames) -> Savings:
-    """Compute the savings by day, and those of the clients and topics with the largest savings."""
+    """Run the Spark queries for savings: all days, and the ten clients and ten topics with the most bytes saved."""
     by_day = sorted(rows_of(savings(ledger, ["day"])), key=lambda row: str(row["day"]))
     return Savings(
         tuple(by_day),
@@ -50,7 +53,7 @@ def asked(ledger: LedgerFrames) -> Savings:
 
 
 def figures(found: Savings) -> tuple[Figure, ...]:
-    """Return the figures for the report's head."""
+    """Return the main figures for the top of the report: bytes saved, and fetches that brokers were spared."""
     total = found.total
     of_all = in_words(share(total["saved_bytes"], total["direct_bytes"]), "share")
     return (
@@ -65,7 +68,10 @@ def figures(found: Savings) -> tuple[Figure, ...]:
 
 
 def section(found: Savings) -> ReportSection:
-    """Return the section on bytes of requests and responses, records included; protocol bytes are also separate."""
+    """Return the report section that compares the bytes of direct fetches with those through Sidefetch.
+
+    It also has the saved share of protocol bytes, which are all bytes except records.
+    """
     total = found.total
     talk = total["direct_bytes"] - total["record_bytes"]
     return ReportSection(

@@ -1,4 +1,4 @@
-"""Fetch sessions, and clients that waste slots."""
+"""The report's section on fetch sessions, and on clients that waste the brokers' session slots."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -23,25 +23,30 @@ _MOST_REASONS: Final = 12
 
 @attrs.frozen
 class Sessions:
-    """Rows of ``proxy.analysis.answers.sessions``."""
+    """The query results for the section: fetch sessions by side, and clients with many short sessions."""
 
     by_side: tuple[Row, ...]
+    """Rows of ``proxy.analysis.answers.sessions``, one for Sidefetch's sessions with brokers, one for clients'
+    sessions with Sidefetch."""
     thrashing: Ranking
-    """Clients with many short sessions at brokers."""
+    """Clients with many short sessions at brokers, the most sessions first."""
 
     def of_brokers(self, name: str) -> float:
-        """Return a count or a ratio of the sessions with brokers; 0 if there are none."""
+        """Return the column *name*, a count or ratio, of Sidefetch's sessions with brokers; 0 if there are none."""
         return next((row[name] or 0 for row in self.by_side if row["side"] == "upstream"), 0)
 
 
 def asked(ledger: LedgerFrames) -> Sessions:
-    """Compute the results of both sides, and the clients that thrash."""
+    """Run the Spark queries for fetch sessions of both sides, and for the ten clients with the most short sessions.
+
+    Such a client has at least ten sessions at brokers, and at least half of them lived for less than 120 s.
+    """
     by_client = sessions(ledger, ["client_id"]).where(F.col("is_thrashing") & (F.col("side") == "upstream"))
     return Sessions(tuple(rows_of(sessions(ledger, []))), the_first(by_client, "created", _COUNTS))
 
 
 def section(found: Sessions) -> ReportSection:
-    """Return the section on the beginnings and ends of sessions."""
+    """Return the report section on fetch sessions: counts and reasons of events, and clients that waste slots."""
     by_side = sorted(found.by_side, key=lambda row: str(row["side"]), reverse=True)
     reasons = [
         {"side": row["side"], **reason}

@@ -1,4 +1,4 @@
-"""The waits of client fetches."""
+"""The report's section on the time that client fetches with records waited, by cause."""
 
 from operator import itemgetter
 from typing import Final
@@ -32,11 +32,12 @@ _SECOND_US: Final = 1_000_000
 
 @attrs.frozen
 class Waiting:
-    """Rows of ``proxy.analysis.answers.waiting``, of client fetches that returned records."""
+    """The query results for the section: waiting times of client fetches that returned records."""
 
     by_cause: tuple[Row, ...]
+    """Rows of ``proxy.analysis.answers.waiting``, one for each cause and one for the total."""
     by_client: Ranking
-    """Seconds of each of ``DELAYS``, and their sum: ``delay_s``."""
+    """Seconds of each cause in ``DELAYS``, and their sum ``delay_s``, by client, the longest delays first."""
 
     def delay_s(self, cause: str) -> float:
         return next((float(row["total_s"]) for row in self.by_cause if row["cause"] == cause), 0.0)
@@ -47,7 +48,10 @@ class Waiting:
 
 
 def asked(ledger: LedgerFrames) -> Waiting:
-    """Compute the waits by cause, and those of the clients with the longest delays."""
+    """Run the Spark queries for waiting times: by cause, and of the ten clients with the longest total delay.
+
+    A delay is any wait except that for new records.
+    """
     by_cause = waiting(ledger, []).where("with_records").drop("sketch")
     each = waiting(ledger, ["client_id"], sketch_k=_COARSE).where("with_records").drop("sketch")
     by_client = each.groupBy("client_id").agg(
@@ -59,7 +63,10 @@ def asked(ledger: LedgerFrames) -> Waiting:
 
 
 def section(found: Waiting) -> ReportSection:
-    """Return the section on fetches that returned records: the others are meant to wait."""
+    """Return the report section on waiting times: percentiles by cause, and the clients with the longest delays.
+
+    It is about fetches that returned records: others are long polls, which are meant to wait.
+    """
     by_cause = sorted(found.by_cause, key=lambda row: CAUSES.index(row["cause"]))
     exchanges = max((row["exchanges"] for row in by_cause), default=0)
     if not exchanges:

@@ -1,4 +1,4 @@
-"""The traffic between racks, and its cost."""
+"""The report's section on traffic between racks (availability zones), and its cost."""
 
 from typing import Final
 
@@ -20,9 +20,10 @@ _MOST_RACKS: Final = 6
 
 @attrs.frozen
 class Zones:
-    """Rows of ``proxy.analysis.answers.zones``, of all clusters together."""
+    """The query result for the section: bytes and cost by pair of racks, in all clusters together."""
 
     pairs: Ranking
+    """The pairs of racks with the most bytes, with sums of ``proxy.analysis.answers.zones``."""
     prices: Prices
 
     @property
@@ -35,7 +36,7 @@ class Zones:
 
     @property
     def unknown_bytes(self) -> int:
-        """The bytes between racks of which one is unknown."""
+        """The bytes of traffic for which the rack of the broker or of Sidefetch is unknown."""
         return self._sum("bytes", None)
 
     @property
@@ -44,7 +45,7 @@ class Zones:
 
     @property
     def closest_saved(self) -> float:
-        """The additional cost if all records had been read from their leaders."""
+        """The cost that closest replicas saved: the additional cost if all records had been read from leaders."""
         return self.pairs.total("closest_saved")
 
     @property
@@ -53,7 +54,7 @@ class Zones:
 
     @property
     def readerless_bytes(self) -> int:
-        """The bytes for Sidefetch processes that do not know their rack."""
+        """The bytes of traffic of Sidefetch processes that do not know their own rack."""
         return sum(row["bytes"] for row in self.pairs.rows if row["reader_rack"] == UNKNOWN)
 
     def _sum(self, name: str, is_crossing: bool | None) -> int:
@@ -61,13 +62,18 @@ class Zones:
 
 
 def asked(ledger: LedgerFrames, prices: Prices) -> Zones:
-    """Compute the pairs of racks with the most traffic."""
+    """Run the Spark query for traffic between racks; keep the 64 pairs with the most bytes, and sum up others."""
     pairs = summed(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
     return Zones(the_first(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
 
 
 def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
-    """Return the figures for the report's head."""
+    """Return the main figure for the top of the report: the share of bytes that cross racks, and the cost a month.
+
+    The share is None if no rack is known.
+
+    Args: about: the scope of the report, whose period is extrapolated to a month.
+    """
     known = found.crossing_bytes + found.inner_bytes
     if not known:
         return (Figure("Crosses racks", None, "bytes", "no rack is known"),)
@@ -76,7 +82,10 @@ def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
 
 
 def section(found: Zones, about: ReportScope) -> ReportSection:
-    """Return the section on traffic between racks, in both directions."""
+    """Return the report section on traffic between racks in both directions: bytes, cost, and a matrix of racks.
+
+    Args: about: the scope of the report, whose period is extrapolated to a month.
+    """
     known = found.crossing_bytes + found.inner_bytes
     answer = (
         f"{in_words(share(found.crossing_bytes, known), 'share')} of all bytes cross from one rack into another:"
