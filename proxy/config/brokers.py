@@ -28,7 +28,9 @@ class UpstreamConfig:
         metadata=_option(
             "bootstrap-servers",
             ADDRESSES,
-            "Brokers to connect to first, as bootstrap.servers of Kafka's clients; they name the other brokers.",
+            "Brokers to connect to first, as bootstrap.servers of Kafka's clients; they name the other brokers."
+            " Sidefetch needs only one of them, so give two or more. If none answers, it starts all the same, and"
+            " tries again until one does.",
             "Required.",
         )
     )
@@ -37,8 +39,10 @@ class UpstreamConfig:
         metadata=_option(
             "connect-timeout",
             seconds(0.1, 300),
-            "Longest time to open a connection to a broker, including TLS and login; then the broker counts as"
-            " unreachable.",
+            "Longest time to open a connection to a broker, including TLS and login. After that, Sidefetch connects"
+            " to another broker or reads another replica where it can; otherwise a client's fetch gets a retriable"
+            " error, and any other request ends the client's connection. A new client connection waits as long for"
+            " the first metadata of the cluster.",
             "Default: as socket.connection.setup.timeout.ms of Kafka's clients.",
         ),
     )
@@ -47,8 +51,10 @@ class UpstreamConfig:
         metadata=_option(
             "metadata-max-age",
             seconds(1, 86400),
-            "Longest time until Sidefetch requests the cluster's metadata (brokers, leaders) again; errors cause a"
-            " request at once.",
+            "Longest time until Sidefetch requests its own metadata of the cluster (brokers, leaders) again; errors"
+            " cause a request at once, but at most two per second for a topic. Sidefetch also reads a preferred"
+            " replica for this time before it asks the leader again, and avoids a failed replica for this time at"
+            " most. Metadata requests of clients are forwarded in any case.",
             "Default: as metadata.max.age.ms of Kafka's clients.",
         ),
     )
@@ -57,9 +63,11 @@ class UpstreamConfig:
         metadata=_option(
             "upstream-max-wait",
             seconds(0, 60),
-            "Longest time that a fetch of Sidefetch waits at a broker for new records (a long poll), while"
-            " Sidefetch answers the client's polls itself. New records end the wait at once. 0: as long as the"
-            " client's own fetch waits.",
+            "Longest time that a fetch of Sidefetch waits at a broker for new records (a long poll); new records"
+            " end the wait at once. Meanwhile Sidefetch answers the client's polls itself, each within the client's"
+            " own wait. After a client's right to read a topic was revoked, it may get new records once within this"
+            " time. Fetches for a client that got less than its fetch.min.bytes, and all fetches if this option is"
+            " 0, wait as long as the client's.",
             "Default: a client that polls twice a second then causes a twentieth of its fetches at the broker.",
         ),
     )
@@ -68,9 +76,11 @@ class UpstreamConfig:
         metadata=_option(
             "ask-timeout",
             seconds(0.1, 300),
-            "Longest time that a broker may take to answer a fetch of Sidefetch, beyond the wait that the fetch"
-            " allows, and longest pause in the middle of a response. Then Sidefetch closes the connection and"
-            " fetches again.",
+            "Longest time from a fetch of Sidefetch to the broker's response, or 2 s beyond the fetch's wait for"
+            " new records if that is later. Then Sidefetch closes the connection and fetches again, from the leader"
+            " if it was a closer replica. A client's fetch gets a retriable error (NOT_LEADER_OR_FOLLOWER) if it"
+            " has no response this long after its own wait. It is also the longest pause in the middle of any"
+            " response of a broker.",
             "Default: below the request timeouts of all clients.",
         ),
     )
@@ -80,7 +90,9 @@ class UpstreamConfig:
             "memory",
             size(16 * 1024**2, 2**40),
             "Memory for the responses of brokers, over all connections. When it is used up, further responses are"
-            " read later, and no request fails.",
+            " received later, and no request fails; responses up to 64 KiB do not count, and one that is larger"
+            " than all of it is received alone. The process needs more: limit a container to twice this value + 96"
+            " MiB, and set request-memory to half of it.",
             "Default: enough for 32 responses of the default fetch-buffer at once.",
         ),
     )
@@ -89,8 +101,9 @@ class UpstreamConfig:
         metadata=_option(
             "fetch-buffer",
             size(64 * 1024, 2**31 - 1),
-            "Largest number of bytes that one fetch of Sidefetch requests from a broker, even if the client"
-            " requests more; at most half of memory. A single larger batch is still delivered (KIP-74).",
+            "Largest number of bytes that one fetch of Sidefetch requests from a broker. A client that requests"
+            " more gets smaller responses than from the broker; a single larger batch is still delivered (KIP-74)."
+            " It must be at most half of memory. Fetches that are forwarded unchanged are not limited.",
             "Default: eight partitions at the usual 1 MiB of clients (max.partition.fetch.bytes).",
         ),
     )
@@ -99,8 +112,10 @@ class UpstreamConfig:
         metadata=_option(
             "read-ahead",
             SWITCH,
-            "Whether Sidefetch fetches the next records of a reading client before the client asks for them. It"
-            " speeds up clients that make many small fetches; a seek wastes one response.",
+            "Whether Sidefetch fetches the next records of a reading client before the client asks for them: of"
+            " each partition as much as the client requests, or up to 1 MiB. It speeds up clients that make many"
+            " small fetches; a seek wastes one response. It has no effect with upstream-max-wait 0, for clients"
+            " that recently got less than their fetch.min.bytes, and for 10 s after memory was used up.",
             "Default: off, until the tests that compare reads with and without Sidefetch have passed with it.",
         ),
     )
@@ -115,8 +130,11 @@ class RoutingConfig:
         metadata=_option(
             "rack",
             RACK,
-            "The rack or zone of this process, exactly as in broker.rack; Sidefetch reads from replicas in the"
-            " same rack (KIP-392).",
+            "The rack or zone of this process, exactly as in broker.rack: Sidefetch reads from replicas in the same"
+            " rack (KIP-392). This needs brokers with replica.selector.class, or replica-selector rack-aware;"
+            " without a replica in the rack, leaders are read. Records of other replicas arrive later, by up to"
+            " replica.fetch.wait.max.ms of the brokers. For a client that names a rack itself (client.rack, Fetch"
+            " v11 and later), that rack counts.",
             "Default: the first rack that a source of rack-from names.",
         ),
     )
@@ -129,10 +147,13 @@ class RoutingConfig:
         metadata=_option(
             "rack-from",
             RACK_PLACES,
-            "Sources in which Sidefetch looks for its rack at the start, in order, if rack is not given. env: an"
-            " environment variable; file: a file with the rack, or with labels in the format of the downward API;"
-            " kubernetes: the label topology.kubernetes.io/zone, or LABEL, of the node in NODE_NAME.",
-            "Default: the sources that a pod's manifest can provide, then the Kubernetes API.",
+            "Sources in which Sidefetch looks for its rack at the start, in order, if rack is not given; the search"
+            " takes 4 s at most, and if no source has a rack, leaders are read. env: an environment variable. file:"
+            " a file with the rack, or with labels in the format of the downward API. kubernetes: the label"
+            " topology.kubernetes.io/zone, or LABEL, of the node in the variable NODE_NAME; the pod's service"
+            " account must be allowed to get nodes.",
+            "Default: the sources that a pod's manifest can provide, then the Kubernetes API. They are not used"
+            " with replica-selector leader.",
         ),
     )
     replica_selector: Literal["broker", "rack-aware", "leader"] = attrs.field(
@@ -140,9 +161,11 @@ class RoutingConfig:
         metadata=_option(
             "replica-selector",
             choice("broker", "rack-aware", "leader"),
-            "Who selects the replica that Sidefetch reads. broker: the leader, by its replica.selector.class;"
-            " rack-aware: Sidefetch, which takes an in-sync replica in its own rack, also if brokers have no"
-            " selector; leader: nobody, leaders are read.",
+            "Who selects the replica that Sidefetch reads. broker: the leader, by its replica.selector.class, so"
+            " that only leaders are read if brokers have none; rack-aware: Sidefetch, which takes an in-sync"
+            " replica in its own rack, also if brokers have no selector; leader: nobody, leaders are read, except"
+            " for clients that name their own rack. Other replicas than leaders need a rack, and brokers that serve"
+            " Fetch v11 (Kafka 2.4).",
             "Default: as for Kafka's clients with a client.rack.",
         ),
     )

@@ -33,8 +33,10 @@ class DownstreamConfig:
         metadata=_option(
             "listen",
             ADDRESSES,
-            "Addresses on which Sidefetch accepts clients: the bootstrap.servers of the clients. Give two for IPv4"
-            " and IPv6.",
+            "Addresses on which Sidefetch accepts clients: the bootstrap.servers of the clients. On the same hosts,"
+            " it opens ports of broker-ports, a range that must not include these ports. For IPv4 and IPv6, give"
+            " two addresses: [::] accepts IPv6 only. An address other than loopback needs listen-tls-cert or"
+            " insecure-listen on, and 0.0.0.0 and [::] need advertise.",
             "Default: only clients on this host can connect, on Kafka's usual port.",
         ),
     )
@@ -43,8 +45,11 @@ class DownstreamConfig:
         metadata=_option(
             "broker-ports",
             PORTS,
-            "Local ports that stand for the brokers: a client reaches each broker at one of them. Broker N has the"
-            " first port + N if that is in the range and free, else the first free port.",
+            "Local ports that stand for the brokers, on the hosts of listen: a client reaches each broker at one of"
+            " them. Broker N gets the first port + N if that is in the range and no other broker has it, else the"
+            " first port that no broker has, and keeps it until Sidefetch ends. If another program uses the port,"
+            " or none is left, Sidefetch does not start. For a broker that appears later, it tries the next port;"
+            " if none is left, clients do not see this broker.",
             "Default: room for 100 brokers, next to the port of listen.",
         ),
     )
@@ -54,8 +59,10 @@ class DownstreamConfig:
             "share-ports",
             SWITCH,
             "Whether several Sidefetch processes may listen on the same ports, to use several cores; the system"
-            " distributes the connections. Broker N then always has the port that is the first of broker-ports +"
-            " N.",
+            " distributes the connections. All processes need this option, the same user and the same ports, and"
+            " each its own admin-listen; memory, limits and fetch sessions are per process. Broker N then has the"
+            " first port of broker-ports + N or none: if that is out of the range or taken, Sidefetch does not"
+            " start, and clients do not see a broker that appears later.",
             "Default: off, so that a second process that is started by mistake fails.",
         ),
     )
@@ -65,8 +72,10 @@ class DownstreamConfig:
             "advertise",
             HOST,
             "Host name or address that Sidefetch gives clients as the host of every broker (as"
-            " advertised.listeners). Required if listen is 0.0.0.0 or [::].",
-            "Default: the address that the client has connected to.",
+            " advertised.listeners); the ports are those of broker-ports, and all of them must lead to Sidefetch."
+            " With TLS, the certificate in listen-tls-cert must be for this name. Required if listen is 0.0.0.0 or"
+            " [::]; not used in transparent mode.",
+            "Default: the IP address that the client has connected to.",
         ),
     )
     transparent: tuple[Address, ...] = attrs.field(
@@ -75,8 +84,10 @@ class DownstreamConfig:
             "transparent",
             ADDRESSES,
             "Loopback addresses on which Sidefetch accepts connections that the packet filter redirects to it, so"
-            " that clients need no new settings (transparent mode). The rules of sidefetch redirect install lead"
-            " to 127.0.0.1:15092,[::1]:15092.",
+            " that clients need no new settings (transparent mode). The rules of sidefetch redirect install lead to"
+            " 127.0.0.1:15092,[::1]:15092; Sidefetch must run as a user of its flag --uid. TLS and protocols other"
+            " than Kafka's are forwarded unchanged to their destination; with listen-tls-cert, nothing is"
+            " forwarded, and clients must use TLS. IPv6 addresses are skipped on a host without IPv6.",
             "Default: transparent mode is off.",
         ),
     )
@@ -85,7 +96,8 @@ class DownstreamConfig:
         metadata=_option(
             "max-frame",
             size(1024, 2**31 - 1),
-            "Largest request of a client; if a client sends a larger one, Sidefetch closes its connection.",
+            "Largest request of a client; if a client sends a larger one, Sidefetch closes its connection. With"
+            " listen-sasl-file, requests before the login may have 64 KiB at most.",
             "Default: as socket.request.max.bytes of the brokers.",
         ),
     )
@@ -94,8 +106,10 @@ class DownstreamConfig:
         metadata=_option(
             "client-sessions",
             whole(0, 1_000_000),
-            "Largest number of fetch sessions (KIP-227) that clients have with Sidefetch. Beyond it, an old one is"
-            " evicted, or a client gets none and sends full fetches. 0: no client gets one.",
+            "Largest number of fetch sessions (KIP-227) that clients have with Sidefetch; a client of Fetch v7 or"
+            " later has one for each broker. Beyond it, a session is evicted that was unused for two minutes, or"
+            " one that is older than that and has fewer partitions than the new one; otherwise the client gets none"
+            " and sends full fetches. 0: no client gets one. Sidefetch's own sessions at brokers do not count.",
             "Default: as max.incremental.fetch.session.cache.slots of the brokers.",
         ),
     )
@@ -110,9 +124,10 @@ class LimitsConfig:
         metadata=_option(
             "max-connections",
             whole(1, 1_000_000),
-            "Largest number of client connections; a further one is closed at once. For each, Sidefetch may open"
-            " four connections to brokers.",
-            "Default: a pod has tens. This many need 10,000 open files, which most systems allow.",
+            "Largest number of client connections, forwarded ones of transparent mode included; a further one is"
+            " closed at once. For each, Sidefetch may open four connections to brokers, and two more for each"
+            " closer replica that it reads: the limit of open files must allow that.",
+            "Default: a pod has tens. This many need about 10,000 open files, which most systems allow.",
         ),
     )
     max_connections_per_peer: int = attrs.field(
@@ -120,9 +135,10 @@ class LimitsConfig:
         metadata=_option(
             "max-connections-per-peer",
             whole(1, 1_000_000),
-            "Largest number of connections from one client address; a further one is closed at once. Set it if"
-            " clients on many hosts share this process.",
-            "Default: as max-connections, because all clients of a sidecar have one address.",
+            "Largest number of connections from one IP address; a further one is closed at once. Lower it if"
+            " clients on many hosts share this process. All clients of a sidecar have one address: if you raise"
+            " max-connections, raise this option, too.",
+            "Default: that of max-connections, whose value it does not follow.",
         ),
     )
     max_handshakes: int = attrs.field(
@@ -130,7 +146,9 @@ class LimitsConfig:
         metadata=_option(
             "max-handshakes",
             whole(1, 10_000),
-            "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn.",
+            "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn, and"
+            " those that run then have 2 s to complete. A connection whose handshake is not complete 10 s after its"
+            " start is closed.",
             "Default: each takes up to 1 ms of CPU, so that other clients wait for 32 ms at most.",
         ),
     )
@@ -140,7 +158,7 @@ class LimitsConfig:
             "max-in-flight",
             whole(1, 10_000),
             "Largest number of unanswered requests of a client connection. Beyond it, Sidefetch reads no further"
-            " request of the connection until a response was sent.",
+            " request of the connection until a response was sent; no request fails.",
             "Default: clients send 5 at most by default, and brokers process one at a time.",
         ),
     )
@@ -150,7 +168,8 @@ class LimitsConfig:
             "max-fetch-partitions",
             whole(1, 10_000_000),
             "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
-            " Sidefetch closes its connection.",
+            " Sidefetch closes its connection and ends the session. The limit also applies to the number of topics"
+            " in a fetch, and to the topics and partitions that a fetch removes from its session.",
             "Default: ten times the number that one broker can serve in a fetch.",
         ),
     )
@@ -169,8 +188,9 @@ class LimitsConfig:
         metadata=_option(
             "handshake-timeout",
             seconds(1, 86400),
-            "Longest time from the start of a client connection until its first request is complete; then"
-            " Sidefetch closes it.",
+            "Longest time from the start of a client connection until its first request is complete; then Sidefetch"
+            " closes it. The time begins after the TLS handshake, which may take 10 s. With listen-sasl-file, the"
+            " login must be complete within 30 s instead.",
             "Default: clients send a request at once; one that only connects early has to connect again.",
         ),
     )
@@ -180,7 +200,8 @@ class LimitsConfig:
             "request-timeout",
             seconds(1, 86400),
             "Longest time from the first to the last byte of a client's request; then Sidefetch closes the"
-            " connection.",
+            " connection. Time in which Sidefetch does not read, for example while request-memory is used up, does"
+            " not count. The time until the response is not limited.",
             "Default: as request.timeout.ms of Kafka's clients, which give up then.",
         ),
     )
@@ -190,7 +211,8 @@ class LimitsConfig:
             "idle-timeout",
             seconds(1, 86400),
             "Longest time without a request on a client connection that waits for no response; then Sidefetch"
-            " closes it.",
+            " closes it, and Kafka's clients connect again when they need to. Connections that transparent mode"
+            " forwards are not closed.",
             "Default: as connections.max.idle.ms of the brokers.",
         ),
     )
@@ -199,8 +221,8 @@ class LimitsConfig:
         metadata=_option(
             "send-timeout",
             seconds(1, 86400),
-            "Longest time during which a client reads nothing of a response; then Sidefetch closes the connection"
-            " and frees its memory.",
+            "Longest time during which a client accepts no byte of a response that Sidefetch sends; then Sidefetch"
+            " closes the connection and frees its memory.",
             "Default: as max.poll.interval.ms of Kafka's clients; a slower consumer has left its group.",
         ),
     )
@@ -215,9 +237,13 @@ class ConversionConfig:
         metadata=_option(
             "down-conversion",
             TOPIC_SWITCH,
-            "Whether clients that cannot read the current record format (Fetch below v4) get records in an older"
-            " one (KIP-283). off: they get error 35 (UNSUPPORTED_VERSION).",
-            "Default: as message.downconversion.enable of brokers before Kafka 4.",
+            "Whether clients of Fetch below v4, which cannot read the current record format, get records in an"
+            " older one (KIP-283). off: they get error 35 (UNSUPPORTED_VERSION) for every partition, even without"
+            " records or with records that need no conversion. on,topic:a,topic:b is off for topics a and b only;"
+            " off,topic:a is on for topic a only. Clients of later versions, the replacement of zstd and produced"
+            " records are not affected.",
+            "Default: as message.downconversion.enable of brokers before Kafka 4; if that is off, they refuse only"
+            " records that need a conversion.",
         ),
     )
     isolation: Literal["read_uncommitted", "read_committed"] = attrs.field(
@@ -225,8 +251,9 @@ class ConversionConfig:
         metadata=_option(
             "isolation",
             choice("read_uncommitted", "read_committed"),
-            "Isolation level for clients that are too old to choose one (Fetch below v4). read_committed: they get"
-            " no records of open or aborted transactions.",
+            "Isolation level for clients that are too old to choose one (Fetch below v4); all others choose it"
+            " themselves. read_committed: they get no records of open or aborted transactions, and later records"
+            " only after an open transaction has ended.",
             "Default: as brokers before Kafka 4 treated them.",
         ),
     )
@@ -235,9 +262,10 @@ class ConversionConfig:
         metadata=_option(
             "zstd",
             choice("gzip", "snappy", "lz4", "none", "refuse"),
-            "Compression that replaces zstd for clients that cannot read zstd (Fetch below v10). none: records are"
-            " sent uncompressed; refuse: these clients get error 76 (UNSUPPORTED_COMPRESSION_TYPE), as from"
-            " brokers.",
+            "Compression that replaces zstd for clients that cannot read zstd (Fetch below v10); it costs CPU for"
+            " each batch, and the client must have the codec. none: records are sent uncompressed; refuse: these"
+            " clients get error 76 (UNSUPPORTED_COMPRESSION_TYPE), as from brokers. With lz4, clients of message"
+            " format 0 get the codec of lz4-magic0.",
             "Default: every client reads gzip.",
         ),
     )
@@ -246,8 +274,9 @@ class ConversionConfig:
         metadata=_option(
             "lz4-magic0",
             choice("gzip", "kafka"),
-            "Compression that replaces lz4 for clients of message format 0 (Kafka 0.8 and 0.9). gzip: gzip; kafka:"
-            " lz4 with the wrong header checksum that Kafka wrote in this format.",
+            "Compression that replaces lz4 in records that are converted for clients of message format 0 (Fetch"
+            " below v2: Kafka 0.8 and 0.9). gzip: gzip; kafka: lz4 with the wrong header checksum that Kafka wrote"
+            " in this format.",
             "Default: some of these clients require the correct checksum, others the wrong one; all read gzip.",
         ),
     )
@@ -257,7 +286,8 @@ class ConversionConfig:
             "convert-chunk",
             size(1024, 64 * 1024**2),
             "Bytes of records that are converted at a time while a response is sent to an old client; at least one"
-            " batch. A smaller value needs less memory.",
+            " batch, whatever its size. A smaller value needs less memory: a chunk may become four times as large,"
+            " or one batch larger.",
             "Default: as in KIP-283.",
         ),
     )

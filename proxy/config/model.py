@@ -35,9 +35,11 @@ class Config:
         metadata=_option(
             "bypass",
             BYPASS,
-            "Fetches that Sidefetch forwards to the brokers unchanged instead of reading for the client: all,"
-            " those of a client id, or those of a topic. It shows whether Sidefetch causes a problem. SIGHUP"
-            " reloads it from the file.",
+            "Fetches that Sidefetch forwards to the client's broker unchanged instead of reading for the client:"
+            " all, those of a client id, or those of a topic; a fetch of several topics is forwarded whole if one"
+            " matches. It shows whether Sidefetch causes a problem. Fetches below v4 are not forwarded, since Kafka"
+            " 4 does not serve them. SIGHUP reloads it from the configuration file, unless a flag or a variable"
+            " sets it.",
             "Default: none.",
         ),
     )
@@ -46,9 +48,12 @@ class Config:
         metadata=_option(
             "verify",
             SHARE,
-            "Share of the responses with records that Sidefetch compares with a direct fetch from the broker,"
-            " after the client has them; a difference is logged as verify-mismatch.",
-            "Default: none, because each costs the broker a second read.",
+            "Share of the fetch responses that Sidefetch compares with a direct fetch from the broker, after the"
+            " client has them; a difference is logged as verify-mismatch. Not compared are responses with records"
+            " that were converted (to an old format, or from zstd), forwarded fetches, responses of over 16 MiB,"
+            " and further responses of a connection while one is compared. Of each partition, the first 64 KiB or"
+            " the first batch are compared.",
+            "Default: none, because each costs the broker a connection and a second read.",
         ),
     )
     grace_s: float = attrs.field(
@@ -57,7 +62,8 @@ class Config:
             "grace",
             seconds(0, 3600),
             "Longest time that connected clients have to finish after SIGTERM or Ctrl-C; then Sidefetch closes"
-            " their connections and ends.",
+            " their connections. It ends earlier once no client is connected; a second signal ends it at once."
+            " Closing fetch sessions and writing the last traces and ledger rows may take 7 s more.",
             "Default: well within the 30 s that Kubernetes gives a pod.",
         ),
     )

@@ -29,8 +29,9 @@ class LogConfig:
         metadata=_option(
             "log-format",
             choice("text", "json"),
-            "Format of the lines of the log on stderr. text: key=value pairs; json: one JSON object per line.",
-            "Default: for people.",
+            "Format of the lines of the log on stderr. text: time, level, event and key=value pairs; json: one JSON"
+            " object per line.",
+            "Default: text, for people.",
         ),
     )
     level: Literal["debug", "info", "warning", "error"] = attrs.field(
@@ -38,7 +39,8 @@ class LogConfig:
         metadata=_option(
             "log-level",
             choice("debug", "info", "warning", "error"),
-            "Lowest level of the events that are logged; SIGHUP reloads it from the file.",
+            "Lowest level of the events that are logged. SIGHUP reloads it from the configuration file, unless a"
+            " flag or a variable sets it. The status page shows problems whatever the level.",
             "Default: a few lines for each start, client and fault; none for each request.",
         ),
     )
@@ -54,8 +56,10 @@ class AdminConfig:
             "admin-listen",
             ADDRESS,
             "Address of an HTTP server for probes (/startupz, /readyz, /livez), metrics for Prometheus (/metrics)"
-            " and the status page (/). Use 0.0.0.0:9080 in a pod.",
-            "Default: disabled, because it opens a port.",
+            " and the status page (/). It has neither TLS nor a login, and only the status page is restricted"
+            " (admin-open). Use 0.0.0.0:9080 in a pod. The port must be none of listen, broker-ports and"
+            " transparent.",
+            "Default: disabled, because it opens a port; sidefetch health and sidefetch top need it.",
         ),
     )
     open: bool = attrs.field(
@@ -63,8 +67,9 @@ class AdminConfig:
         metadata=_option(
             "admin-open",
             SWITCH,
-            "Whether the status page and its API (/api/v1/state) answer other hosts, too; probes and metrics"
-            " always do.",
+            "Whether the status page and its API (/api/v1/state) answer other hosts, too; there is no login. off:"
+            " only requests from this host that address it as localhost or a loopback address. Probes and metrics"
+            " always answer.",
             "Default: off, because they show which clients read which topics.",
         ),
     )
@@ -73,8 +78,9 @@ class AdminConfig:
         metadata=_option(
             "ready-requires-broker",
             SWITCH,
-            "Whether the probe /readyz also fails while no broker answers. Use it for a gateway, whose clients can"
-            " then go to another pod.",
+            "Whether the probe /readyz also fails while no broker answers; Sidefetch checks that every 5 s while"
+            " the probe is used. Use it for a gateway, whose clients can then go to another pod. It cannot be used"
+            " with upstream-sasl client.",
             "Default: off, because a broker outage would also remove the application next to a sidecar from"
             " its Services.",
         ),
@@ -90,9 +96,10 @@ class TelemetryConfig:
         metadata=_option(
             "traces",
             choice("auto", "on", "off"),
-            "Whether OpenTelemetry spans of fetches are exported. auto: only if OTEL_TRACES_EXPORTER or"
-            " OTEL_EXPORTER_OTLP_ENDPOINT is set; on: to a Collector on this host, unless an OTEL_ variable names"
-            " another; off: never.",
+            "Whether OpenTelemetry spans of fetches are exported. auto: only if OTEL_TRACES_EXPORTER or an OTLP"
+            " endpoint (OTEL_EXPORTER_OTLP_ENDPOINT) is set; on: to a Collector on this host, unless an OTEL_"
+            " variable names another exporter; off: never. Every fetch has spans, unless OTEL_TRACES_SAMPLER"
+            " selects a share; forwarded fetches have none. Metrics are not affected.",
             "Default: as other programs with OpenTelemetry.",
         ),
     )
@@ -102,7 +109,7 @@ class TelemetryConfig:
 class LedgerConfig:
     """The section ``ledger`` of the settings: output, sampling and limits of the ledger.
 
-    The ledger has a row for each client fetch and for each of Sidefetch's own fetches, for later analysis.
+    The ledger has rows about the fetches of clients and of Sidefetch, for later analysis.
     """
 
     folder: str | None = attrs.field(
@@ -110,8 +117,10 @@ class LedgerConfig:
         metadata=_option(
             "ledger",
             FOLDER,
-            "Folder for the ledger: JSON lines with a row for each fetch of a client and of Sidefetch, which"
-            " sidefetch report evaluates. The folder is created if necessary.",
+            "Folder for the ledger: JSON lines about the fetches of clients and of Sidefetch, which sidefetch"
+            " report evaluates. A fetch with records has a row; fetches without records share a row for up to a"
+            " minute; fetch sessions and clients have rows, too, and forwarded fetches none. The folder is created"
+            " if necessary, several processes may share it, and ledger-max-size limits its size.",
             "Default: no files.",
         ),
     )
@@ -120,8 +129,10 @@ class LedgerConfig:
         metadata=_option(
             "ledger-topic",
             TOPIC,
-            "Existing topic of the same cluster to which Sidefetch produces the ledger: a row in JSON for each"
-            " fetch of a client and of Sidefetch. Use it for fleets, because a pod's disk disappears with the pod.",
+            "Topic of the same cluster to which Sidefetch produces the ledger, in JSON with the rows of the option"
+            " ledger; both can be used together. The topic must exist, and Sidefetch's own login must be allowed to"
+            " write to it, so that upstream-sasl client is not possible. Use it for fleets, because a pod's disk"
+            " disappears with the pod. A row may occur twice, with the same seq.",
             "Default: no topic.",
         ),
     )
@@ -130,10 +141,10 @@ class LedgerConfig:
         metadata=_option(
             "ledger-sample",
             SHARE,
-            "Share of the fetches, of clients and of Sidefetch, that get a row in the ledger (ledger,"
-            " ledger-topic); the row's weight says how many fetches it stands for.",
-            "Default: all, so that sums are exact. Fetches without records are folded into a row per minute"
-            " anyway.",
+            "Share of the fetches, of clients and of Sidefetch, that get into the ledger (ledger, ledger-topic). A"
+            " row's weight is 1 / this share: multiply sums by it. Rows about sessions and clients are not sampled,"
+            " so 0 leaves only these.",
+            "Default: all, so that sums are exact. Fetches without records share a row for up to a minute anyway.",
         ),
     )
     file_bytes: int = attrs.field(
@@ -141,8 +152,9 @@ class LedgerConfig:
         metadata=_option(
             "ledger-file",
             size(64 * 1024, 2**40),
-            "Size at which Sidefetch finishes a file in the folder of ledger and begins the next one; only"
-            " finished files can be read.",
+            "Size at which Sidefetch finishes a file in the folder of ledger and begins the next one;"
+            " ledger-file-age may finish it earlier. Only finished files can be read: the open one has a hidden"
+            " name.",
             "Default: half of what Spark reads of a file at once (128 MiB).",
         ),
     )
@@ -151,7 +163,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-file-age",
             seconds(1, 86400),
-            "Age at which Sidefetch finishes a file in the folder of ledger, however small it is.",
+            "Age at which Sidefetch finishes a file in the folder of ledger, however small it is; it also finishes"
+            " it at the end. Readers do not see rows of an unfinished file.",
             "Default: readers are at most five minutes behind.",
         ),
     )
@@ -160,8 +173,9 @@ class LedgerConfig:
         metadata=_option(
             "ledger-max-size",
             size(128 * 1024, 2**50),
-            "Largest total size of the files in the folder of ledger; beyond it Sidefetch deletes the oldest. At"
-            " least twice ledger-file.",
+            "Largest total size of the files in the folder of ledger; beyond it Sidefetch deletes the oldest, also"
+            " those of other processes that share the folder, and writes a row about the loss. At least twice"
+            " ledger-file.",
             "Default: a pod usually has some GiB of ephemeral storage.",
         ),
     )
@@ -170,8 +184,8 @@ class LedgerConfig:
         metadata=_option(
             "ledger-memory",
             size(64 * 1024, 2**40),
-            "Memory for rows of the ledger (one for each fetch) while they cannot be written to the folder or"
-            " topic; beyond it the oldest rows are lost, and counted.",
+            "Memory for rows of the ledger while they wait to be written, for the folder and for the topic each. If"
+            " they cannot be written, the oldest rows beyond it are lost, and counted; clients are not affected.",
             "Default: about 15,000 rows, some minutes of a sidecar.",
         ),
     )

@@ -332,7 +332,7 @@ ADDRESSES: Final = OptionType(
 )
 PORTS: Final = OptionType(PortRange.parse, "FIRST-LAST, within 1-65535")
 BYPASS: Final = OptionType(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
-SHARE: Final = OptionType(_scaled({"": 1.0}, 0, 1), "0 to 1", lambda v: f"{v:g}")
+SHARE: Final = OptionType(_scaled({"": 1.0}, 0, 1), "0 to 1, such as 0.01", lambda v: f"{v:g}")
 HOST: Final = OptionType(
     _plain_host,
     "a host name or IP address without a port, not 0.0.0.0 or ::",
@@ -349,7 +349,7 @@ RACK_PLACES: Final = OptionType(
     lambda v: ",".join(map(str, v)) or "none",
 )
 TOPIC_SWITCH: Final = OptionType(
-    TopicSwitch.parse, "on or off, then topic:NAME for each topic with the opposite setting"
+    TopicSwitch.parse, "on or off, then with commas topic:NAME for each topic with the opposite setting"
 )
 SWITCH: Final = OptionType(_switch, "on or off", lambda v: "on" if v else "off")
 FILE: Final = OptionType(_printable, "a file's path", _shown)

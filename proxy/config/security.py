@@ -25,40 +25,42 @@ class UpstreamSecurity:
         metadata=option(
             "upstream-tls",
             SWITCH,
-            "Whether connections to brokers use TLS, 1.2 or 1.3 (security.protocol SSL or SASL_SSL).",
+            "Whether all connections to brokers use TLS, 1.2 or 1.3 (security.protocol SSL or SASL_SSL). It is"
+            " independent of TLS with clients (listen-tls-cert). The other upstream-tls options need it.",
             "Default: as Kafka's clients, which use plaintext.",
         ),
     )
     tls_ca: str | None = _file(
         "upstream-tls-ca",
         "File with the CA certificates, in PEM, by which Sidefetch verifies the brokers' certificates"
-        " (ssl.truststore.location).",
+        " (ssl.truststore.location); only these are trusted then. Needs upstream-tls on.",
         "Default: those of the system.",
     )
     tls_cert: str | None = _file(
         "upstream-tls-cert",
         "File with Sidefetch's client certificate and its chain, in PEM, for brokers that require one"
-        " (ssl.keystore.location). Needs upstream-tls-key.",
+        " (ssl.keystore.location). Needs upstream-tls on and upstream-tls-key.",
         "Default: most brokers require none.",
     )
     tls_key: str | None = _file(
         "upstream-tls-key",
-        "File with the private key, in PEM, of the certificate in upstream-tls-cert.",
-        "Default: most brokers require no certificate.",
+        "File with the private key, in PEM, of the certificate in upstream-tls-cert; give both or neither.",
+        "Default: none, as upstream-tls-cert.",
     )
     tls_key_password_file: str | None = _file(
         "upstream-tls-key-password-file",
-        "File with the password of the private key in upstream-tls-key, if the key is encrypted"
+        "File with the password, in one line, of the private key in upstream-tls-key, if the key is encrypted"
         " (ssl.key.password).",
-        "Default: keys in mounted Secrets have none.",
+        "Default: the key is not encrypted, as is usual in mounted Secrets.",
     )
     tls_verify_host: bool = attrs.field(
         default=True,
         metadata=option(
             "upstream-tls-verify-host",
             SWITCH,
-            "Whether a broker's certificate must be for the host name that Sidefetch connects to"
-            " (ssl.endpoint.identification.algorithm); the CA is always checked.",
+            "Whether a broker's certificate must be for the host that Sidefetch connects to: the name or IP address"
+            " in bootstrap-servers, or the one that the broker advertises (ssl.endpoint.identification.algorithm)."
+            " off: the certificate must still be valid and of a trusted CA.",
             "Default: on, because any holder of a certificate of that CA could otherwise pose as a broker.",
         ),
     )
@@ -67,55 +69,63 @@ class UpstreamSecurity:
         metadata=option(
             "upstream-sasl",
             choice("none", "client", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-            "SASL mechanism with which Sidefetch logs in to the brokers (sasl.mechanism). client: Sidefetch has no"
-            " login; each client logs in to the brokers itself, and Sidefetch repeats its login on the connections"
-            " that it opens for this client.",
+            "SASL mechanism with which Sidefetch logs in to the brokers (sasl.mechanism): brokers then see all"
+            " clients as Sidefetch, and clients must use no login, or that of listen-sasl-file. client: Sidefetch"
+            " has no login; each client must log in to the brokers itself, and Sidefetch repeats its login on the"
+            " connections that it opens for this client. It can repeat PLAIN and OAUTHBEARER only: fetches of"
+            " clients with SCRAM or GSSAPI are forwarded unchanged, without sessions, closer replicas and"
+            " conversion.",
             "Default: no login.",
         ),
     )
     username_file: str | None = _file(
         "upstream-sasl-username-file",
-        "File with the user name of Sidefetch's login at the brokers by PLAIN or SCRAM.",
+        "File with the user name, in one line, of Sidefetch's login at the brokers by PLAIN or SCRAM. Needs"
+        " upstream-sasl with one of these mechanisms.",
         "Required for these mechanisms.",
     )
     password_file: str | None = _file(
         "upstream-sasl-password-file",
-        "File with the password of Sidefetch's login at the brokers by PLAIN or SCRAM.",
+        "File with the password, in one line, of Sidefetch's login at the brokers by PLAIN or SCRAM. PLAIN sends it"
+        " unencrypted unless upstream-tls is on.",
         "Required for these mechanisms.",
     )
     token_file: str | None = _file(
         "upstream-sasl-token-file",
-        "File with the token of Sidefetch's login at the brokers by OAUTHBEARER. Another program renews it;"
-        " Sidefetch reads it before each login.",
-        "Alternative: upstream-sasl-token-url.",
+        "File with the token, in one line, of Sidefetch's login at the brokers by OAUTHBEARER. Another program"
+        " renews it; Sidefetch reads it before each login.",
+        "Required for OAUTHBEARER, or alternatively upstream-sasl-token-url.",
     )
     token_url: str | None = _file(
         "upstream-sasl-token-url",
         "Token endpoint of an OAuth server, from which Sidefetch gets tokens for its login at the brokers by"
-        " OAUTHBEARER (sasl.oauthbearer.token.endpoint.url; grant: client credentials).",
-        "Alternative: upstream-sasl-token-file.",
+        " OAUTHBEARER (sasl.oauthbearer.token.endpoint.url; grant: client credentials). The first login after 80 %"
+        " of a token's lifetime gets a new one. Needs upstream-sasl-client-id-file and"
+        " upstream-sasl-client-secret-file.",
+        "Required for OAUTHBEARER, or alternatively upstream-sasl-token-file.",
         https("URL"),
     )
     client_id_file: str | None = _file(
         "upstream-sasl-client-id-file",
-        "File with the OAuth client id that Sidefetch sends to upstream-sasl-token-url.",
+        "File with the OAuth client id, in one line, that Sidefetch sends to upstream-sasl-token-url.",
         "Required with that option.",
     )
     client_secret_file: str | None = _file(
         "upstream-sasl-client-secret-file",
-        "File with the OAuth client secret that Sidefetch sends to upstream-sasl-token-url.",
+        "File with the OAuth client secret, in one line, that Sidefetch sends to upstream-sasl-token-url.",
         "Required with that option.",
     )
     scope: str | None = _file(
         "upstream-sasl-scope",
-        "OAuth scope of the tokens that Sidefetch requests from upstream-sasl-token-url.",
+        "OAuth scope of the tokens that Sidefetch requests from upstream-sasl-token-url; several with blanks"
+        " between them.",
         "Default: the scope that the token server chooses.",
         WORDS,
     )
     token_ca: str | None = _file(
         "upstream-sasl-token-ca",
         "File with the CA certificates, in PEM, by which Sidefetch verifies the certificate of"
-        " upstream-sasl-token-url.",
+        " upstream-sasl-token-url; only these are trusted then.",
         "Default: those of the system.",
     )
 
@@ -126,24 +136,25 @@ class DownstreamSecurity:
 
     tls_cert: str | None = _file(
         "listen-tls-cert",
-        "File with Sidefetch's server certificate and its chain, in PEM; clients must then use TLS on all"
-        " listeners. Needs listen-tls-key.",
+        "File with Sidefetch's server certificate and its chain, in PEM; clients must then use TLS on all listeners"
+        " but admin-listen. It must be for the name by which clients connect (advertise). Needs listen-tls-key.",
         "Default: plaintext, for clients on the same host.",
     )
     tls_key: str | None = _file(
         "listen-tls-key",
-        "File with the private key, in PEM, of the certificate in listen-tls-cert.",
-        "Default: plaintext, for clients on the same host.",
+        "File with the private key, in PEM, of the certificate in listen-tls-cert; give both or neither.",
+        "Default: none, as listen-tls-cert.",
     )
     tls_key_password_file: str | None = _file(
         "listen-tls-key-password-file",
-        "File with the password of the private key in listen-tls-key, if the key is encrypted.",
-        "Default: keys in mounted Secrets have none.",
+        "File with the password, in one line, of the private key in listen-tls-key, if the key is encrypted.",
+        "Default: the key is not encrypted, as is usual in mounted Secrets.",
     )
     tls_client_ca: str | None = _file(
         "listen-tls-client-ca",
-        "File with CA certificates, in PEM. If it is given, Sidefetch refuses clients without a certificate"
-        " that one of them has signed (ssl.client.auth).",
+        "File with CA certificates, in PEM. If it is given, Sidefetch refuses clients without a certificate that"
+        " one of them has signed (ssl.client.auth); brokers do not see the client's certificate. Needs"
+        " listen-tls-cert.",
         "Default: clients need no certificate.",
     )
     insecure: bool = attrs.field(
@@ -151,14 +162,17 @@ class DownstreamSecurity:
         metadata=option(
             "insecure-listen",
             SWITCH,
-            "Whether Sidefetch may listen on other addresses than loopback without TLS. off: it does not start"
-            " with such an address in listen.",
+            "Whether Sidefetch may listen for clients on other addresses than loopback without TLS. off: it does"
+            " not start with such an address in listen, even with listen-sasl-file. admin-listen, which never has"
+            " TLS, is not checked.",
             "Default: off, because anyone who can connect can read all that Sidefetch may read.",
         ),
     )
     sasl_file: str | None = _file(
         "listen-sasl-file",
         "File with users, one per line, as sidefetch user prints them. If it is given, clients must log in to"
-        " Sidefetch as one of them, by PLAIN or SCRAM.",
+        " Sidefetch as one of them, by PLAIN or SCRAM; PLAIN sends passwords unencrypted without listen-tls-cert."
+        " All users may read what Sidefetch may, and brokers do not see which user reads. It cannot be used with"
+        " upstream-sasl client.",
         "Default: clients need no login.",
     )

@@ -164,7 +164,11 @@ class DownConversion:
         return sum(map(len, self._ready)) + len(self._wrapper or b"")
 
     def let_go(self) -> None:
-        """Drop the output of ``begin``: it is converted again, to the same bytes."""
+        """Drop the output that ``begin`` has kept, to free memory: it is converted again later, to the same bytes.
+
+        Call it only between ``begin`` and the first ``next_chunk``: later, the output would start again from its
+        beginning. It resets ``counts``.
+        """
         self.counts = ConversionCounts()
         self._aborted = Aborted(self._listed)
         self._entry = self._wrapper = self._error = None

@@ -162,7 +162,9 @@ class EmbeddedBroker:
     def stop(self) -> None:
         """Cancel the running ``serve``, which then closes the listener and every connection.
 
-        The call does not wait for that.
+        The call does not wait for that. It has no effect if the last ``serve`` has ended.
+
+        Raises: AssertionError: ``serve`` was never called.
         """
         assert self._scope is not None
         self._scope.cancel()

@@ -49,7 +49,8 @@ class PartitionLog:
         """Return encoded batches from the one that contains *offset* on, at most *max_bytes*; empty at the end.
 
         The last batch may be cut off at the limit, as by a real broker, but the first never is: if it is larger
-        than *max_bytes*, it is returned whole if *at_least_one*, otherwise the result is empty.
+        than *max_bytes*, it is returned whole if *at_least_one*, otherwise the result is empty. An *offset* before
+        the start of the log stands for the start, and one beyond the end yields no bytes.
         """
         at = bisect_right(self._ends, offset)
         parts: list[bytes] = []

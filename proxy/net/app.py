@@ -75,9 +75,10 @@ async def serve(
 ) -> None:
     """Run the proxy with *config* until SIGTERM or SIGINT, and return when it has drained.
 
-    Draining starts with the first signal: waiting fetches are answered at once, and ``serve`` returns when all
-    clients have left or the grace period of *config* is over. On SIGHUP, *reread* returns the current settings, and
-    those that may change while Sidefetch runs take effect. *task_status* is started once clients can connect.
+    Draining starts with the first signal: fetches that wait in Sidefetch are answered at once (forwarded ones wait
+    at the broker), and ``serve`` returns when all clients have left or the grace period of *config* is over, plus
+    some seconds in which the last telemetry is written. On SIGHUP, *reread* returns the current settings, and those
+    that may change while Sidefetch runs take effect. *task_status* is started once clients can connect.
 
     Raises: ConfigError: a port cannot be listened on, or a file of the settings is wrong; SystemExit: a second
         signal came.
@@ -260,10 +261,10 @@ class Proxy:
                 client.tell_inventory()
 
     def stop(self) -> None:
-        """Begin to drain: ``run`` answers waiting fetches, and returns when all clients have left.
+        """Begin to drain: ``run`` answers fetches that wait in Sidefetch, and returns when all clients have left.
 
-        Until then clients may still connect, so that they can commit offsets and leave their groups. The grace
-        period limits the wait.
+        Forwarded fetches still wait at the broker. Until all have left, clients may still connect, so that they can
+        commit offsets and leave their groups. The grace period limits the wait.
         """
         self._stopping.set()
 

@@ -25,7 +25,10 @@ _MOST_ENDED: Final = 1000
 
 
 class GarbageCollector:
-    """The schedule of cyclic garbage collections in this process: once a minute, if client connections have ended.
+    """The schedule of cyclic garbage collections in this process: after client connections have ended.
+
+    It collects once a minute if any has ended, and at once when 1,000 have. Python itself collects only rarely
+    after ``settle``, which also configures when the C library frees memory.
 
     Use: call ``settle`` once, when all modules are loaded; ``run`` from then on; and ``ended`` for each client
         connection that has ended.

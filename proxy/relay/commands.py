@@ -136,7 +136,10 @@ class MemoryNeeded:
 
 @attrs.frozen
 class Draining:
-    """The beginning of Sidefetch's shutdown: the open and later fetches wait at most 0.1 s for new records."""
+    """The beginning of Sidefetch's shutdown: the open fetch and later ones wait at most 0.1 s for new records.
+
+    Fetches that are forwarded unchanged are not affected: they wait at the broker for as long as the client asks.
+    """
 
 
 @attrs.frozen
@@ -218,8 +221,8 @@ class CloseSessions:
 class Delivered:
     """A notice of a fetch response that was sent; the caller may compare it with the broker's own response.
 
-    The ``Reply`` with the response comes before it. There is no notice of a response with converted records: a
-    broker would not return the same bytes.
+    The ``Reply`` with the response comes before it. There is no notice of a response with converted records, since
+    a broker would not return the same bytes, and none of a forwarded fetch.
     """
 
     request: FetchRequest

@@ -99,7 +99,10 @@ class FrameReader:
         """Size in bytes of a payload that has begun to arrive and has no buffer yet; 0 if there is none."""
 
     def limit(self, max_frame_bytes: int) -> None:
-        """Set the largest allowed payload in bytes, for frames whose size field has not been read yet."""
+        """Set the largest allowed payload in bytes, for frames whose size field has not been read yet.
+
+        A frame of up to 16 KiB that has arrived in part is checked against the new limit, too.
+        """
         self._max_frame_bytes = max_frame_bytes
 
     def grant(self) -> Buffer:

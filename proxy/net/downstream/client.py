@@ -177,9 +177,10 @@ class ClientConnection:
             self._relay.handle(MemoryNeeded(), trio.current_time())
 
     def drain(self) -> None:
-        """Prepare for the stop of Sidefetch: from now on, no fetch of the client waits over 0.1 s for records.
+        """Prepare for the stop of Sidefetch: no fetch that it answers itself waits over 0.1 s for records any more.
 
-        That includes a fetch that is waiting already. The connection stays open until the client closes it.
+        That includes a fetch that is waiting already. Fetches that are forwarded unchanged still wait at the broker
+        for as long as the client asks. The connection stays open until the client closes it.
         """
         self._deliver(Draining())
 

@@ -67,28 +67,32 @@ class Log:
     def debug(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at debug level, for a detail that helps in troubleshooting.
 
-        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
+        the others in ``suppressed=``.
         """
         self._tell("debug", event, every_s, per, fields)
 
     def info(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at info level, for normal operation.
 
-        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
+        the others in ``suppressed=``.
         """
         self._tell("info", event, every_s, per, fields)
 
     def warning(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at warning level, for an error of a client, a broker or the environment.
 
-        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
+        the others in ``suppressed=``.
         """
         self._tell("warning", event, every_s, per, fields)
 
     def error(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at error level, for a bug in Sidefetch or a failure that needs an operator.
 
-        With *every_s*, it is logged at most once in that many seconds for each value of *per*.
+        With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
+        the others in ``suppressed=``.
         """
         self._tell("error", event, every_s, per, fields)
 

@@ -98,7 +98,10 @@ class _TracedConnection:
 
 
 class Traces:
-    """An observer that exports a trace for each client fetch that OpenTelemetry's sampler selects."""
+    """An observer that exports a trace for each client fetch that OpenTelemetry's sampler selects.
+
+    At the end of a connection, it may export another one, ``unclaimed``, for reads that no fetch has used.
+    """
 
     wants_exchanges: Final = True
 

@@ -43,7 +43,9 @@ class RedirectedConnections:
     """The handler of connections that clients opened to brokers and the packet filter redirected to Sidefetch.
 
     A Kafka connection is served in place of the broker at its original destination or, if no broker is known there,
-    like one of the bootstrap listener. A connection that Sidefetch cannot read is forwarded unchanged.
+    like one of the bootstrap listener. TLS, and every protocol but Kafka's, is forwarded unchanged to the original
+    destination. If TLS for clients is configured (``listen-tls-cert``), nothing is forwarded: each connection must
+    begin with a TLS handshake, and is closed otherwise. Connections that Sidefetch itself has opened are closed.
     """
 
     def __init__(self, config: Config, topology: TopologyService, counts: Counter[str], log: Log) -> None:

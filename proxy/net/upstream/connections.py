@@ -31,7 +31,7 @@ FAREWELL_S: Final = 1.0
 
 @attrs.frozen
 class ConnectOptions:
-    """The options for opening broker connections: address lookup, timeouts, memory budget, log and a counter."""
+    """The options for opening broker connections: address lookup, timeouts, memory budget, log, and a callback."""
 
     address_of: Callable[[BrokerId], Address]
     """Returns the address of a broker. Raises: BrokerUnavailable: the address is unknown."""
@@ -43,7 +43,7 @@ class ConnectOptions:
     """The memory for large responses."""
     log: Log
     opened: Callable[[], None]
-    """Called for each opened connection, for a counter."""
+    """Called once for each connection that was opened, so that the caller can count them."""
 
 
 @attrs.define(eq=False)

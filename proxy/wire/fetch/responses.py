@@ -38,7 +38,11 @@ class PartitionReply(NamedTuple):
 
 @attrs.frozen
 class FetchResponse:
-    """A broker's decoded Fetch response, with partitions by topic; fields that its version lacks are 0 or empty."""
+    """A broker's decoded Fetch response, with partitions by topic.
+
+    Fields of the response that its version lacks are 0 or empty; those of a partition are -1 or None, see
+    ``PartitionReply``.
+    """
 
     correlation_id: int
     throttle_ms: int
