@@ -16,7 +16,7 @@ __all__ = [
     "ExchangeRecord",
     "FetchKind",
     "FetchRecord",
-    "LaneName",
+    "FetcherName",
     "Record",
     "RouteKind",
     "SessionEvent",
@@ -30,7 +30,12 @@ __all__ = [
 SessionEvent = Literal["created", "refused", "reset", "evicted", "closed"]
 SessionSide = Literal["upstream", "client"]
 FetchKind = Literal["full", "incremental", "sessionless"]
-LaneName = Literal["patient", "quick", "rackless"]
+FetcherName = Literal["long-poll", "live", "catch-up", "rackless"]
+"""The kind of a fetcher, an upstream fetch loop on one broker connection.
+
+``long-poll``: its requests wait at the broker. ``live``: for partitions that move, or that arrive while a long poll
+waits. ``catch-up``: its requests do not wait. ``rackless``: of any kind, to the leader, without a rack.
+"""
 RouteKind = Literal["leader", "preferred", "selected", "rackless"]
 """The reason that a broker is read.
 
@@ -57,10 +62,10 @@ class FetchRecord:
 
     node: int
     """The broker's node id."""
-    lane: LaneName
-    """The kind of the lane (the upstream fetch loop) that sent the fetch."""
-    lane_id: str
-    """Identifier of the lane, unique among the lanes of one client connection."""
+    fetcher: FetcherName
+    """The kind of the fetcher that sent the fetch."""
+    fetcher_id: str
+    """Identifier of the fetcher, unique within its log cache: that of one client connection, or of several."""
     version: int
     """Fetch version of the request."""
     kind: FetchKind
@@ -84,7 +89,7 @@ class FetchRecord:
     record_bytes: int
     """Bytes of records in the response."""
     dropped_bytes: int
-    """Part of ``record_bytes`` that the client no longer needed because it had moved to another offset."""
+    """Part of ``record_bytes`` whose log was dropped, or left the fetcher, after the request was sent."""
     error: int
     """Top-level error code of the response; 0 for none; 13 (NETWORK_EXCEPTION) if the connection ended first."""
     throttle_ms: int
@@ -173,7 +178,7 @@ class UsedApi:
     """Kafka's API key."""
     version: int
     """Version of the client's requests."""
-    lifted_to: int
+    upgraded_to: int
     """Version that was sent to the broker; equal to ``version`` if the requests were not upgraded."""
     requests: int
     request_bytes: int
@@ -208,8 +213,8 @@ class SessionRecord:
     partitions: int
     """Number of partitions in the session at that time."""
     side: SessionSide = "upstream"
-    lane_id: str = ""
-    """The lane that created an upstream session; empty for a client session."""
+    fetcher_id: str = ""
+    """The fetcher that created an upstream session; empty for a client session."""
     reason: str = ""
     """The reason of a reset or refusal: the name of Kafka's error, or a few words; otherwise empty."""
     created_s: float | None = None
@@ -288,10 +293,10 @@ class StalledFetchRecord:
     """Number of requested partitions."""
     unserved: int
     """Number of partitions that no upstream fetch or timer would have answered; not 0 is a bug of Sidefetch."""
-    held: int
+    ready: int
     """Number of partitions whose records had already arrived."""
-    lanes: str
-    """State of each upstream connection, for people."""
+    fetchers: str
+    """State of each fetcher, for people."""
 
 
 Record = (

@@ -28,6 +28,7 @@ FOLDERS: Final = (
     "proxy/config",
     "proxy/convert",
     "proxy/demo",
+    "proxy/fetch",
     "proxy/kube",
     "proxy/net",
     "proxy/relay",

@@ -40,6 +40,7 @@ _METAVARS: Final = {
     "memory": "SIZE",
     "fetch-buffer": "SIZE",
     "read-ahead": "SWITCH",
+    "share-reads": "WHO",
     "client-sessions": "NUMBER",
     "max-connections": "NUMBER",
     "max-connections-per-peer": "NUMBER",

@@ -30,7 +30,8 @@ class UpstreamConfig:
             ADDRESSES,
             "Brokers to connect to first, as bootstrap.servers of Kafka's clients; they name the other brokers."
             " Sidefetch needs only one of them, so give two or more. If none answers, it starts all the same, and"
-            " tries again until one does.",
+            " tries again until one does; until then, it closes each client connection after connect-timeout, and"
+            " /readyz succeeds unless ready-requires-broker is on.",
             "Required.",
         )
     )
@@ -117,6 +118,19 @@ class UpstreamConfig:
             " small fetches; a seek wastes one response. It has no effect with upstream-max-wait 0, for clients"
             " that recently got less than their fetch.min.bytes, and for 10 s after memory was used up.",
             "Default: off, until the tests that compare reads with and without Sidefetch have passed with it.",
+        ),
+    )
+    share_reads: Literal["off", "client-id", "principal"] = attrs.field(
+        default="off",
+        metadata=_option(
+            "share-reads",
+            choice("off", "client-id", "principal"),
+            "Which clients share upstream fetches, so that records that many of them read are fetched once."
+            " off: each client connection has fetches of its own; client-id: connections with the same client id"
+            " and login; principal: all with the same login, and brokers see the client id sidefetch in fetches,"
+            " to which their quotas then apply. Clients with a login that cannot be repeated, such as SCRAM, share"
+            " with nobody.",
+            "Default: off, since brokers then see each client's fetches as without Sidefetch.",
         ),
     )
 

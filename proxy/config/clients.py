@@ -147,8 +147,8 @@ class LimitsConfig:
             "max-handshakes",
             whole(1, 10_000),
             "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn, and"
-            " those that run then have 2 s to complete. A connection whose handshake is not complete 10 s after its"
-            " start is closed.",
+            " while any waits, those that run have 2 s more. A connection whose handshake is not complete 10 s"
+            " after the connection began, waiting included, is closed.",
             "Default: each takes up to 1 ms of CPU, so that other clients wait for 32 ms at most.",
         ),
     )

@@ -70,12 +70,14 @@ class UpstreamSecurity:
             "upstream-sasl",
             choice("none", "client", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
             "SASL mechanism with which Sidefetch logs in to the brokers (sasl.mechanism): brokers then see all"
-            " clients as Sidefetch, and clients must use no login, or that of listen-sasl-file. client: Sidefetch"
+            " clients as Sidefetch, and clients must use no login, or that of listen-sasl-file. none: Sidefetch"
+            " has no login, so the brokers must serve it without one; the login of a client is forwarded, unless"
+            " listen-sasl-file is set. client: Sidefetch"
             " has no login; each client must log in to the brokers itself, and Sidefetch repeats its login on the"
             " connections that it opens for this client. It can repeat PLAIN and OAUTHBEARER only: fetches of"
             " clients with SCRAM or GSSAPI are forwarded unchanged, without sessions, closer replicas and"
             " conversion.",
-            "Default: no login.",
+            "Default: none, for brokers that require no login.",
         ),
     )
     username_file: str | None = _file(

@@ -1,22 +1,26 @@
-"""The heart: what a client wants, what a broker brought, and the answer made from both. Pure; knows no trio.
+"""The core: fetchers fill cached logs from brokers, and readers answer client fetches from them. Knows no trio.
 
 ::
 
-    request --> Wanted (asks, by the broker's names) --> Lanes --> patient, quick --> UpstreamSession --> the broker
-                   |          ^                            |
-                   |          Topology (ids, leaders)     Held (brought, not handed out) <-- what the broker brought
-                   |                                       v                                         |
-                   +--------> Sheet (the answer if nothing is new) <-- offsets ----------------------+
-                                |
-                                v
-                              answer, every partition in the client's order
+    client fetch --> Reader --> Delivery: Wanted (partitions, offsets), Sheet (the response for "nothing new")
+                       |  ^
+                offset |  | slices of records, errors, offsets
+                       v  |
+                    LogCache --> LogIndex: SharedLog (a CachedLog, its identity, its readers, its fetcher)
+                       |  ^      OffsetTable (high watermark, last stable offset, log start offset)
+                       |  |      Routes (the source of each partition)
+                       v  |
+                    Fetcher: long-poll, live, catch-up --> UpstreamSession --> a broker
 
-``Reader`` decides when a client is answered, and what lanes ask for; ``Waits``, how long they wait at the broker,
-and whose silence may be taken for its word. Records that a client cannot read are converted on their way out
-(``converting``); what it would never see, such as the end of a transaction, ``Wanted`` skips on its behalf.
+``Reader`` decides when a client fetch is answered; ``Positions`` has the log that it reads of each partition.
+``LogCache`` decides which fetcher reads which log, when it asks and how long the broker may wait. Readers know no
+connections, and fetchers know clients only as readers of a log. ``LOG_CACHE.md`` has the states and the rules.
 
-A client with a session names only what has changed in its requests. ``ClientSessions`` gives the reader the whole,
-and shapes the answer: what the client was not told yet.
+Records that a client cannot read are converted on their way out (``converting``); ``Wanted`` skips what the client
+would never see, such as the end of a transaction, on its behalf.
+
+A client with a session names only what has changed in its requests. ``ClientSessions`` gives the reader the whole
+fetch, and reduces the response to what has changed.
 
 ``Wanted`` and ``Sheet`` keep one table each for a client connection. A fetch that repeats the last one but for a
 few offsets costs a comparison of bytes and those few partitions.

@@ -1,21 +1,22 @@
-"""What Sidefetch keeps of one client's session (KIP-227): what it asks for, and what it was told last, as bytes.
+"""The fetch session of one client (KIP-227): its partitions and the offsets that it was last sent, as bytes.
 
-A fetch within a session costs what it names, and its answer what has changed, not what the session holds:
+The cost of a fetch within a session depends on the partitions that it names, and that of its response on the
+partitions that have changed, not on the size of the session:
 
-* the entries of a topic are the very bytes that ``Wanted`` keeps of them, so both know by identity that nothing
-  has moved; a topic with a partition that moved costs a copy of its bytes;
-* what was told has the form of the ``Sheet``'s rows, so what has changed is found by comparing bytes, and nothing
-  is compared as long as the sheet has not changed either.
+* The entries of a topic are the same bytes object that ``Wanted`` keeps, so an identity check shows that no
+  partition has moved. A topic with a partition that moved costs a copy of its bytes.
+* The offsets that the client was sent have the form of the rows of ``Sheet`` (the encoded response for "nothing
+  new"), so changes are found by comparing bytes, and only after the sheet has changed.
 
-Sessions outlive connections while sheets do not: "changed" is relative to what this client was told, whatever
-reader tells it. What an answer tells counts as told as soon as the answer is made, as with brokers. If it is lost
-on its way, the client cannot go on in this session: the epoch has moved on, so to ask again is refused (71), or
-begins a new session, in which everything is told. To tell what did not change does no harm; so nothing counts as
-told where that is the simpler thing: after an error, and of topics that were named twice.
+Sessions outlive connections, and sheets do not: a partition has changed if its offsets differ from those that this
+client was last sent, on any connection. Offsets count as sent as soon as the response is composed, as at a broker.
+If the response is lost, the client cannot continue this session: its next request has an old epoch and is refused
+(error 71), or begins a new session, whose first response has all partitions. To send unchanged offsets does no
+harm, so offsets count as not sent after an error, and for topics that a request named twice.
 
-Entries stay where they are. Kafka's brokers move partitions that brought records to the end of a session, since
-they read it in order until an answer is full (KAFKA-12330). Here nothing is read in this order: the sessions
-upstream are turned by their brokers, and ``Held`` gives what it was brought first.
+The entries keep their order. Kafka's brokers move partitions that brought records to the end of a session, since
+they read it in order until a response is full (KAFKA-12330). Sidefetch does not read partitions in this order:
+``Positions`` delivers those first that became ready first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,19 +41,24 @@ class _Part:
     """One topic of a session."""
 
     entries: bytes
-    """Of its partitions, in the order in which the client added them."""
+    """The encoded entries of its partitions, in the order in which the client added them."""
     told: bytearray | None = None
-    """The row of each as it was told last, with unknown offsets for nothing; None if none was told anything."""
+    """The response row that the client was last sent for each partition, with offsets -1 if it was sent none; None
+    if it was sent no row of the topic."""
     _index_of: dict[int, int] | None = None
-    """Kept once anything was named in the session."""
+    """The index of each partition; None until a request within the session names the topic."""
 
     def index_of(self, layout: RequestLayout) -> dict[int, int]:
+        """Return the index of each partition in ``entries``, which the caller must not change."""
         if self._index_of is None:
             self._index_of = _indices(layout, self.entries)
         return self._index_of
 
     def add(self, layout: RequestLayout, rows: ResponseLayout, entries: bytes | memoryview) -> int:
-        """Put in *entries*, in place where they are known; returns how many are new. Cost: O(them), and a copy."""
+        """Add or replace the encoded *entries* of partitions; return how many partitions are new.
+
+        A known partition keeps its place. Cost: O(*entries*), and a copy of the topic's bytes.
+        """
         index_of = self.index_of(layout)
         patched, stride, size = bytearray(self.entries), layout.stride, len(index_of)
         for nth, (partition, *_) in enumerate(layout.entry.iter_unpack(entries)):
@@ -66,7 +72,7 @@ class _Part:
         return len(index_of) - size
 
     def forget(self, layout: RequestLayout, rows: ResponseLayout, partitions: Iterable[int]) -> int:
-        """Returns how many there were. Cost: O(the topic's partitions)."""
+        """Remove *partitions*; return how many of them the topic had. Cost: O(partitions of the topic)."""
         index_of = self.index_of(layout)
         gone = {index_of[partition] for partition in partitions if partition in index_of}
         if gone:
@@ -77,7 +83,11 @@ class _Part:
         return len(gone)
 
     def changed(self, rows: ResponseLayout, current: bytearray) -> list[int]:
-        """Which partitions the client was told other offsets of than are known now; they then count as told."""
+        """Return the indices of partitions whose rows in *current* the client must be sent; keep *current* as sent.
+
+        These have another high watermark or log start offset than the client was last sent. *current* is the
+        topic's part of the sheet, in the same order as ``entries``.
+        """
         if self.told is None:
             told = [index for index in range(len(current) // rows.stride) if _has_offsets(rows, current, index)]
             self.told = current
@@ -94,50 +104,54 @@ class _Part:
 
 
 class ClientSession:
-    """The partitions of a client's session at the broker *node_id*, as far as the client knows.
+    """The partitions of one client's fetch session with Sidefetch, and the offsets that the client was last sent.
 
-    A topic has one section here, whatever the client's first request looked like.
+    ``node_id`` is the broker whose listener the client uses. Each topic has one section here, even if the client's
+    first request named it several times.
     """
 
     def __init__(self, node_id: int, version: int, sections: Iterable[TopicSection], owner: str = "") -> None:
         self.node_id = node_id
         self.owner = owner
-        """The principal whose it is."""
+        """The principal that created it."""
         self.epoch = 1
-        """The next request's."""
+        """The session epoch that the next request must have."""
         self._layout = request_layout(version)
         self._rows = response_layout(version)
         self._parts: dict[Topic, _Part] = {}
         self._size = 0
         self._sections: tuple[TopicSection, ...] | None = None
         self._seen: object = None
-        """The stamp of the sheet from which the client was told everything; None where it was told other things."""
+        """``Sheet.stamp`` of the last response; None if that had records or errors: the sheet must be compared."""
         for section in sections:
             self._add(section)
 
     def __len__(self) -> int:
-        """Partitions."""
+        """Return the number of partitions."""
         return self._size
 
     @property
     def by_id(self) -> bool:
+        """Whether its requests name topics by id (Fetch v13 and later)."""
         return self._layout.by_id
 
     @property
     def topics(self) -> frozenset[Topic]:
+        """The topics of its partitions, as the client names them."""
         return frozenset(self._parts)
 
     @property
     def sections(self) -> tuple[TopicSection, ...]:
-        """All that the client asks for, as a full fetch would; the same object until something changes."""
+        """All partitions of the session, as a full fetch request names them; the same object until one changes."""
         if self._sections is None:
             self._sections = tuple(TopicSection(topic, part.entries) for topic, part in self._parts.items())
         return self._sections
 
     def apply(self, version: int, sections: Iterable[TopicSection], forgotten: Iterable[PartitionKey]) -> None:
-        """Bring it up to a request within it: what is both named and forgotten is gone, as with brokers.
+        """Add or change the partitions of *sections*, then remove those of *forgotten*, as brokers do.
 
-        *version* must name topics as the request did that began it.
+        *version* is the Fetch version of the request. It must name topics as the first request of the session did,
+        by id or by name.
         """
         if version != self._layout.version:
             self._become(request_layout(version), response_layout(version))
@@ -147,7 +161,10 @@ class ClientSession:
             self._forget(topic, [key.partition for key in run])
 
     def told_all(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> None:
-        """The client is sent the whole *sheet* with *news*. *sheet* has the form of ``sections``."""
+        """Record that the client is sent all partitions: the offsets of *sheet*, with *news* in place of some.
+
+        *sheet* must have the topics and partitions of ``sections``, in the same order.
+        """
         for topic, part in self._parts.items():
             part.told = sheet.rows(topic)
         for topic, each in news.items():
@@ -155,12 +172,13 @@ class ClientSession:
         self._seen = None if news else sheet.stamp
 
     def tell(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> tuple[int, int, list[Piece]]:
-        """How many topics an incremental answer has, how many partitions, and these; what they say counts as told.
+        """Encode an incremental response; return its number of topics, its number of partitions and its bytes.
 
-        *sheet* has the form of ``sections``.
+        It has the partitions of *news* (records and errors), and those whose high watermark or log start offset in
+        *sheet* differs from the one that the client was last sent. These offsets count as sent from now on.
+        *sheet* must have the topics and partitions of ``sections``, in the same order.
 
-        They contain what is in *news*, and whose high watermark or log start is not as last told.
-        Cost:   O(news) if the sheet is as it was, else a comparison of the bytes and O(changed).
+        Cost:   O(news) if the sheet has not changed, else a comparison of its bytes and O(changed).
         Source: ``FetchSession.CachedPartition.maybeUpdateResponseData``.
         """
         chosen: dict[Topic, dict[int, News | None]] = {}
@@ -177,7 +195,7 @@ class ClientSession:
         return len(chosen), sum(map(len, chosen.values())), sheet.excerpt(chosen)
 
     def _tell(self, topic: Topic, news: Iterable[News], sheet: Sheet) -> dict[int, News | None]:
-        """Take *news* for told; returns them by index."""
+        """Record that the client is sent *news* of a topic; return them by the index of the partition."""
         part = self._parts.get(topic)
         if part is None:
             return {}
@@ -190,7 +208,7 @@ class ClientSession:
             told[index] = each
             if part.told is not None:
                 offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
-                # So that the first good answer after an error is not left out.
+                # After an error, the next response without one must include the partition.
                 self._rows.pack_quiet(
                     part.told, index, reply.partition, _NOTHING_TOLD if reply.error else offsets, committed=False
                 )
@@ -224,7 +242,7 @@ class ClientSession:
                 del self._parts[topic]
 
     def _become(self, layout: RequestLayout, rows: ResponseLayout) -> None:
-        """The client speaks another version from now on."""
+        """Encode all entries and rows again, for another Fetch version of the client."""
         for part in self._parts.values():
             entries = self._layout.entry.iter_unpack(part.entries)
             part.entries = b"".join(layout.pack(fields[0], self._layout.ask(fields)) for fields in entries)
@@ -249,11 +267,11 @@ def _without(items: bytes | bytearray, stride: int, gone: set[int]) -> Iterator[
 
 
 def _has_offsets(layout: ResponseLayout, rows: bytearray, index: int) -> bool:
-    """Whether a broker has told them: what nobody knows is not told."""
+    """Return whether a broker has reported the offsets of a row; clients are not sent unknown ones."""
     return layout.quiet_offsets(rows, index)[0] != UNKNOWN
 
 
 def _is_worth_telling(layout: ResponseLayout, told: bytearray, current: bytearray, index: int) -> bool:
-    """Whether another high watermark or log start is known; a last stable offset alone is told to nobody."""
+    """Return whether the high watermark or the log start offset differs; the last stable offset does not count."""
     before, now = layout.quiet_offsets(told, index), layout.quiet_offsets(current, index)
     return (before[0], before[2]) != (now[0], now[2])

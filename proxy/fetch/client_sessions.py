@@ -2,26 +2,25 @@
 
 ::
 
-    request (id, epoch)          ClientSessions.open()     answer, once the reader has it
-    -------------------          ---------------------     ------------------------------
+    request (id, epoch)          ClientSessions.open()     response
+    -------------------          ---------------------     --------
     (any, -1)                    Sessionless               all partitions, id 0; session id closed
     (any, 0)                     NewSession                all partitions, a new id or 0; session id closed
-    (id, n), found, in step      Incremental               news, and what changed since the client was told
-    (id, n), emptied by it       Sessionless               closed: nothing, id 0
-    (id, n), not found           Refused                   70
-    (id, n), another epoch       Refused                   71
-    (id, n), ids against names   Refused                   106; the session stays as it was
+    (id, n), found, epoch is n   Incremental               records, errors and changed offsets
+    (id, n), emptied by it       Sessionless               session closed: no partitions, id 0
+    (id, n), not found           Refused                   error 70
+    (id, n), another epoch       Refused                   error 71
+    (id, n), ids against names   Refused                   error 106; the session does not change
 
-The reader goes on as if the client had sent a full fetch: ``Context.request`` names all that the session holds.
-A fetch may wait for long between the two steps. If the same session is used meanwhile (a client that gave up and
-asked again), the first one's answer is 71.
+The reader proceeds as if the client had sent a full fetch: ``Context.request`` names all partitions of the session.
+A fetch may wait for long between ``open`` and its response. If the same session is used meanwhile (the client gave
+up and sent another request), the response to the first request is error 71.
 
-One set of slots is shared by all connections and all listeners, as a broker shares its own. A session belongs to
-the broker whose listener it was made at, and to the principal who made it, and is found there and by that one only:
-ids are a broker's own.
+All connections and listeners share one set of session slots, as those of a broker do. A session is found only at
+the listener of the broker where it was created, and only by the principal that created it.
 
-``proxy.session.downstream`` plays the same half for the embedded cluster, with an object per partition; the one
-rule that differs is that a fetch of nothing is granted no session here.
+``proxy.session.downstream`` implements the same half for the embedded cluster, with an object for each partition.
+The only difference in the rules: here a fetch without partitions is granted no session.
 
 Source: Kafka's ``FetchManager``, ``FetchContext`` and ``FetchSession``.
 """
@@ -50,13 +49,16 @@ _NO_LIMIT: Final = 2**31 - 1
 
 
 class Answer(NamedTuple):
-    """What an answer says of its session, and its topics."""
+    """The body of a Fetch response: its error code, its session id and its encoded topics."""
 
     error: int
     session_id: int
     topics: int
+    """The number of topic sections."""
     partitions: int
+    """The number of partitions."""
     pieces: list[Piece]
+    """The encoded topics."""
 
 
 def _nothing(error: int = ErrorCode.none, session_id: int = NO_SESSION) -> Answer:
@@ -65,23 +67,27 @@ def _nothing(error: int = ErrorCode.none, session_id: int = NO_SESSION) -> Answe
 
 @attrs.frozen
 class Context(ABC):
-    """One fetch's view of its session, from the request to the answer."""
+    """The session of one client fetch, from its request to its response: it decides which partitions are sent."""
 
     request: FetchRequest
-    """With all partitions that are to be read, whether they were named or not."""
+    """The client's request, with all partitions of its session, also those that the request did not name."""
 
     @abstractmethod
     def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
-        """Shape the answer; *sheet* has the form of ``request``. To be called once, or ``empty`` in its place."""
+        """Return the response with *news*, and with the partitions of *sheet* that the client must be sent.
+
+        *sheet* must have the partitions of ``request``, with their last offsets; *news* has records and errors.
+        Call this once, or ``empty`` in its place: the partitions count as sent.
+        """
 
     def empty(self) -> Answer:
-        """The answer to a fetch that is over its quota, that fails, or that is of nothing."""
+        """Return a response without partitions, for a fetch that is throttled, fails, or has no partitions."""
         return _nothing()
 
 
 @attrs.frozen
 class Refused(Context):
-    """An error for an answer; no session was changed."""
+    """The context of a request that is answered with a session error; no session was changed."""
 
     error: ErrorCode
 
@@ -94,7 +100,7 @@ class Refused(Context):
 
 @attrs.frozen
 class Sessionless(Context):
-    """All partitions asked for, all partitions answered, nothing remembered."""
+    """The context of a fetch without a session: its response has all partitions."""
 
     def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
         return Answer(ErrorCode.none, NO_SESSION, sheet.sections, sheet.partitions, sheet.answer(news))
@@ -102,7 +108,10 @@ class Sessionless(Context):
 
 @attrs.frozen
 class NewSession(Sessionless):
-    """Like ``Sessionless``, and a session is granted with the answer if there is room for it."""
+    """The context of a request for a new session, which ``answer`` creates if there is a free slot.
+
+    The response has all partitions, and the new session id, or 0 if none was created.
+    """
 
     _session: ClientSession
     _grant: Callable[[ClientSession], SessionId]
@@ -116,15 +125,18 @@ class NewSession(Sessionless):
 
 @attrs.frozen
 class Incremental(Context):
-    """A request within a session; only what changed is answered."""
+    """The context of a request within a session: its response has only the partitions that changed.
+
+    If a later request has used the session meanwhile, the response is INVALID_FETCH_SESSION_EPOCH.
+    """
 
     session_id: SessionId
     _session: ClientSession
     _expected: int
-    """The session's epoch as long as nobody else uses it."""
+    """The session's epoch if no later request has used it."""
 
     def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
-        # Evicted or closed while it waited: answered all the same, as by Kafka; the next request is told.
+        # If the session was evicted or closed meanwhile, only the next request fails, as with Kafka.
         return self._overtaken or Answer(ErrorCode.none, self.session_id, *self._session.tell(sheet, news))
 
     def empty(self) -> Answer:
@@ -138,44 +150,51 @@ class Incremental(Context):
 
 
 class ClientSessions:
-    """All sessions of a process's clients, at most *slots* of them; 0 grants none."""
+    """The fetch sessions of all clients of the process; a view of it serves one principal.
+
+    It holds at most ``slots`` sessions; with 0, clients get none.
+    """
 
     def __init__(self, slots: int, id_factory: Callable[[], int], most_partitions: int = _NO_LIMIT) -> None:
-        """*most_partitions*: of one session."""
+        """Args: id_factory: returns a random session id; most_partitions: the most partitions of one session."""
         self._most_partitions = most_partitions
         self._slots: SessionSlots[ClientSession] = SessionSlots(slots, id_factory, self._evicted)
         self._records: list[SessionRecord] = []
         self._owner = ""
 
     def of(self, owner: str) -> Self:
-        """The same, as the principal *owner* sees them: nobody finds another's session, whatever id is guessed."""
+        """Return a view for the principal *owner*, which finds only its own sessions; all views share the slots."""
         seen = copy.copy(self)
         seen._owner = owner
         return seen
 
     def __len__(self) -> int:
-        """Sessions held: Kafka's ``NumIncrementalFetchSessions``."""
+        """Return the number of open sessions: Kafka's ``NumIncrementalFetchSessions``."""
         return len(self._slots)
 
     @property
     def partitions(self) -> int:
-        """In all sessions held: Kafka's ``NumIncrementalFetchPartitionsCached``."""
+        """The number of partitions of all open sessions: Kafka's ``NumIncrementalFetchPartitionsCached``."""
         return self._slots.partitions
 
     @property
     def evictions(self) -> int:
-        """So far; Kafka tells the rate, ``IncrementalFetchSessionEvictionsPerSec``."""
+        """The number of sessions evicted so far; Kafka has the rate, ``IncrementalFetchSessionEvictionsPerSec``."""
         return self._slots.evictions
 
     @property
     def refusals(self) -> int:
-        """Sessions asked for and not granted."""
+        """The number of sessions that clients requested and did not get."""
         return self._slots.refusals
 
     def open(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
-        """Decide what kind of fetch this is, and bring the session up to date with it.
+        """Return the context of a client's request, and apply the request to its session, if it names one.
 
-        Raises: LimitReached: the session has too many partitions; it is forgotten.
+        A full request (epoch 0 or -1) closes the session that it names. A request that leaves its session without
+        partitions closes it, too. Otherwise the epoch of the session is advanced.
+
+        Args: node_id: the broker whose listener the client uses.
+        Raises: LimitReached: the session has too many partitions; it is closed.
         """
         if not is_full(request.session_epoch):
             return self._continue(request, node_id, now_s)
@@ -184,19 +203,19 @@ class ClientSessions:
             return Sessionless(request)
         session = ClientSession(node_id, request.version, request.sections, self._owner)
         if len(session.sections) == len(request.sections):
-            # From now on the reader's table and the session keep the same bytes.
+            # The reader's ``Wanted`` and the session then keep the same bytes.
             same = zip(session.sections, request.sections, strict=True)
             if all(len(ours.entries) == len(theirs.entries) for ours, theirs in same):
                 request = attrs.evolve(request, sections=session.sections)
         return NewSession(request, session, partial(self._grant, now_s))
 
     def topics(self, session_id: int, node_id: int) -> frozenset[Topic]:
-        """What the session is about; empty if there is no such session."""
+        """Return the topics of a session of this principal; empty if there is no such session."""
         session = self._find(session_id, node_id)
         return session.topics if session is not None else frozenset()
 
     def close(self, session_id: int, node_id: int) -> bool:
-        """Forget the session; whether there was one."""
+        """Close a session of this principal; return whether there was one."""
         session = self._find(session_id, node_id)
         if session is None:
             return False
@@ -205,7 +224,7 @@ class ClientSessions:
         return True
 
     def take_records(self) -> list[SessionRecord]:
-        """What has become of sessions since this was last called, by whichever principal."""
+        """Return and clear the telemetry of sessions created, refused, evicted and closed, of all principals."""
         records = list(self._records)
         self._records.clear()  # in place: all views share it
         return records

@@ -1,115 +1,151 @@
-"""What a reader wants done."""
+"""Commands of a ``LogCache`` (upstream fetches) and of a ``Reader`` (client fetches), which ``net`` carries out."""
 
 import enum
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
 from proxy.cluster.routing import Source
 from proxy.events import ExchangeRecord, FetchRecord, Record
-from proxy.fetch.converting import Job
 from proxy.wire.fetch import FetchRequest, Topic
 from proxy.wire.frames import Pieces
 
+if TYPE_CHECKING:
+    from proxy.fetch.reader import Reader
+
 __all__ = [
     "Answered",
-    "Ask",
-    "CloseLane",
-    "Command",
-    "Convert",
-    "Farewell",
-    "LaneId",
-    "LaneKind",
-    "Learn",
-    "Note",
-    "OpenLane",
+    "CacheCommand",
+    "CloseFetcher",
+    "CloseSession",
+    "EmitRecord",
+    "FetcherId",
+    "FetcherKind",
+    "OpenFetcher",
+    "ReaderCommand",
+    "RefreshMetadata",
+    "RunInThread",
+    "SendFetch",
+    "Wake",
+    "Worker",
 ]
 
 
-class LaneKind(enum.Enum):
-    """What a connection is for. It has one fetch under way at a time."""
+class FetcherKind(enum.Enum):
+    """The purpose of a fetcher: a connection to a broker, with at most one fetch in flight."""
 
-    PATIENT = "patient"
-    """For what is at its end: its fetches wait at the broker for long, whatever the client does meanwhile."""
-    QUICK = "quick"
-    """For what moves, and for what cannot wait until the patient lane is free again."""
+    LONG_POLL = "long-poll"
+    """For logs at their end: its requests wait at the broker for up to ``--upstream-max-wait``."""
+    LIVE = "live"
+    """For logs that often get records beside many that do not, and for logs that are requested while a long poll
+    waits; its requests wait for up to 0.1 s."""
+    CATCH_UP = "catch-up"
+    """For logs that are far behind, and for requests that cannot wait until another fetcher is free; its requests
+    do not wait at the broker."""
 
 
-class LaneId(NamedTuple):
-    """One of a reader's own connections to brokers."""
+class FetcherId(NamedTuple):
+    """The identity of a fetcher of a log cache: a connection to a broker for upstream fetches."""
 
     source: Source
-    kind: LaneKind
+    kind: FetcherKind
 
 
 @attrs.frozen
-class OpenLane:
-    """Connect to the broker; then ``opened``, or ``lost``."""
+class OpenFetcher:
+    """A command: connect to the fetcher's broker, then call ``LogCache.opened``, or ``lost`` if that fails."""
 
-    lane: LaneId
+    fetcher: FetcherId
     client_id: str | None
-    """Of the client that it is for."""
+    """The client id of the requests."""
 
 
 @attrs.frozen
-class CloseLane:
-    """Hang up; ``lost`` is not told."""
+class CloseFetcher:
+    """A command: close the connection of a fetcher, without calling ``LogCache.lost``."""
 
-    lane: LaneId
+    fetcher: FetcherId
     why: str
+    """The reason, for the log."""
     is_fault: bool
-    """Whether the broker is to blame."""
+    """Whether the broker caused it, so that the log has a warning."""
 
 
 @attrs.frozen
-class Ask:
-    """Send this frame on the lane; then ``received``, or ``lost``."""
+class SendFetch:
+    """A command: send a fetch on a fetcher's connection; ``LogCache.received`` or ``lost`` must be called later."""
 
-    lane: LaneId
+    fetcher: FetcherId
     frame: bytes
+    """The encoded request, with its size prefix."""
 
 
 @attrs.frozen
-class Farewell:
-    """Send this frame, which closes a session, on any connection to the lane's broker."""
+class CloseSession:
+    """A command: send a request that closes a fetch session, on any connection to the fetcher's broker."""
 
-    lane: LaneId
+    fetcher: FetcherId
     frame: bytes
-    told: Callable[[memoryview, float], FetchRecord]
-    """What to trace of its answer, which came at that time. Raises: BrokerProtocolError: it is none to this."""
+    """The encoded request, with its size prefix."""
+    record: Callable[[memoryview, float], FetchRecord]
+    """A function from the response frame and its time of arrival to its telemetry; it raises BrokerProtocolError if
+    the frame is no response to this request."""
 
 
 @attrs.frozen
-class Learn:
-    """These topics are not known, or what is known of them is stale; then ``told``, also if nothing changed."""
+class Wake:
+    """A command: call ``settle`` of a reader, whose logs have changed."""
+
+    reader: "Reader"
+
+
+@attrs.frozen
+class RefreshMetadata:
+    """A command: request metadata of topics, since it is missing or stale.
+
+    The new topology must be passed on, even if it is unchanged: to ``LogCache.see`` for a command of a log cache,
+    to ``Reader.topology_updated`` for one of a reader.
+    """
 
     topics: frozenset[Topic]
 
 
 @attrs.frozen
-class Convert:
-    """Have these begun, by ``begin_all``; then ``converted``."""
-
-    jobs: tuple[Job, ...]
-
-
-@attrs.frozen
-class Answered:
-    """The client's answer; the next fetch may come."""
-
-    pieces: Pieces
-    request: FetchRequest
-    """What it answers, with all that the client's session holds."""
-    record: ExchangeRecord | None
-    """Of the exchange, but for the time that it takes to send; where somebody wants to be told."""
-
-
-@attrs.frozen
-class Note:
-    """Something to trace."""
+class EmitRecord:
+    """A command: pass a record to telemetry."""
 
     record: Record
 
 
-Command = OpenLane | CloseLane | Ask | Learn | Convert | Answered | Note
+class Worker(enum.Enum):
+    """The part of a client connection that runs a long computation in a thread."""
+
+    READER = "reader"
+    """The reader: conversion of records."""
+    PASS = "pass"  # noqa: S105
+    """The pass-through connection, for requests other than fetches."""
+
+
+@attrs.frozen
+class RunInThread:
+    """A command: call ``run`` in a thread, and report its end to the worker, which has at most one at a time."""
+
+    worker: Worker
+    run: Callable[[], object]
+
+
+@attrs.frozen
+class Answered:
+    """A command: send the response to the client's fetch. The reader then accepts the next fetch."""
+
+    pieces: Pieces
+    """The response, with its size prefix."""
+    request: FetchRequest
+    """The request, with all partitions of the client's session."""
+    record: ExchangeRecord | None
+    """The telemetry of the client fetch, without the time for sending; None if exchanges are not recorded."""
+
+
+CacheCommand = OpenFetcher | CloseFetcher | SendFetch | CloseSession | Wake | RefreshMetadata | EmitRecord
+ReaderCommand = RefreshMetadata | EmitRecord | RunInThread | Answered

@@ -1,4 +1,4 @@
-"""Which records a client cannot read as a broker keeps them, and what it is given for them."""
+"""Conversion of records in fetch responses for clients that cannot read the broker's format or codec (KIP-283)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -19,39 +19,44 @@ _MAGIC_2_VERSION: Final = 4
 _ZSTD_VERSION: Final = 10
 _AHEAD: Final = 2
 _AHEAD_BYTES: Final = 128 * 1024
-"""Of what is converted before it is sent, so many times the records, or so many bytes, are kept. That is room for
-what batches grow by, but for those in zstd that may become tens of thousands times as large."""
+"""Converted records that wait to be sent may take twice the bytes of the original records, or 128 KiB if that is
+more. That is enough for the usual growth of batches, but not for zstd, whose batches may grow ten-thousandfold."""
 _FEW: Final = 8
 
 CpuClock = Callable[[], float]
-"""The CPU seconds of the thread that asks."""
+"""A function that returns the CPU seconds of the calling thread."""
 
 
 @attrs.frozen
 class Policy:
-    """What clients get that cannot read everything."""
+    """The settings of record conversion, for clients with old Fetch versions."""
 
     down_conversion: TopicSwitch = ON
-    """Of which topics clients of the old formats may read at all."""
+    """The topics that clients of Fetch v0 to v3, which need message formats 0 or 1, may read."""
     committed: bool = False
-    """Whether clients that cannot choose read committed records only."""
+    """Whether clients of Fetch v0 to v3, which have no isolation level, read committed records only."""
     zstd: Codec | None = Codec.GZIP
-    """What it becomes for those that cannot read it; None to refuse."""
+    """The codec that replaces zstd for clients below Fetch v10; None to answer with an error."""
     lz4_magic0: Codec = Codec.GZIP
+    """The codec that replaces LZ4 for clients of message format 0, which have another LZ4 framing."""
     chunk_bytes: int = 128 * 1024
+    """The size of the chunks in which records are converted while they are sent."""
 
     def read_as(self, request: FetchRequest) -> FetchRequest:
-        """*request*, with the isolation that its client could not choose."""
+        """Return *request*, with isolation level read_committed if ``committed`` holds for its Fetch version."""
         if request.version >= _MAGIC_2_VERSION or not self.committed:
             return request
         return attrs.evolve(request, options=attrs.evolve(request.options, isolation=1))
 
     def switch_for(self, version: int) -> TopicSwitch:
-        """Of which topics a client of this Fetch *version* may be told anything."""
+        """Return the topics that a client of this Fetch *version* may read."""
         return ON if version >= _MAGIC_2_VERSION else self.down_conversion
 
     def target(self, version: int, *, committed: bool) -> ConversionTarget | None:
-        """What a client of this Fetch *version* can read; None for everything."""
+        """Return the formats and codecs to convert to for a client of this Fetch *version*; None for no conversion.
+
+        *committed*: whether the client reads committed records only.
+        """
         if version >= _ZSTD_VERSION:
             return None
         magic = 2 if version >= _MAGIC_2_VERSION else 1 if version >= _MAGIC_1_VERSION else 0
@@ -64,16 +69,21 @@ DEFAULT_POLICY: Final = Policy()
 
 @attrs.define
 class Job:
-    """The records of one partition's answer, to be converted."""
+    """The conversion of the records of one partition of a response."""
 
     key: PartitionKey
     reply: PartitionReply
+    """The partition's response, with the original records."""
     conversion: DownConversion
     outcome: Outcome | None = None
+    """The result of ``begin_all``; None before."""
 
     @classmethod
     def of(cls, key: PartitionKey, reply: PartitionReply, offset: int, target: ConversionTarget) -> "Job | None":
-        """*offset*: from which on the client wants records. None if it can read them as they are."""
+        """Return the conversion of the records of *reply* to *target*; None if they need none.
+
+        *offset*: the client's fetch offset; records before it are left out.
+        """
         records = memoryview(reply.records)
         if not needs_conversion(records, offset, target):
             return None
@@ -81,9 +91,9 @@ class Job:
 
 
 def are_small(jobs: tuple[Job, ...]) -> bool:
-    """Whether they may be begun at once: nobody else waits for long then.
+    """Return whether *jobs* are cheap enough for ``begin_all`` on the event loop rather than in a thread.
 
-    A few that need nothing decompressed take as long as a way to a thread and back.
+    A few jobs without decompression take no longer than the switch to a thread and back.
     """
     if len(jobs) <= _FEW and all(job.conversion.is_quick for job in jobs):
         return True
@@ -92,10 +102,11 @@ def are_small(jobs: tuple[Job, ...]) -> bool:
 
 
 def begin_all(jobs: tuple[Job, ...], cpu_s: CpuClock) -> None:
-    """Find out what becomes of each. May take as long as converting a batch for each; any thread will do.
+    """Begin the conversion of each job and set its ``outcome``; callable from any thread.
 
-    Cost: memory for what one batch decompresses to and becomes, and, until it is sent, for twice the bytes of the
-    records or 128 KiB: what is more is converted once more when its turn comes.
+    Cost: up to the conversion of one batch for each job; its CPU time is added to ``conversion.counts``. Converted
+        records of up to twice the original bytes, or 128 KiB if that is more, are kept until they are sent; the
+        rest is dropped, and converted again when it is sent.
     """
     left = max(_AHEAD * sum(len(job.reply.records) for job in jobs), _AHEAD_BYTES)
     for job in jobs:

@@ -1,4 +1,4 @@
-"""One fetch of a client, from the request to the pieces of its answer."""
+"""One Fetch request of a client, until its response is encoded."""
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,65 +29,70 @@ __all__ = ["Exchange", "Manner", "check_request", "erroneous", "refuse_follower"
 
 _SIZE: Final = struct.Struct(">i")
 _INSTANT_MS: Final = 10
-"""Below this wait, silence of a broker is not taken for its word."""
+"""For clients with a max wait below this, an unanswered fetch does not show that there is nothing new."""
 _NO_NEWS: Final[dict[Topic, list[News]]] = {}
 
 
 def erroneous(partition: int, error: int) -> PartitionReply:
-    """What a broker says of a partition that it could not read."""
+    """Return the response of a partition with an error: no records, and unknown offsets."""
     return PartitionReply(partition, error, UNKNOWN, aborted=())
 
 
 @attrs.frozen
 class Manner:
-    """How a client asks: what brokers are asked with on its behalf."""
+    """The parameters of a client fetch that its upstream fetches depend on."""
 
     client_id: str | None
     options: FetchOptions
+    """Max wait, min bytes, max bytes and isolation level of the client."""
     rack: str
+    """The rack of the client; empty if it is not known."""
 
     @property
     def min_bytes(self) -> int:
-        """The least that ends the wait."""
+        """The bytes of records that end the wait: the client's min bytes, at most its max bytes."""
         return min(self.options.min_bytes, self.options.max_bytes)
 
     @property
     def is_instant(self) -> bool:
-        """Whether the client hardly waits, so that it may expect to read what it has just written.
+        """Whether the client's max wait is below 10 ms, so that it may expect to read records just written.
 
-        A broker that is silent to a fetch that waits there may then have a record already, whose notice is on its
-        way: only a response to a fetch that was sent after the client's own is the broker's word.
+        A parked upstream fetch, which waits at the broker, does not show that there is nothing new for such a
+        client: its response may be on the way. Only the response to a fetch sent after the client's shows it.
         """
         return self.options.max_wait_ms < _INSTANT_MS
 
 
 @attrs.define
 class Exchange:
-    """A client's fetch while it is being answered."""
+    """The state of one Fetch request of a client, from its arrival to its response."""
 
     request: FetchRequest
+    """The request, with all partitions of the client's session."""
     started_s: float
+    """The time of its arrival."""
     longest_s: float = float("inf")
-    """It waits no longer than this, whatever the client says."""
+    """The longest wait, even if the client's max wait is longer."""
     rack: str = ""
-    """Where the client is; empty if that is not known."""
+    """The rack of the client; empty if it is not known."""
     news: dict[Topic, list[News]] = attrs.field(factory=dict)
-    """What is spliced into the answer, by the client's topics."""
+    """The partitions of the response with records or errors, by topic as the client names it."""
     endpoints: dict[int, Endpoint] = attrs.field(factory=dict)
-    """By node id: Java's client fails at an answer that tells of a node twice."""
+    """The leaders' endpoints for the response, by node id: Java's client fails if a response has a node twice."""
     throttle_ms: int = 0
+    """The throttle time of the response, which the client has to wait for."""
     paused_ms: int = 0
-    """How long it was throttled that was waited for here; the client is told, and need not wait again."""
+    """The throttle time that Sidefetch has waited for in the client's place; the response includes it."""
     watched_s: float = attrs.field(default=attrs.Factory(lambda self: self.started_s, takes_self=True))
     """The time from which the watchdog counts: after resolving, pausing, converting, or a large response."""
     attempts: int = 0
-    """How often brokers were asked in vain."""
+    """How often a connection to a leader was lost, or a leader's response was unusable."""
     refreshes: int = 0
     """How often metadata was refreshed because the leader refused an id or epoch that the client did not send."""
     context: Context = attrs.field(default=attrs.Factory(lambda self: Sessionless(self.request), takes_self=True))
-    """Of the client's session."""
+    """The client's fetch session, which decides the partitions of the response."""
     telling: Telling | None = None
-    """What it has come to, where somebody wants to be told."""
+    """The collector of its telemetry; None if exchanges are not recorded."""
     manner: Manner = attrs.field(
         init=False,
         default=attrs.Factory(
@@ -97,16 +102,17 @@ class Exchange:
 
     @property
     def version(self) -> int:
+        """The Fetch version of the request."""
         return self.request.version
 
     @property
     def deadline_s(self) -> float:
-        """When the client has waited as long as it wants to."""
+        """The time at which the max wait of the client, or ``longest_s``, is over."""
         return self.started_s + min(self.request.options.max_wait_ms / 1000, self.longest_s)
 
     @property
     def answered(self) -> set[tuple[Topic, int]]:
-        """The partitions, by the client's names, that the response has news of."""
+        """The partitions, by the client's names, of which the response has records or an error."""
         return {(topic, each.reply.partition) for topic, news in self.news.items() for each in news}
 
     @property
@@ -115,12 +121,15 @@ class Exchange:
         return any(len(each.records) for news in self.news.values() for each in news)
 
     def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
-        """Tell of a partition, with *records* for the reply's own if they are given."""
+        """Add a partition to the response, with *records* instead of those of *reply* if given.
+
+        An error code that the client's Fetch version does not have is replaced by an older one.
+        """
         told = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
         self.news.setdefault(topic, []).append(News(told, reply.records if records is None else records))
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:
-        """Whether the client told the leader epoch that it knows. Cost: O(the topic's partitions)."""
+        """Return whether the request has a leader epoch for the partition. Cost: O(partitions of the topic)."""
         layout = request_layout(self.version)
         return any(
             fields[0] == partition and layout.ask(fields).epoch != UNKNOWN
@@ -130,14 +139,19 @@ class Exchange:
         )
 
     def answer(self, sheet: Sheet, place: Place) -> Pieces:
-        """The sheet with the news spliced in, or what of it the client's session does not have yet."""
+        """Return the encoded response: *sheet* with ``news`` spliced in; within a session, only the changes.
+
+        Args: sheet: the partitions of the request with their last offsets.
+              place: the address of Sidefetch for a broker's endpoint.
+        """
         shaped = self.context.answer(sheet, self.news)
         return self._framed(shaped, self.news, _placed(self.endpoints.values(), place))
 
     def refusal(self, error: int) -> Pieces:
-        """An answer that is an error as a whole, as a broker makes it.
+        """Return a response with a top-level *error*.
 
-        Below v7 there is no place for such an error, and below v13 brokers repeat it for every partition.
+        Below v7 responses have no such field. Below v13, as from brokers, each partition of a fetch without a
+        session has the error, too.
         """
         failed, news = Answer(error, self.request.session_id, 0, 0, []), _NO_NEWS
         if self.version < 13 and isinstance(self.context, Sessionless):
@@ -146,12 +160,12 @@ class Exchange:
         return self._framed(failed, news)
 
     def unreadable(self, error: int) -> Pieces:
-        """An answer in which every partition has an error."""
+        """Return a response in which every partition of the fetch has *error*."""
         sheet, news = self._all_erroneous(error)
         return self._framed(self.context.answer(sheet, news), news)
 
     def empty(self) -> Pieces:
-        """An answer without partitions; of a session that is refused, the error."""
+        """Return a response without partitions; for a refused session, with the session's error."""
         return self._framed(self.context.empty(), _NO_NEWS)
 
     def _all_erroneous(self, error: int) -> tuple[Sheet, dict[Topic, list[News]]]:
@@ -181,7 +195,7 @@ class Exchange:
 
 
 def check_request(request: FetchRequest) -> None:
-    """Refuse what only a broker may send.
+    """Raise an error for a fetch that a consumer must not send.
 
     Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is impossible.
     """
@@ -191,7 +205,7 @@ def check_request(request: FetchRequest) -> None:
 
 
 def refuse_follower(replica_id: int) -> None:
-    """Raises ClientProtocolError for the *replica_id* of a broker: it moves the high watermark by fetching."""
+    """Raise ClientProtocolError if *replica_id* is a broker's: fetches of followers move the high watermark."""
     if replica_id >= 0:
         raise ClientProtocolError(f"replica id {replica_id}: followers must not fetch through a proxy")
 

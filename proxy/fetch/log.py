@@ -1,12 +1,12 @@
-"""Cached logs: contiguous parts of partitions, as one source served them. They know no clients.
+"""Cached logs: consecutive records of one partition in memory, as one broker sent them.
 
-A log is filled by responses, each asked for at exactly its end, and read in slices of whole entries at any offset
-within it. Its bytes are views of the received frames. ``LOG_CACHE.md`` has the design and its rules.
+A log is filled by responses to fetches from exactly its end, and read in slices of whole entries (record batches,
+or messages of old formats) at any offset within it. Its bytes are views of the received frames. ``LOG_CACHE.md``
+has the design and its rules.
 """
 
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -23,64 +23,86 @@ _ENDLESS: Final = 2**63
 
 
 class Slice(NamedTuple):
-    """A part of a log that fits into a response."""
+    """Consecutive records of a log, for a response to a client."""
 
-    records: Sequence[memoryview]
-    """Whole entries, the first of which contains the offset that was asked for, or begins above it."""
+    records: bytes | memoryview
+    """Whole entries, the first of which contains the requested offset or, after a gap, begins above it."""
     next_offset: int
     """The offset after the last entry."""
     aborted: tuple[AbortedPair, ...]
-    """The aborted transactions that a filter of these records must know, each once."""
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self.records))
+    """The aborted transactions that overlap these records, each once."""
+    arrived_s: float
+    """The time at which the first of the records arrived from the broker."""
 
 
-@attrs.frozen
+@attrs.define
 class _Chunk:
-    """The whole entries of one response."""
+    """The whole entries of one broker response."""
 
     start: int
-    """The offset that was asked for: offsets up to the first entry are gaps, left by compaction."""
+    """The requested offset; compaction may have left a gap between it and the first entry."""
     end: int
+    """The offset after the last entry."""
     records: memoryview
+    arrived_s: float
+    """The time of the response."""
+    _last: tuple[int, int] = (0, 0)
+    """The argument of the last call of ``at`` and its result: readers mostly move forward."""
 
     def at(self, offset: int) -> int:
-        """Return the position of the first entry that ends after *offset*. Cost: O(entries before it)."""
+        """Return the byte position of the first entry that ends at or after *offset*.
+
+        Cost: O(entries since that of the last call).
+        """
         if offset <= self.start:
             return 0
-        return next(entry.at for entry in entries(self.records) if entry.last_offset >= offset)
+        known, start = self._last if self._last[0] <= offset else (0, 0)
+        rest = entries(self.records[start:])
+        at = start if known == offset else start + next(each.at for each in rest if each.last_offset >= offset)
+        self._last = (offset, at)
+        return at
 
 
 class CachedLog:
-    """The records of a partition from ``start`` to before ``end``, in one leader epoch, at one isolation level.
+    """The cached records of one partition from offset ``start`` to before ``end``.
 
-    Use: ``append`` each response that was asked for at ``end``; ``slice`` for readers; ``trim`` behind them.
+    All were read in one leader epoch at one isolation level. Use: fetch from ``end`` and ``append`` the response;
+    ``slice`` records for readers; ``trim`` records that are read or old.
     """
 
     __slots__ = ("_aborted", "_chunks", "_size_bytes", "end", "start")
 
     def __init__(self, start: int) -> None:
+        """Create an empty log at offset *start*."""
         self.start = start
         self.end = start
-        self._chunks: deque[_Chunk] = deque()
-        self._aborted = AbortedTransactions()
+        self._chunks: list[_Chunk] = []
+        self._aborted: AbortedTransactions | None = None
+        """None if there were none: most logs have none, and there are many logs."""
         self._size_bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        """The size of all its entries."""
+        """The size of all entries."""
         return self._size_bytes
 
-    def append(self, asked: int, records: memoryview, aborted: Iterable[AbortedPair] = ()) -> bool:
-        """Append the whole entries of a response; return whether there were any.
+    @property
+    def oldest_s(self) -> float:
+        """The arrival time of the oldest entries; infinity if there are none."""
+        return self._chunks[0].arrived_s if self._chunks else float("inf")
+
+    def append(
+        self, asked: int, records: memoryview, aborted: Iterable[AbortedPair] = (), *, now_s: float = 0.0
+    ) -> bool:
+        """Append the whole entries of a fetch response; return whether there were any.
 
         An incomplete entry at the end is cut off.
 
         Args: asked: the offset of the request.
-        Raises: ValueError: it is not ``end``, so that the response belongs to an earlier state of the log; or the
-                    first entry begins below it, which is possible only at the start of a log.
+              aborted: the aborted transactions that the response lists.
+              now_s: the time of the response.
+        Raises: ValueError: *asked* is not ``end``, so the response belongs to an earlier state of the log; or the
+                    first entry begins below ``end``, which is allowed only if the log has no entries.
                 BadRecords: a control batch, or the header of an entry, is damaged.
         """
         if asked != self.end:
@@ -91,21 +113,28 @@ class CachedLog:
         records = records[: whole.end]
         if self._chunks and int.from_bytes(records[:8]) < asked:
             raise ValueError(f"a batch from {int.from_bytes(records[:8])} on overlaps a log that ends at {asked}")
-        self._aborted.add(aborted)
-        self._aborted.walk(records)
-        self._chunks.append(_Chunk(asked, whole.next_offset, records))
+        if listed := tuple(aborted):
+            self._aborted = self._aborted or AbortedTransactions()
+            self._aborted.add(listed)
+        if self._aborted is not None:
+            self._aborted.walk(records)
+        self._chunks.append(_Chunk(asked, whole.next_offset, records, now_s))
         self._size_bytes += len(records)
         self.end = whole.next_offset
         return True
 
-    def slice(self, offset: int, most_bytes: int, *, at_least_one: bool) -> Slice | None:
-        """Return the entries from *offset* on that fit into *most_bytes*; None if there is none.
+    def slice(self, offset: int, most_bytes: int, *, at_least_one: bool, is_joined: bool = True) -> Slice | None:
+        """Return the entries from *offset* on that fit into *most_bytes*.
+
+        Return None if *offset* is outside the log or at its end, or if no entry fits.
 
         Args: at_least_one: whether a first entry that is larger than *most_bytes* is returned whole (KIP-74).
+              is_joined: whether the slice may have entries of several broker responses.
         """
         if not self.start <= offset < self.end:
             return None
         first = bisect_right(self._chunks, offset, key=lambda chunk: chunk.end)
+        arrived_s = self._chunks[first].arrived_s
         parts: list[memoryview] = []
         left, next_offset = most_bytes, offset
         for chunk in islice(self._chunks, first, None):
@@ -115,26 +144,48 @@ class CachedLog:
                 break
             parts.append(rest[: whole.end])
             left, next_offset = left - whole.end, whole.next_offset
-            if whole.end < len(rest):
+            if whole.end < len(rest) or not is_joined:
                 break
-        return Slice(parts, next_offset, self._aborted.between(offset, next_offset)) if parts else None
+        if not parts:
+            return None
+        # Many responses of few records each: one copy costs less than many pieces of a response.
+        records = parts[0] if len(parts) == 1 else b"".join(parts)
+        aborted = () if self._aborted is None else self._aborted.between(offset, next_offset)
+        return Slice(records, next_offset, aborted, arrived_s)
+
+    def trim_before(self, oldest_s: float) -> None:
+        """Drop the entries that arrived before *oldest_s*, and move ``start`` behind them."""
+        if self._chunks and self._chunks[0].arrived_s < oldest_s:
+            self.trim(next((chunk.start for chunk in self._chunks if chunk.arrived_s >= oldest_s), self.end))
 
     def trim(self, offset: int) -> None:
-        """Drop the responses that end at *offset* or before."""
-        while self._chunks and self._chunks[0].end <= offset:
-            chunk = self._chunks.popleft()
-            self._size_bytes -= len(chunk.records)
-            self.start = chunk.end
-        self._aborted.trim(self.start)
+        """Drop entries below *offset*, by whole responses, and move ``start`` behind them.
+
+        Entries of a response that has later ones, too, are kept.
+        """
+        gone = bisect_right(self._chunks, offset, key=lambda chunk: chunk.end)
+        if gone:
+            self._size_bytes -= sum(len(chunk.records) for chunk in self._chunks[:gone])
+            self.start = self._chunks[gone - 1].end
+            del self._chunks[:gone]
+            if self._aborted is not None:
+                self._aborted.trim(self.start)
+
+    def skip(self, offset: int) -> None:
+        """Drop entries below *offset* like ``trim``, and move ``start`` to *offset*, which is within the log."""
+        self.trim(offset)
+        self.start = max(self.start, offset)
 
 
 class AbortedTransactions:
-    """The aborted transactions of a log, with the offsets of their markers.
+    """The aborted transactions of a cached log, with the offsets of their markers (control batches).
 
-    A response lists the aborted transactions that overlap it, without their ends. A part of it must list those that
-    overlap the part: a pair that is listed again after its marker makes Java's consumer drop committed records, and
-    a pair that is listed twice makes librdkafka do so. The marker is the first control batch of the producer after
-    the first offset. Source: Kafka's LogSegment.collectAbortedTxns and CompletedFetch; rd_kafka_msgset_reader.
+    A broker response lists the aborted transactions that overlap it, without their ends. A part of it must list
+    those that overlap the part: a pair that is listed again after its marker makes Java's consumer drop committed
+    records, and a pair that is listed twice makes librdkafka do so. The marker is the first control batch of the
+    producer after the first offset.
+
+    Source: Kafka's LogSegment.collectAbortedTxns and CompletedFetch; rd_kafka_msgset_reader.
     """
 
     __slots__ = ("_ends",)
@@ -144,14 +195,14 @@ class AbortedTransactions:
         """By transaction, the offset of its marker; ``_ENDLESS`` while the marker is not in the log."""
 
     def add(self, listed: Iterable[AbortedPair]) -> None:
-        """Add the transactions of a response, some of which may be known."""
+        """Add the aborted transactions that a broker response lists; known ones are skipped."""
         for pair in listed:
             self._ends.setdefault(pair, _ENDLESS)
 
     def walk(self, records: memoryview) -> None:
-        """Find markers in the entries that follow the known part of the log.
+        """Find the markers of known transactions in *records*, the next entries of the log.
 
-        Cost:   nothing unless a known transaction lacks its marker; otherwise a microsecond for each entry.
+        Cost:   nothing if all known transactions have their markers; otherwise a microsecond for each entry.
         Raises: BadRecords: the header of an entry is damaged.
         """
         if any(end == _ENDLESS for end in self._ends.values()):
@@ -165,7 +216,7 @@ class AbortedTransactions:
         return tuple(sorted(pairs, key=lambda pair: pair[1]))
 
     def trim(self, start: int) -> None:
-        """Forget the transactions that end before *start*."""
+        """Drop the transactions whose markers are below *start*."""
         if any(end < start for end in self._ends.values()):
             self._ends = {pair: end for pair, end in self._ends.items() if end >= start}
 

@@ -1,4 +1,4 @@
-"""Error codes that a client's Fetch version cannot know become those that an old broker would have sent."""
+"""Replacement of error codes that a client's Fetch version does not have by those that an old broker would send."""
 
 from types import MappingProxyType
 from typing import Final
@@ -23,7 +23,7 @@ _SINCE: Final = MappingProxyType(
         ErrorCode.offset_moved_to_tiered_storage: (14, ErrorCode.unknown_server_error),
     }
 )
-"""Code: the first version that knows it, and what older ones get."""
+"""By error code: the first Fetch version that has it, and the code that replaces it in older versions."""
 
 _FROM_OLD_BROKERS: Final = frozenset(
     {
@@ -33,13 +33,13 @@ _FROM_OLD_BROKERS: Final = frozenset(
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.not_leader_or_follower,
         ErrorCode.topic_authorization_failed,
-        # What follows makes most of these clients raise, so it is told only of what no retry mends.
+        # The codes below make most of these clients raise: they are for errors that no retry can resolve.
         ErrorCode.corrupt_message,
         ErrorCode.unsupported_version,
         ErrorCode.unsupported_compression_type,
     }
 )
-"""What clients of Fetch below v4 may be told. Java's up to 1.1 throw from poll() at anything else."""
+"""The error codes that clients of Fetch below v4 may get. With others, poll() of Java's up to 1.1 throws."""
 _LIMITED_BELOW: Final = 4
 
 STALE_TOPOLOGY: Final = frozenset(
@@ -56,11 +56,11 @@ STALE_TOPOLOGY: Final = frozenset(
         ErrorCode.inconsistent_topic_id,
     }
 )
-"""What Java's consumer refreshes its metadata for, and UNKNOWN_LEADER_EPOCH, which may be our mistake."""
+"""Errors after which Java's consumer refreshes metadata; and UNKNOWN_LEADER_EPOCH, as Sidefetch adds epochs."""
 
 
 def error_for(version: int, code: int) -> int:
-    """*code* as a client of Fetch *version* can understand it."""
+    """Return the error *code* for a client of Fetch *version*: an older code if it is too new."""
     if code in _SINCE:
         since, older = _SINCE[ErrorCode(code)]
         code = code if version >= since else older

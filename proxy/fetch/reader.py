@@ -1,671 +1,590 @@
-"""Reads a broker's partitions for one client connection: the client's fetches in, answers out, lanes in between.
+"""The state machine that answers the fetches of one client connection from the cached logs of a log cache.
 
-The client takes the broker that it has come to for the leader of what it asks for. Each partition is read from
-its *source*: that leader, or a replica that is closer (see ``cluster.routing``). Each source has two lanes, and one
-answer to the client is put together from what they all bring.
+The client takes the broker that it is connected to for the leader of its partitions. Each partition is read from
+the log of its *source*: that leader, or a closer replica (see ``cluster.routing``). The phases of a client fetch::
 
-What a client polls for is answered here as long as the broker has nothing to say. Upstream, a fetch waits at the
-broker for up to ``Reading.upstream_max_wait_s``, and goes on waiting while the client is answered "nothing new"
-and asks again. Partitions go where they are asked for first::
-
-    patient lane   whatever it was free to take when it last asked: nearly all of its source, nearly always
-    quick lane     what keeps moving, beside many that do not; and what cannot wait until the patient lane is back
-    held           brought while the client was not asking, or more than it takes at once: on no lane until given
-    homeless       changed since: placed when the client asks next
-
-A client that reads on is read ahead of (``ahead``): what comes next is asked for while it is given what there is.
+    Connecting --> Resolving --> Asking (Pausing) --> Converting --> Delayed --> (answered)
+        |              |           | ^ ^                   |
+        |              |           | | +-------------------+ the records contain nothing that the client can see
+        |              |           | +--+ refused or lost: asked again, a few times
+        +--------------+-----------+----> an error, after which the client refreshes its metadata
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from proxy.cluster.routing import Routes, Source
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.convert.types import NothingForClient
-from proxy.errors import BrokerProtocolError, ErrorCode
+from proxy.errors import ErrorCode
 from proxy.events import Cause, StalledFetchRecord
-from proxy.fetch.commands import Answered, CloseLane, Command, Convert, Farewell, LaneId, Learn, Note, OpenLane
+from proxy.fetch.cache import CacheKey, LogCache
+from proxy.fetch.commands import Answered, EmitRecord, ReaderCommand, RefreshMetadata, RunInThread, Worker
 from proxy.fetch.converting import are_small, begin_all
-from proxy.fetch.exchange import Exchange, Manner, check_request, erroneous
-from proxy.fetch.held import Ready
-from proxy.fetch.lane import Landed, Lane
-from proxy.fetch.lanes import Lanes
-from proxy.fetch.liveness import unserved
+from proxy.fetch.delivery import Delivery
+from proxy.fetch.exchange import Exchange, check_request
+from proxy.fetch.fetcher import Fetcher, FetchResult
+from proxy.fetch.phases import Asking, Connecting, Converting, Delayed, Pausing, Phase, Resolving
+from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.reading import Reading
-from proxy.fetch.stages import Asking, Connecting, Converting, Delayed, Pausing, Resolving, Stage
-from proxy.fetch.tables import Tables
+from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch.telling import Telling
-from proxy.fetch.waits import Waits
-from proxy.session.upstream import RejectedResponse, RejectionReason
 from proxy.wire.addresses import Place
-from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import FetchRequest, PartitionKey
+from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
 from proxy.wire.frames import Pieces
 
-__all__ = ["Reader"]
+__all__ = ["Caches", "Reader"]
 
 _CLIENT_THROTTLES_VERSION: Final = 8
-
-_UNWATCHED_S: Final = 1.0
-"""How old held records may be when a fetch begins: no broker is asked meanwhile whether they are still there."""
 _RESOLVE_S: Final = 5.0
 """How long a fetch waits for the topology; below the request timeouts of all clients."""
 _GONE_S: Final = 0.25
-"""How long a client is held whose broker is gone, so that it does not ask in a tight loop."""
+"""The least time until a client whose broker is unavailable gets its error, so that it does not ask in a loop."""
 _DRAINING_WAIT_S: Final = 0.1
 """How long a fetch may wait while draining: not the client's wait, nor so short that it asks in a tight loop."""
 _ATTEMPTS: Final = 4
-"""How often one exchange asks before the client is told an error."""
+"""The number of lost connections after which a client fetch is answered with an error."""
 _REFRESHES: Final = 3
-"""How often one client fetch has metadata refreshed because of an id or an epoch that the client did not send."""
-_SPARING_S: Final = 10.0
-"""After memory was asked back, how long nothing is read ahead."""
+"""The most metadata refreshes of one client fetch because of an id or an epoch that the client did not send."""
+_PLAIN_S: Final = 30.0
+"""How long brokers wait for a client's min bytes themselves after there was less than it wanted."""
 _INSTANT_S: Final = 1e-6
-"""Too short a time to wait for."""
+
+
+class Caches(Protocol):
+    """The log caches of a process, by sharing key."""
+
+    def join(self, key: CacheKey, reader: "Reader", client_id: str | None) -> LogCache:
+        """Add *reader* to the members of the log cache of *key*, which is created if needed; return the cache.
+
+        *client_id*: the client id of the client.
+        """
+
+    def part(self, cache: LogCache, reader: "Reader") -> None:
+        """Remove *reader* from the members of *cache*."""
 
 
 class Reader:
-    """One client connection's fetches of what one broker leads.
+    """The state machine that answers the fetches of one client connection.
 
-    Use: give it events; carry out the commands that it returns. ``deadline_s`` is when it wants ``tick``.
+    Use: pass events to the methods, carry out the commands that they return, and then call ``settle`` of ``cache``.
+    ``deadline_s`` is the time at which ``Reader.settle`` is needed without an event.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, jitter: float, reading: Reading) -> None:
-        """*jitter*: 0..1, so that connections that were refused together do not come back together."""
-        self._node_id = node_id
+    def __init__(self, node_id: BrokerId, place: Place, reading: Reading, caches: Caches) -> None:
+        """Create a reader without a fetch.
+
+        Args: node_id: the broker whose listener the client uses, and which it takes for the leader.
+              place: the address of Sidefetch for a broker's endpoint.
+              caches: the log caches of the process.
+        """
+        self.node_id = node_id
         self._place = place
         self._reading = reading
-        self._topology = Topology()
-        self._routes = Routes(node_id, reading.selector, reading.preferred_max_age_s)
-        self._lanes = Lanes(self._routes.home, jitter, self._routes.kind)
-        self._tables = Tables(node_id, self._lanes, self._routes, reading)
+        self._caches = caches
+        self._cache_key: CacheKey | None = None
+        self._at: Positions | None = None
+        self._delivery = Delivery(node_id, reading)
         self._exchange: Exchange | None = None
-        self._manner: Manner | None = None
-        """Of the client's last fetch."""
-        self._stage: Stage = Connecting()
-        self._waits = Waits(self._lanes, reading)
-        self._throttled_until_s = 0.0
-        self._spares_until_s = float("-inf")
-        """Nothing is read ahead before: there was no memory for it."""
+        self._phase: Phase = Connecting()
+        self._topology = Topology()
+        self._is_draining = False
+        self._told_throttle_s = 0.0
+        """The end of the last throttling that a response has reported to the client."""
+        self._pending: list[ReaderCommand] = []
+        """Commands that events of logs have caused, for the next call of a public method to return."""
+        self._topology_needed = False
+        """Whether a broker refused a topic id or an epoch that Sidefetch added, so that metadata is outdated."""
+        self._stale_s = float("-inf")
+        """The time at which records that wait for the client's min bytes are read again."""
         self._now_s = float("-inf")
+        """The time of the last event."""
 
     # ------------------------------------------------------------------------------------------- events
 
     def fetch(
         self, request: FetchRequest, topology: Topology, now_s: float, *, request_bytes: int = 0
-    ) -> list[Command]:
-        """The client's next fetch, of so many bytes; only after the last one was answered.
+    ) -> list[ReaderCommand]:
+        """Take the client's next fetch, after the last one was answered; return the first commands.
 
-        Raises: ClientProtocolError: only a broker may fetch like this.
+        Args: request_bytes: the size of the request frame, for telemetry.
+        Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is impossible.
+                LimitReached: the client's session has too many partitions.
         """
         check_request(request)
-        self._topology = topology
-        context = self._reading.sessions.open(self._reading.policy.read_as(request), self._node_id, now_s)
-        longest_s = _DRAINING_WAIT_S if self._waits.is_draining else float("inf")
+        context = self._reading.sessions.open(self._reading.policy.read_as(request), self.node_id, now_s)
+        longest_s = _DRAINING_WAIT_S if self._is_draining else float("inf")
         rack = request.options.rack_id or self._reading.told_rack
         telling = Telling(request, request_bytes, now_s) if self._reading.tells_exchanges else None
         exchange = Exchange(context.request, now_s, longest_s, rack, context=context, telling=telling)
-        self._exchange, self._manner = exchange, exchange.manner
+        self._exchange = exchange
         if not context.request.sections:
             return self._answered(exchange.empty(), now_s)
-        self._stage = Connecting()
-        self._waits.next_exchange(exchange.manner)
+        self._phase = Connecting()
+        at = self._join(exchange, now_s)
+        at.cache.see(topology)
+        at.number = at.cache.begin(request.options.max_bytes)
+        at.deadline_s, at.min_bytes = exchange.deadline_s, exchange.manner.min_bytes
+        at.ready_bytes, at.has_enough = 0, False
         return self._moved(self._begin(exchange, now_s), now_s)
 
-    def opened(self, lane_id: LaneId, ranges: ApiRanges, now_s: float) -> list[Command]:
-        """The lane is open, to a broker that serves *ranges*.
+    def topology_updated(self, topology: Topology, now_s: float) -> list[ReaderCommand]:
+        """Take a topology that was refreshed, or is recent enough: the end of a ``RefreshMetadata`` command."""
+        if self._at is not None:
+            self._at.cache.see(topology)
+        return self._moved(self._resolved(now_s), now_s)
 
-        Raises: BrokerProtocolError: a leader serves no Fetch that we speak, or other versions than a moment ago.
-        """
-        return self._moved(self._opened(self._lanes.named(lane_id), ranges, now_s), now_s)
-
-    def received(self, lane_id: LaneId, frame: memoryview, now_s: float) -> list[Command]:
-        """The lane brought an answer.
-
-        Raises: BrokerProtocolError: it is none to what was asked. The lane must be closed, then ``lost``.
-        """
-        lane = self._lanes.named(lane_id)
-        if lane.is_answering and self._exchange is not None:
-            self._exchange.watched_s = now_s
-        landed = lane.received(frame, now_s, topic_name=self._topology.name_of)
-        return self._moved(self._take_in(lane, landed, now_s), now_s)
-
-    def lost(self, lane_id: LaneId, now_s: float) -> list[Command]:
-        """The lane is gone, or could not be opened."""
-        return self._moved(self._lost(self._lanes.named(lane_id), now_s), now_s)
-
-    def told(self, topology: Topology, now_s: float) -> list[Command]:
-        """The topology was refreshed."""
-        before, self._topology = self._topology, topology
-        return self._moved(self._told(before, now_s), now_s)
-
-    def converted(self, now_s: float) -> list[Command]:
-        """What was to be converted has been begun."""
+    def converted(self, now_s: float) -> list[ReaderCommand]:
+        """Continue after a ``RunInThread`` command has ended: the conversions of records have begun."""
         return self._moved(self._converted(now_s), now_s)
 
-    def tick(self, now_s: float) -> list[Command]:
-        """``deadline_s`` has passed."""
+    def settle(self, now_s: float) -> list[ReaderCommand]:
+        """Continue the open client fetch after ``deadline_s`` has passed or logs have changed."""
         return self._moved((), now_s)
 
-    def drain(self, now_s: float) -> list[Command]:
-        """Wait hardly any more: what waits at the broker is answered now, with what is known."""
-        self._waits.is_draining = True
-        exchange = self._exchange
-        if exchange is None:
-            return []
-        exchange.longest_s = now_s - exchange.started_s + _DRAINING_WAIT_S
-        waits = all(lane.waits for lane in self._lanes if lane.is_asking)
-        parked = isinstance(self._stage, Asking) and self._lanes.is_under_way and waits
-        ready = self._tables.ready(exchange)
-        answers = parked and not self._tables.lacking(exchange, ready)
-        return self._moved(self._finish(exchange, ready, now_s) if answers else (), now_s)
-
-    def answering(self, lane_id: LaneId, now_s: float) -> list[Command]:
-        """The lane's answer has begun to come."""
-        self._lanes.named(lane_id).answering(self._waits.number)
+    def drain(self, now_s: float) -> list[ReaderCommand]:
+        """Answer the open client fetch soon, and later ones after 0.1 s at most: Sidefetch shuts down."""
+        self._is_draining = True
+        if self._at is not None:
+            self._at.cache.drain()
+        exchange, at = self._exchange, self._at
+        if exchange is not None and at is not None:
+            is_parked = bool(at.fetchers) and all(fetcher.is_parked for fetcher in at.fetchers)
+            exchange.longest_s = now_s - exchange.started_s + (0.0 if is_parked else _DRAINING_WAIT_S)
+            at.deadline_s = exchange.deadline_s
         return self._moved((), now_s)
 
-    def drop_held(self, now_s: float) -> list[Command]:
-        """Give up what was brought and not handed out: the memory is needed. It is asked for again."""
-        self._spares_until_s = now_s + _SPARING_S
-        return self.client_looks_again(now_s)
+    def look_again(self, now_s: float) -> list[ReaderCommand]:
+        """Drop undelivered records, to read them again: the client requests metadata, so a leader may be new."""
+        if self._at is not None:
+            self._at.void_ready()
+        return self._moved((), now_s)
 
-    def client_looks_again(self, now_s: float) -> list[Command]:
-        """Drop held records: the client asks for metadata, so something may have changed in the cluster."""
-        self._lanes.held.drop()
-        asking = self._exchange is not None and isinstance(self._stage, Asking)
-        return self._moved(self._find_homes(now_s) if asking else (), now_s)
+    def leave(self, now_s: float) -> None:
+        """Leave the log cache, since the client has disconnected."""
+        self._exchange = None
+        if self._at is not None:
+            self._at.leave(now_s)
+            self._caches.part(self._at.cache, self)
+            self._at, self._cache_key = None, None
 
-    @property
-    def held_since_s(self) -> float | None:
-        """When the oldest was brought that is not handed out; None if there is none."""
-        return self._lanes.held.oldest_s if self._lanes.held else None
-
-    def farewell(self, now_s: float) -> list[Note | Farewell]:
-        """The client has gone: close its sessions at the brokers. Nothing else may be told from here on."""
-        return self._lanes.farewell(now_s)
+    # ------------------------------------------------------------------------------------------- its state
 
     @property
     def deadline_s(self) -> float | None:
-        """When ``tick`` is wanted; None for never."""
-        times = [lane.late_s for lane in self._lanes if lane.late_s is not None]
-        if self._exchange is None:
-            times.append(self._lanes.held.oldest_s + _UNWATCHED_S)
-        match self._stage:
-            case Resolving(until_s) | Pausing(until_s) | Delayed(until_s) if self._exchange is not None:
+        """The time at which ``settle`` is needed without an event; None for never."""
+        exchange, at = self._exchange, self._at
+        if exchange is None or at is None:
+            return None
+        times = [self._stalled_s]
+        match self._phase:
+            case Resolving(until_s) | Pausing(until_s) | Delayed(until_s):
                 times.append(until_s)
-            case Asking() if self._exchange is not None:
-                times += (self._exchange.deadline_s, self._lanes.held.oldest_s + _UNWATCHED_S)
-                times += self._waits.turns_s()
+            case Asking():
+                times += (exchange.deadline_s, self._stale_s)
+                if at.is_due(self._now_s):
+                    times += at.turns_s()
             case _:
                 pass
-        times.append(self._stalled_s)
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
 
     @property
+    def cache(self) -> LogCache | None:
+        """The log cache of the last client fetch; None before the first."""
+        return None if self._at is None else self._at.cache
+
+    @property
     def version(self) -> int:
-        """Fetch version that is spoken with the leader; 0 if that is not known yet."""
-        return self._lanes.home.patient.version
+        """The Fetch version of requests to the leader; 0 before the first connection."""
+        return 0 if self._at is None else self._at.cache.leader(self.node_id).version
 
     @property
     def is_answering(self) -> bool:
-        """Whether a fetch of the client waits for its answer: no other may be given before."""
+        """Whether a client fetch waits for its response."""
         return self._exchange is not None
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is answering, or has a lane opened: it cannot be left alone yet."""
-        return self.is_answering or any(lane.is_opening for lane in self._lanes)
+    def depends_on(self, fetcher: Fetcher) -> bool:
+        """Return whether the open client fetch waits for *fetcher*: for its records or its first connection."""
+        at = self._at
+        is_read = at is not None and at.is_waiting and fetcher in at.fetchers
+        return is_read or self.is_connecting_to(fetcher)
 
-    def is_asking(self, lane_id: LaneId) -> bool:
-        """Whether the broker owes an answer on the lane, and would not look at another request before."""
-        return self._lanes.named(lane_id).is_asking
-
-    # ---------------------------------------------------------------------------------------- liveness
+    def is_connecting_to(self, fetcher: Fetcher) -> bool:
+        """Return whether the open client fetch waits for the first connection of *fetcher*."""
+        is_connecting = self._exchange is not None and isinstance(self._phase, Connecting)
+        return is_connecting and self._at is not None and self._at.cache.leader(self.node_id) is fetcher
 
     def unserved(self) -> list[PartitionKey]:
-        """Return the partitions of the client's open fetch that nothing will answer: see ``liveness``."""
-        if self._exchange is None or not isinstance(self._stage, Asking):
+        """Return the partitions of the open client fetch that no event will answer: a bug if there are any (L1)."""
+        if self._exchange is None or self._at is None or not isinstance(self._phase, Asking):
             return []
-        return list(unserved(self._exchange, self._tables, self._lanes, self._waits, self._now_s))
+        return self._at.unserved(self._delivery.answered(self._exchange), self._now_s)
 
     @property
     def _stalled_s(self) -> float:
-        """When the client's open fetch will have outlived its wait by the ask timeout; infinity for never."""
-        is_waiting = self._exchange is not None and isinstance(self._stage, Connecting | Asking)
-        if self._exchange is None or not is_waiting or any(lane.is_answering for lane in self._lanes):
+        """The time at which the watchdog answers the open client fetch: its wait and the ask timeout are over."""
+        exchange, at = self._exchange, self._at
+        if exchange is None or at is None or not isinstance(self._phase, Connecting | Asking):
             return float("inf")
-        muted_s = (lane.heard_s for lane in self._lanes if lane.is_asking and lane.heard_s > lane.sent_s)
-        # A follower that does not answer is left for its leader, which then has the time that it takes.
-        followers = (lane for lane in self._lanes if lane.is_follower and not lane.is_parked)
-        left_s = (lane.late_s for lane in followers if lane.late_s is not None)
-        since_s = max(self._exchange.deadline_s, self._exchange.watched_s, *muted_s, *left_s)
+        if any(fetcher.is_answering for fetcher in at.fetchers):
+            return float("inf")
+        muted_s = (each.heard_s for each in at.fetchers if each.is_in_flight and each.heard_s > each.sent_s)
+        followers = (each for each in at.fetchers if each.is_follower and not each.is_parked)
+        left_s = (each.late_s for each in followers if each.late_s is not None)
+        since_s = max(exchange.deadline_s, exchange.watched_s, *muted_s, *left_s)
         return since_s + self._reading.ask_timeout_s
 
-    def _answer_stalled(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """Answer a fetch that outlived its wait with a retriable error, and begin with new requests."""
-        asks = self._tables.wanted.asks
-        yield Note(
-            StalledFetchRecord(
-                self._node_id,
-                exchange.manner.client_id,
-                type(self._stage).__name__.lower(),
-                now_s - exchange.started_s,
-                len(asks),
-                len(self.unserved()),
-                sum(self._lanes.held.has(key, ask) for key, ask in asks.items()),
-                ", ".join(lane.describe(now_s) for lane in self._lanes),
-            )
-        )
-        yield from self._lanes.start_over(now_s, "a client fetch has outlived its wait")
-        yield from self._give_up(exchange, now_s)
+    # ------------------------------------------------------------------------------------------- events of logs
 
-    # ------------------------------------------------------------------------------- from stage to stage
+    def watched(self, now_s: float) -> None:
+        """Restart the watchdog's time: a large response was received, or another broker is asked."""
+        if self._exchange is not None:
+            self._exchange.watched_s = now_s
 
-    def _moved(self, commands: Iterable[Command], now_s: float) -> list[Command]:
-        """*commands*, once nobody is late, and whatever can be done after them."""
+    def log_failed(self, log: SharedLog, reply: PartitionReply, result: FetchResult) -> None:
+        """Take a broker's response at the client's offset that is not appended to *log*: an error or the like.
+
+        *reply* is the partition's part of the response in *result*.
+        """
+        if self._exchange is None or not isinstance(self._phase, Asking):
+            return
+        assert self._at is not None
+        exchange = self._exchange
+        exchange.endpoints |= {each.node_id: each for each in result.response.endpoints}
+        self._topology_needed |= self._delivery.failed(exchange, log, reply, self._at.cache.topology, self._pending)
+
+    def looked_back(self, log: SharedLog) -> None:
+        """End the truncation check of a partition, which the leader passed, and find its log again."""
+        if self._at is not None and self._delivery.looked_back(log.key.partition):
+            self._at.log_void(log)
+
+    def throttled(self, now_s: float) -> None:
+        """Delay the open client fetch, since a broker throttled an upstream fetch and sent no partitions.
+
+        Clients of Fetch v8 and later, which wait by themselves, get an empty response with the throttle time.
+        """
+        exchange, at = self._exchange, self._at
+        if exchange is None or at is None or not isinstance(self._phase, Asking):
+            return
+        until_s = at.cache.throttled_until_s
+        at.stop()
+        if exchange.version >= _CLIENT_THROTTLES_VERSION:
+            # Clients that know throttling take a response without partitions.
+            exchange.throttle_ms = max(round((until_s - now_s) * 1000), 1)
+            self._told_throttle_s = until_s
+            self._phase = Delayed(now_s, exchange.empty())
+        else:
+            exchange.paused_ms += round((until_s - now_s) * 1000)
+            self._phase = Pausing(until_s)
+
+    def refused(self, error: int, now_s: float) -> None:
+        """Answer the open client fetch with the top-level *error* of the leader's response."""
+        exchange, at = self._exchange, self._at
+        if exchange is not None and at is not None and isinstance(self._phase, Asking):
+            at.stop()
+            self._phase = Delayed(now_s, self._throttled(exchange, now_s).refusal(error))
+
+    def source_lost(self, *, gives_up: bool, now_s: float) -> None:
+        """Try again after a connection to a leader was lost or could not be opened.
+
+        If *gives_up*, or after several attempts, the client gets a retriable error for each partition.
+        """
+        exchange, at = self._exchange, self._at
+        if exchange is None or at is None or not isinstance(self._phase, Connecting | Asking):
+            return
+        exchange.attempts += 1
+        if gives_up or exchange.attempts >= _ATTEMPTS:
+            self._give_up(exchange, now_s)
+        elif isinstance(self._phase, Connecting):
+            at.cache.open(at.cache.leader(self.node_id), now_s)
+
+    # ------------------------------------------------------------------------------- from phase to phase
+
+    def _moved(self, commands: Iterator[ReaderCommand] | tuple[()], now_s: float) -> list[ReaderCommand]:
+        """Return *commands*, and those of the steps that are possible after them."""
         self._now_s = now_s
-        done = [*self._hang_up_on_the_late(now_s), *commands, *self._go_on(now_s)]
-        if self._reading.checks_liveness:
-            assert not self.unserved(), f"nothing answers {self.unserved()}"
+        done = [*commands, *self._go_on(now_s)]
         if self._exchange is not None and self._exchange.telling is not None:
             self._exchange.telling.waits_for(self._cause(self._exchange), now_s)
         return done
 
     def _cause(self, exchange: Exchange) -> Cause:
-        """What *exchange* waits for."""
-        match self._stage:
+        """Return the reason why *exchange* waits."""
+        match self._phase:
             case Pausing():
                 return "throttle"
             case Delayed():
                 return "throttle" if exchange.throttle_ms else "broker"
             case Converting():
                 return "convert"
-            case Asking() if not any(lane.is_opening or _is_at_work(lane) for lane in self._lanes):
+            case Asking() if self._at is not None and all(each.is_parked for each in self._at.fetchers):
                 return "poll"
             case _:
                 return "broker"
 
-    def _hang_up_on_the_late(self, now_s: float) -> Iterator[Command]:
-        for lane in self._lanes:
-            if lane.late_s is None or now_s < lane.late_s:
-                continue
-            if lane.is_opening:
-                lane.opening()
-                yield from self._leave_follower(lane, now_s)
-            else:
-                yield CloseLane(lane.id, f"no answer within {lane.late_s - lane.heard_s:g} s", is_fault=True)
-                yield from self._lost(lane, now_s)
-
-    def _go_on(self, now_s: float) -> Iterator[Command]:
-        exchange = self._exchange
-        if exchange is None:
-            self._sift(now_s)
-        yield from self._leave_unused(now_s)
-        if exchange is None:
+    def _go_on(self, now_s: float) -> Iterator[ReaderCommand]:
+        """Carry out all steps of the open client fetch that are possible now."""
+        exchange, at = self._exchange, self._at
+        if exchange is None or at is None:
             return
+        pending, self._pending = self._pending, []
+        yield from pending
+        if self._delivery.stale:
+            yield RefreshMetadata(frozenset(self._delivery.stale))
+            self._delivery.stale.clear()
         if now_s >= self._stalled_s:
-            yield from self._answer_stalled(exchange, now_s)
-        match self._stage:
-            case Delayed(until_s, pieces) if now_s >= until_s:
-                yield from self._answered(pieces, now_s)
+            yield from self._answer_stalled(exchange, at, now_s)
+        match self._phase:
+            case Connecting() if at.cache.leader(self.node_id).version:
+                yield from self._begin(exchange, now_s)
             case Resolving(until_s) | Pausing(until_s) if now_s >= until_s:
-                yield from self._ask(exchange, now_s)
+                self._ask(exchange, at, now_s)
             case _:
                 pass
-        yield from self._settle(exchange, now_s)
+        if self._topology_needed:
+            yield from self._need_topology(exchange, at, now_s)
+        yield from self._settle(exchange, at, now_s)
+        match self._phase:
+            case Delayed(until_s, pieces) if self._exchange is not None and now_s >= until_s:
+                yield from self._answered(pieces, now_s)
+            case _:
+                pass
 
-    def _begin(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        home = self._lanes.home.patient
-        if home.is_open:
-            yield from self._update(exchange, now_s)
-        if not home.is_open:
-            self._stage = Connecting()
-            yield from self._open(home, exchange, now_s)
-        elif self._tables.wanted.unknown:
-            self._stage = Resolving(now_s + _RESOLVE_S)
-            yield Learn(frozenset(self._tables.wanted.unknown))
+    def _join(self, exchange: Exchange, now_s: float) -> Positions:
+        """Return the logs that the client reads, in the log cache of its sharing key; join that if needed."""
+        options, manner = exchange.request.options, exchange.manner
+        is_redirected = bool(options.rack_id)
+        owner = self._reading.owner_of(self, manner.client_id)
+        client_id = self._reading.client_id_of(manner.client_id)
+        node_id = self.node_id if exchange.rack else None
+        isolation, rack = options.isolation, exchange.rack
+        key = CacheKey(owner, client_id, isolation, rack, is_redirected, owner is self, node_id)
+        at = self._at
+        if at is None or key != self._cache_key or at.is_probe != manner.is_instant:
+            cache = self._caches.join(key, self, manner.client_id)
+            if at is not None:
+                at.leave(now_s)
+                if at.cache is not cache:
+                    self._caches.part(at.cache, self)
+            self._cache_key, self._at = key, Positions(self, cache, is_probe=manner.is_instant)
+            self._at.loose.update(dict.fromkeys(self._delivery.wanted.asks))
+            if self._is_draining:
+                cache.drain()
+        assert self._at is not None
+        return self._at
+
+    def _begin(self, exchange: Exchange, now_s: float) -> Iterator[ReaderCommand]:
+        at = self._at
+        assert at is not None
+        leader = at.cache.leader(self.node_id)
+        if not leader.version:
+            at.cache.open(leader, now_s)
+            return
+        self._update(exchange, at, now_s)
+        if self._delivery.wanted.unknown:
+            self._phase = Resolving(now_s + _RESOLVE_S)
+            yield RefreshMetadata(frozenset(self._delivery.wanted.unknown))
         else:
-            yield from self._ask(exchange, now_s)
+            self._ask(exchange, at, now_s)
 
-    def _update(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        if self._tables.update(exchange.request, self._topology):
-            yield from self._lanes.start_over(now_s)
+    def _update(self, exchange: Exchange, at: Positions, now_s: float) -> None:
+        """Bring the client's partitions up to its fetch and to the topology."""
+        self._topology = at.cache.topology
+        by_id = at.cache.leader(self.node_id).by_id
+        change = self._delivery.update(exchange.request, self._topology, at, by_id=by_id)
+        for key in change.made_anew:
+            # By name, the offsets that are known may be those of either topic; the leader knows.
+            at.cache.routes(self.node_id).failed(key, now_s)
+            at.void(key)
+        asks = self._delivery.wanted.asks
+        for key in change.touched:
+            at.at_leader.pop(key, None)
+            if key in asks:
+                at.loose[key] = None
+            else:
+                at.drop(key, now_s)
+                at.cache.forget(self.node_id, key)
 
-    def _open(self, lane: Lane, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        if not lane.is_opening:
-            lane.opening(now_s + self._reading.ask_timeout_s if lane.is_follower else None)
-            yield OpenLane(lane.id, exchange.request.header.client_id)
-
-    def _opened(self, lane: Lane, ranges: ApiRanges, now_s: float) -> Iterator[Command]:
-        home = self._lanes.home.patient
-        try:
-            lane.opened(ranges)
-            if lane is not home and lane.by_id != home.by_id:
-                raise BrokerProtocolError(f"broker {lane.id.source.node_id} names topics in another way")
-        except BrokerProtocolError as unfit:
-            if not lane.is_follower:
-                raise
-            yield CloseLane(lane.id, str(unfit), is_fault=False)
-            yield from self._lost(lane, now_s)
+    def _resolved(self, now_s: float) -> Iterator[ReaderCommand]:
+        exchange, at = self._exchange, self._at
+        if exchange is None or at is None or not isinstance(self._phase, Resolving):
             return
-        exchange = self._exchange
-        if exchange is not None and isinstance(self._stage, Connecting) and home.is_open:
-            yield from self._begin(exchange, now_s)
+        self._update(exchange, at, now_s)
+        if not any(self._topology.topic(topic) is None for topic in self._delivery.wanted.unknown):
+            self._ask(exchange, at, now_s)
+        yield from ()
 
-    def _leave_unused(self, now_s: float) -> Iterator[Command]:
-        for lane in list(self._lanes.unused(now_s)):
-            if lane.has_session:
-                yield lane.close_session(now_s, self._reading.ask_timeout_s)
-            elif lane.id.source != self._routes.home:
-                yield CloseLane(lane.id, "nothing is read there any more", is_fault=False)
-                yield from lane.lost(now_s)
-
-    def _told(self, before: Topology, now_s: float) -> Iterator[Command]:
-        outdated = self._lanes.outdated(before, self._topology)
-        if self._exchange is not None and isinstance(self._stage, Asking):
-            if self._tables.wanted.names_another(self._topology):
-                self._stage = Resolving(now_s + _RESOLVE_S)  # the requests name a topic that is gone
-            elif outdated:
-                yield from self._find_homes(now_s)
-        yield from self._resolved(now_s)
-
-    def _resolved(self, now_s: float) -> Iterator[Command]:
-        exchange = self._exchange
-        if exchange is None or not isinstance(self._stage, Resolving):
-            return
-        yield from self._update(exchange, now_s)
-        if not any(self._topology.topic(topic) is None for topic in self._tables.wanted.unknown):
-            yield from self._ask(exchange, now_s)
-
-    def _ask(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """See to it that every partition is asked for, from the start, once this is settled."""
-        if not self._lanes.home.patient.is_open:
-            yield from self._begin(exchange, now_s)
-            return
-        if isinstance(self._stage, Resolving | Pausing | Converting):
+    def _ask(self, exchange: Exchange, at: Positions, now_s: float) -> None:
+        """Begin to wait for the logs of all partitions, with an empty response."""
+        if not isinstance(self._phase, Connecting):
             exchange.watched_s = now_s
-        self._stage = Asking()
-        exchange.news = {}
-        for (topic, partition), error in self._tables.wanted.misfits.items():
-            exchange.add(topic, erroneous(partition, error))
-        lacking = self._tables.sheet.lacking(())
-        for lane in self._waits.overlong(exchange, partial(self._tables.asks_for, partitions=lacking)):
-            self._lanes.vacate(lane)
-        yield from self._find_homes(now_s)
+        self._phase = Asking()
+        self._delivery.begin(exchange)
+        if at.is_probe:
+            at.void_ready()
+        self._find(exchange, at, now_s)
+        at.cache.leave_longer(at)
+        at.wait()
         if exchange.telling is not None:
             exchange.telling.is_asked = True
 
-    def _settle(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """While asking: answer, if there is enough or the time is over, and all are sure; else have lanes asked."""
-        if not isinstance(self._stage, Asking):
+    def _find(self, exchange: Exchange, at: Positions, now_s: float) -> None:
+        """Find the logs of loose partitions, except for those that the response has already."""
+        answered = self._delivery.answered(exchange)
+        for key in [key for key in at.loose if key not in answered]:
+            log_key, ask = self._delivery.log_key(key, exchange.rack, at, now_s)
+            at.find(key, log_key, ask, now_s)
+
+    def _need_topology(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
+        """Wait for new metadata and ask again: a broker refused a topic id or an epoch that Sidefetch added."""
+        self._topology_needed = False
+        if exchange.refreshes >= _REFRESHES or not isinstance(self._phase, Asking):
             return
-        ready = self._tables.ready(exchange)
-        brought = sum(len(reply.records) for _, reply in ready.replies)
-        enough = bool(exchange.news) or brought >= exchange.manner.min_bytes or not ready.is_all
-        waits = self._waits
-        answered = all(map(waits.has_told, self._lanes))
-        over = now_s + _INSTANT_S >= exchange.deadline_s
-        due = enough or over or (answered and waits.is_plain(exchange.manner, now_s))
-        sure = not self._lanes.is_crowded and all(waits.is_sure(lane, now_s, enough=enough) for lane in self._lanes)
-        if due and sure:
-            lacking = self._tables.lacking(exchange, ready)
-            if not lacking:
-                yield from self._finish(exchange, ready, now_s)
-                return
-            if self._tables.are_under_way(lacking):
-                return
-            # The session says "unchanged" of a partition whose offsets we gave up: let it tell them again.
-            exchange.attempts += 1
-            if exchange.attempts >= _ATTEMPTS:
-                for topic, partition in lacking:
-                    exchange.add(topic, erroneous(partition, ErrorCode.not_leader_or_follower))
-                yield from self._finish(exchange, ready, now_s)
-                return
-            for lane in self._lanes:
-                if not lane.is_asking:
-                    lane.restart()
-        elif brought and not due and self._must_read_together(exchange, now_s):
-            waits.be_plain(now_s)
-            self._lanes.held.drop()
-            brought = 0
-            yield from self._find_homes(now_s)
-        if self._lanes.is_crowded or any(
-            pair.quick.asks and not pair.patient.is_asking for pair in self._lanes.pairs
-        ):
-            yield from self._find_homes(now_s)
-        for lane in self._lanes:
-            if not lane.asks or lane.is_asking or (due and waits.is_sure(lane, now_s, enough=enough)):
-                continue
-            if now_s < waits.pace.until_s and not due:
-                continue
-            if lane.is_open:
-                wait_s = 0.0
-                if not due:
-                    lacks = bool(self._tables.lacking(exchange, self._tables.ready(exchange)))
-                    wait_s = waits.longest_s(lane, exchange, now_s, lacks=lacks)
-                yield waits.ask(lane, exchange.manner, wait_s, now_s, brought=brought)
-            else:
-                yield from self._open(lane, exchange, now_s)
+        exchange.refreshes += 1
+        at.stop()
+        self._phase = Resolving(now_s + _RESOLVE_S)
+        if at.cache.topology is not self._topology:
+            yield from self._resolved(now_s)
 
-    def _must_read_together(self, exchange: Exchange, now_s: float) -> bool:
-        """Return whether held records, too few to end the wait of *exchange*, are fetched again with all others.
+    def _settle(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
+        """Answer the client fetch if it is due and each partition is ready, failed, confirmed or parked."""
+        if not isinstance(self._phase, Asking):
+            return
+        deliverable = self._deliverable(exchange, at)
+        if at.loose:
+            if at.cache.topology is not self._topology:
+                self._update(exchange, at, now_s)
+                self._delivery.add_misfits(exchange)
+            self._find(exchange, at, now_s)
+            deliverable = self._deliverable(exchange, at)
+        has_records = bool(deliverable.slices)
+        at.has_enough = bool(exchange.news) or deliverable.size_bytes >= at.min_bytes or not deliverable.is_all
+        at.has_enough = at.has_enough or (at.waits_upstream(now_s) and at.is_confirmed)
+        if not at.is_due(now_s):
+            if has_records:
+                self._wait_for_more(at, deliverable, now_s)
+            return
+        answered = self._delivery.answered(exchange)
+        has_news = has_records or bool(exchange.news)
+        if not at.is_sure(now_s, answered, has_records=has_news):
+            return
+        if self._delivery.lacks(at, answered):
+            at.cache.hurry(at, now_s)
+        else:
+            yield from self._finish(exchange, at, deliverable, now_s)
 
-        A broker that waits has the bytes of all partitions in view. And while records are held, nobody notices that
-        their partition gets another leader, or that they are deleted.
+    def _wait_for_more(self, at: Positions, deliverable: Deliverable, now_s: float) -> None:
+        """Have brokers wait for the client's min bytes; read records again that have waited for over 1 s.
+
+        Otherwise the client could get records that were deleted while they waited.
         """
-        if not self._waits.is_plain(exchange.manner, now_s):
-            return True
-        held_since_s = self._lanes.held.oldest_s
-        return held_since_s < exchange.started_s or held_since_s + _UNWATCHED_S <= now_s
+        at.plain_until_s = now_s + _PLAIN_S
+        self._stale_s = KEPT_S + min(each.arrived_s for _, each in deliverable.slices)
+        if now_s >= self._stale_s:
+            at.void_ready()
 
-    def _take_in(self, lane: Lane, landed: Landed, now_s: float) -> Iterator[Command]:
-        outcome, response = landed.outcome, landed.response
-        asking = self._exchange if isinstance(self._stage, Asking) else None
-        if isinstance(outcome, RejectedResponse):
-            yield from landed.notes()
-            if lane.is_follower and outcome.why is RejectionReason.ERROR:
-                yield from self._leave_follower(lane, now_s)
-            elif asking is not None:
-                yield from self._refused(asking, outcome, now_s)
-            return
-        self._routes.answers(lane.id.source.node_id)
-        self._throttled_until_s = max(self._throttled_until_s, now_s + response.throttle_ms / 1000)
-        self._waits.pace.answered(response, len(self._tables.wanted.asks), now_s)
-        if response.throttle_ms and not response.topics:
-            # Held back before it read anything: that is no word about any partition.
-            yield from landed.notes()
-            if asking is not None:
-                yield from self._held_back(asking, now_s)
-            return
-        self._waits.told(lane, landed)
-        pair = self._lanes.pair(lane.id.source)
-        if lane is pair.patient and pair.quick.asks and asking is not None:
-            pair.parks.ended(lane.sent_s, now_s, asking.request.options.max_wait_ms / 1000)
-        if asking is not None:
-            asking.endpoints |= {each.node_id: each for each in response.endpoints}
-        taken = self._tables.take_in(lane, landed, asking, self._topology, now_s)
-        yield from landed.notes(taken.record_bytes)
-        yield from taken.notes
-        if taken.stale:
-            yield Learn(frozenset(taken.stale))
-        if taken.needs_topology and asking is not None and asking.refreshes < _REFRESHES:
-            # The client knows nothing of the id or the epoch: it is answered about what is there now.
-            asking.refreshes += 1
-            self._stage = Resolving(now_s + _RESOLVE_S)
-            if not self._tables.know(self._topology):
-                yield from self._resolved(now_s)
-            return
-        if taken.has_strays and asking is not None:
-            yield from self._find_homes(now_s)
-        if landed.terms.is_ahead and self._exchange is None and self._manner is not None:
-            yield from self._park(self._manner, now_s)
+    def _deliverable(self, exchange: Exchange, at: Positions) -> Deliverable:
+        return at.deliverable(
+            self._delivery.wanted.asks.__getitem__, exchange.request.options.max_bytes, is_cut=exchange.version < 3
+        )
 
-    def _held_back(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        if exchange.version >= _CLIENT_THROTTLES_VERSION:
-            # Clients that know throttling take an answer without partitions.
-            yield from self._answered(self._throttled(exchange, now_s).empty(), now_s)
-        else:
-            exchange.paused_ms += round((self._throttled_until_s - now_s) * 1000)
-            self._stage = Pausing(self._throttled_until_s)
-
-    def _refused(self, exchange: Exchange, outcome: RejectedResponse, now_s: float) -> Iterator[Command]:
-        exchange.attempts += 1
-        if outcome.why is RejectionReason.ERROR:
-            yield from self._answered(self._throttled(exchange, now_s).refusal(outcome.error), now_s)
-        elif exchange.attempts >= _ATTEMPTS:
-            yield from self._give_up(exchange, now_s)
-
-    def _lost(self, lane: Lane, now_s: float) -> Iterator[Command]:
-        was_open = lane.is_open
-        yield from lane.lost(now_s)
-        self._lanes.held.drop()
-        if lane.is_follower:
-            yield from self._leave_follower(lane, now_s)
-            return
-        exchange = self._exchange
-        if exchange is None or not isinstance(self._stage, Connecting | Asking):
-            return
-        exchange.attempts += 1
-        if was_open and exchange.attempts < _ATTEMPTS:
-            yield from self._begin(exchange, now_s)
-        else:
-            yield from self._give_up(exchange, now_s)
-
-    def _leave_follower(self, lane: Lane, now_s: float) -> Iterator[Command]:
-        """Read from the leader what was read there, within the same exchange."""
-        if self._exchange is not None:
-            self._exchange.watched_s = now_s
-        keys = [key for each in self._lanes.pair(lane.id.source) for key in each.asks]
-        self._routes.lost(lane.id.source.node_id, keys, now_s)
-        self._lanes.changed(keys)
-        if self._exchange is not None and isinstance(self._stage, Asking):
-            yield from self._find_homes(now_s)
-
-    def _finish(self, exchange: Exchange, ready: Ready, now_s: float) -> Iterator[Command]:
-        jobs = self._tables.hand_out(exchange, ready, now_s)
+    def _finish(
+        self, exchange: Exchange, at: Positions, deliverable: Deliverable, now_s: float
+    ) -> Iterator[ReaderCommand]:
+        jobs = self._delivery.hand_out(exchange, at, deliverable)
         if not jobs:
-            yield from self._answer(exchange, now_s)
+            yield from self._answer(exchange, at, now_s)
             return
-        self._stage = Converting(jobs)
+        at.stop()
+        self._phase = Converting(jobs)
         if are_small(jobs):
             begin_all(jobs, self._reading.cpu_s)
             yield from self._converted(now_s)
         else:
-            yield Convert(jobs)
+            yield RunInThread(Worker.READER, partial(begin_all, jobs, self._reading.cpu_s))
 
-    def _converted(self, now_s: float) -> Iterator[Command]:
-        exchange = self._exchange
+    def _converted(self, now_s: float) -> Iterator[ReaderCommand]:
+        exchange, at = self._exchange, self._at
         assert exchange is not None
-        assert isinstance(self._stage, Converting)
-        yield from self._tables.converted(exchange, self._stage.jobs, now_s)
-        was_skipped = any(isinstance(job.outcome, NothingForClient) for job in self._stage.jobs)
-        ready = self._tables.ready(exchange)
-        if ready.replies and not exchange.has_records:
-            # A marker that exceeds a limit was to be delivered alone (KIP-74), and came to nothing.
-            yield from self._finish(exchange, ready, now_s)
-        elif exchange.has_records or not was_skipped or now_s + _INSTANT_S >= exchange.deadline_s:
-            yield from self._answer(exchange, now_s)
+        assert at is not None
+        assert isinstance(self._phase, Converting)
+        was_skipped, records = self._delivery.converted(exchange, self._phase.jobs)
+        yield from map(EmitRecord, records)
+        is_over = now_s + _INSTANT_S >= exchange.deadline_s and not at.ready
+        if exchange.has_records or not was_skipped or is_over:
+            yield from self._answer(exchange, at, now_s)
         else:
-            yield from self._ask(exchange, now_s)
-            yield from self._settle(exchange, now_s)
+            # All records were markers of transactions and the like: read on behind them.
+            self._phase = Asking()
+            exchange.watched_s = now_s
+            self._find(exchange, at, now_s)
+            if not at.ready:
+                # No request for the offset behind them was sent yet.
+                at.number = at.cache.begin(exchange.request.options.max_bytes)
+            at.wait()
+            yield from self._settle(exchange, at, now_s)
 
-    def _answer(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        quiet = not exchange.news
-        pieces = self._throttled(exchange, now_s).answer(self._tables.sheet, self._place)
+    def _answer(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
+        is_quiet = not exchange.news
+        self._delivery.patch(at)
+        pieces = self._throttled(exchange, now_s).answer(self._delivery.sheet, self._place)
+        at.stop()
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
-            self._stage = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
+            self._phase = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        answered = self._answered(pieces, now_s)
-        if quiet and self._lanes.have_all:
-            # The client does not wait, so we do: its next poll is then answered by the broker's silence.
-            yield from self._park(exchange.manner, now_s)
-        elif self._reading.reads_ahead and not (quiet or exchange.throttle_ms):
-            yield from self._read_ahead(exchange, now_s)
-        yield from answered
+        is_parking = is_quiet and not (exchange.manner.is_instant or at.is_plain(now_s))
+        if (
+            (is_parking or self._reading.reads_ahead)
+            and not self._is_draining
+            and self._reading.upstream_max_wait_s
+        ):
+            # The client does not wait now, so Sidefetch does: the next poll is answered without a request.
+            for fetcher in at.fetchers:
+                fetcher.is_wanted = fetcher.is_wanted or fetcher.is_free
+        yield from self._answered(pieces, now_s)
 
-    def _park(self, manner: Manner, now_s: float) -> Iterator[Command]:
-        """Have the patient lanes wait at their brokers, whatever the client does meanwhile."""
-        if self._waits.is_draining or manner.is_instant or self._waits.is_plain(manner, now_s):
-            return
-        for lane in [pair.patient for pair in self._lanes.pairs]:
-            if lane.is_open and lane.asks and not (lane.is_asking or lane.makes_session(now_s)):
-                yield self._waits.ask(lane, manner, self._reading.upstream_max_wait_s, now_s)
-
-    def _read_ahead(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """Have the brokers send what comes next while the client takes what it is given."""
-        ahead, waits = self._tables.take_ahead(), self._waits
-        if waits.is_draining or waits.is_plain(exchange.manner, now_s) or now_s < waits.pace.until_s:
-            return
-        if now_s >= self._spares_until_s:
-            source_of = self._source_of(exchange.rack, now_s)
-            yield from self._lanes.read_ahead(ahead, self._tables.wanted.asks, source_of, now_s)
-        for lane in self._lanes:
-            if lane.is_open and not lane.is_asking and any(key in lane.asks for key in ahead):
-                yield waits.ask_ahead(lane, exchange.manner, now_s)
-        if ahead or self._lanes.held:
-            # What is read ahead will be given at once, and not before the others have been heard.
-            yield from self._park(exchange.manner, now_s)
-
-    def _give_up(self, exchange: Exchange, now_s: float) -> Iterator[Command]:
-        """Answer every partition with a retriable error, after a while, and have metadata refreshed."""
-        yield Learn(frozenset(section.topic for section in exchange.request.sections))
-        self._stage = Delayed(
-            max(now_s, exchange.started_s + _GONE_S), exchange.unreadable(ErrorCode.not_leader_or_follower)
-        )
-
-    def _answered(self, pieces: Pieces, now_s: float) -> list[Command]:
+    def _answered(self, pieces: Pieces, now_s: float) -> list[ReaderCommand]:
         assert self._exchange is not None
-        request, telling, self._exchange = self._exchange.request, self._exchange.telling, None
-        self._stage = Connecting()  # the last one may hold records, and what they were read from
+        exchange, self._exchange = self._exchange, None
+        self._phase = Connecting()  # the last phase may hold records and their frames
         record = None
-        if telling is not None:
-            record = telling.record(request, self._routes.home, self._lanes, self._topology.name_of, now_s)
-        return [*map(Note, self._reading.sessions.take_records()), Answered(pieces, request, record)]
+        if exchange.telling is not None:
+            shares = self._at.shares if self._at is not None else {}
+            name_of = self._topology.name_of
+            record = exchange.telling.record(exchange.request, self.node_id, shares, name_of, now_s)
+        return [*map(EmitRecord, self._reading.sessions.take_records()), Answered(pieces, exchange.request, record)]
 
-    # ----------------------------------------------------------------------------------- what lanes ask
+    def _give_up(self, exchange: Exchange, now_s: float) -> None:
+        """Prepare a response with a retriable error for each partition, and have metadata refreshed."""
+        if self._at is not None:
+            self._at.stop()
+        self._pending.append(RefreshMetadata(frozenset(section.topic for section in exchange.request.sections)))
+        until_s = max(now_s, exchange.started_s + _GONE_S)
+        self._phase = Delayed(until_s, exchange.unreadable(ErrorCode.not_leader_or_follower))
 
-    def _find_homes(self, now_s: float) -> Iterator[Command]:
-        exchange = self._exchange
-        assert exchange is not None
-        self._sift(now_s)
-        self._lanes.changed(self._routes.expired(now_s))
-        together = self._waits.is_plain(exchange.manner, now_s)
-        yield from self._lanes.find_homes(
-            self._tables.wanted.asks,
-            self._source_of(exchange.rack, now_s),
-            now_s,
-            together=together,
-            is_answered=self._tables.answered_by(exchange),
+    def _answer_stalled(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
+        """Answer a fetch that outlived its wait with a retriable error, and replace its upstream connections."""
+        yield EmitRecord(
+            StalledFetchRecord(
+                self.node_id,
+                exchange.manner.client_id,
+                type(self._phase).__name__.lower(),
+                now_s - exchange.started_s,
+                len(self._delivery.wanted.asks),
+                len(self.unserved()),
+                len(at.ready),
+                at.cache.describe(now_s),
+            )
         )
-
-    def _source_of(self, rack: str, now_s: float) -> Callable[[PartitionKey], Source]:
-        routes, checked, topology = self._routes, self._tables.wanted.checked, self._topology
-        looks_back_at = routes.home if self._tables.follows or not rack else routes.rackless
-
-        def source_of(key: PartitionKey) -> Source:
-            return looks_back_at if key in checked else routes.source(key, rack, topology, now_s)
-
-        return source_of
-
-    def _sift(self, now_s: float) -> None:
-        """Drop held records that the client does not ask for any more, or that were too old when it asked."""
-        wanted = self._tables.wanted
-        wanted.ahead.prune(now_s - self._reading.upstream_max_wait_s)
-        begun_s, most_s = now_s, _UNWATCHED_S
-        if self._exchange is not None:
-            begun_s = self._exchange.started_s
-            most_s = 0.0 if self._exchange.manner.is_instant else _UNWATCHED_S
-        self._lanes.held.sift(wanted.expected, begun_s - most_s)
+        at.cache.start_over(at, now_s)
+        self._give_up(exchange, now_s)
+        pending, self._pending = self._pending, []
+        yield from pending
 
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
-        """*exchange*, in which its client is told to keep away for as long as the broker has told us."""
-        exchange.throttle_ms = round(max(self._throttled_until_s - now_s, 0.0) * 1000)
-        self._throttled_until_s = 0.0
+        """Set the throttle time of the response, if the client does not know it yet; return *exchange*."""
+        at = self._at
+        until_s = 0.0 if at is None else at.cache.throttled_until_s
+        if until_s > self._told_throttle_s:
+            exchange.throttle_ms = round(max(until_s - now_s, 0.0) * 1000)
+            self._told_throttle_s = until_s
         return exchange
-
-
-def _is_at_work(lane: Lane) -> bool:
-    """Whether its broker was asked not to wait, or does not wait any more."""
-    return lane.is_asking and (not lane.waits or lane.is_answering)

@@ -1,6 +1,6 @@
-"""How readers read: the figures that a user may set, and what they share."""
+"""The settings and the state that all readers of client fetches share."""
 
-from typing import Self
+from typing import Final, Literal, Self
 
 import attrs
 
@@ -11,41 +11,69 @@ from proxy.fetch.seen import Seen
 
 __all__ = ["Reading"]
 
+_SHARED_CLIENT_ID: Final = "sidefetch"
+"""The client id of fetches that clients with several client ids share."""
+
 
 @attrs.frozen
 class Reading:
-    """What all readers of a process have in common."""
+    """The settings and the state that all readers of the process share, as one principal uses them (see ``of``)."""
 
     upstream_max_wait_s: float
-    """How long a fetch may wait at the broker for partitions that are at their end; 0 for as long as its client."""
+    """The longest wait of an upstream fetch at the broker if there are no records; 0 for the client's max wait."""
     fetch_buffer_bytes: int
-    """The most that one fetch asks for; a single batch may be larger (KIP-74)."""
+    """The max bytes of an upstream fetch; a single batch may be larger (KIP-74)."""
     ask_timeout_s: float
-    """How long a broker may take to answer beyond the wait that it was given."""
+    """The time that a broker may take to answer, beyond the max wait of the request."""
     policy: Policy = DEFAULT_POLICY
-    """What clients get that cannot read everything."""
+    """The settings of record conversion for old clients."""
     rack: str = ""
-    """Where we are, and clients that do not say otherwise; empty if that is not known."""
+    """The rack of Sidefetch, and of clients that send none; empty if it is not known."""
     selector: Selector = Selector.BROKER
+    """The rule by which the replica to read is selected."""
     preferred_max_age_s: float = 300.0
-    """How long a replica is read before the leader is asked again which one to read."""
+    """The time for which a preferred replica is read before the leader is asked again."""
     seen: Seen = attrs.field(factory=Seen)
+    """The offsets that clients have read, to detect truncation."""
     sessions: ClientSessions = attrs.field(factory=lambda: ClientSessions(0, int))
-    """Those that clients have with Sidefetch."""
+    """The fetch sessions of clients with Sidefetch."""
     cpu_s: CpuClock = float
-    """For what conversions cost; by default nothing."""
+    """The clock for the CPU time of conversions; by default it is always 0."""
     reads_ahead: bool = False
-    """Whether clients that read on are read for before they ask."""
+    """Whether free fetchers fetch again after a response with records, before the client asks again."""
     checks_liveness: bool = False
-    """Whether the rule of ``liveness`` is asserted after every event, at the cost of O(partitions): in tests."""
+    """Whether rule L1 of ``LOG_CACHE.md`` is asserted after every event, at the cost of O(partitions): in tests."""
     tells_exchanges: bool = False
-    """Whether anybody wants to be told what each exchange has come to."""
+    """Whether a telemetry record of each client fetch is created."""
+
+    shares_reads: Literal["off", "client-id", "principal"] = "off"
+    """The clients that share upstream fetches: none, those of a principal with one client id, or all of one."""
+    principal: str = ""
+    """The principal of the clients; empty for all without a login of their own."""
+
+    def owner_of(self, reader: object, client_id: str | None) -> object:
+        """Return the part of the sharing key that identifies clients: equal for clients that share.
+
+        It is *reader* itself if clients do not share.
+        """
+        match self.shares_reads:
+            case "off":
+                return reader
+            case "client-id":
+                return self.principal, client_id
+            case "principal":
+                return (self.principal,)
+
+    def client_id_of(self, client_id: str | None) -> str | None:
+        """Return the client id of upstream fetches for a client with *client_id*."""
+        return _SHARED_CLIENT_ID if self.shares_reads == "principal" else client_id
 
     @property
     def told_rack(self) -> str:
-        """What brokers are told of where we are: nothing where leaders are to be read."""
+        """The rack in upstream fetches; empty if only leaders are read."""
         return "" if self.selector is Selector.LEADER else self.rack
 
     def of(self, principal: str) -> Self:
-        """As clients of *principal* read: they share no session, and no memory of what was read, with others."""
-        return attrs.evolve(self, seen=self.seen.of(principal), sessions=self.sessions.of(principal))
+        """Return a copy for the clients of *principal*, which sees only its own sessions and read offsets."""
+        seen, sessions = self.seen.of(principal), self.sessions.of(principal)
+        return attrs.evolve(self, seen=seen, sessions=sessions, principal=principal)

@@ -1,9 +1,9 @@
-"""How far logs reached when clients read them, by which it is noticed that records which they have read are gone.
+"""The offsets that old clients have read, to detect after a reconnect that a leader election truncated the log.
 
-An unclean leader election may cut off records that consumers have had already. Consumers of Fetch v9 and later tell
-leader epochs, and look for themselves (KIP-320). Older ones would read on from their offset, which may be in the
-middle of other records by then. Sidefetch knows the leader epoch under which it has read for them: when that has
-grown, it tells it with the next fetch, and the broker compares (``last_fetched_epoch``, Fetch v12, KIP-595).
+An unclean leader election may truncate records that consumers have read already. Consumers of Fetch v9 and later
+send leader epochs and detect it themselves (KIP-320). Older ones would continue at their offset, possibly in the
+middle of other records. Sidefetch knows the leader epoch in which it read for them. After a newer epoch begins, it
+sends the old one in the next fetch (``last_fetched_epoch``, Fetch v12, KIP-595), and the broker compares the logs.
 """
 
 import copy
@@ -16,33 +16,40 @@ from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey
 __all__ = ["Seen"]
 
 _PARTITIONS: Final = 100_000
-"""Of all clients together. What is forgotten is read on without a look back."""
+"""The most entries for all clients together. For a dropped one, truncation is not detected."""
 
 
 class Seen:
-    """By client id, since a new leader means another connection. Clients that share one may miss a truncation."""
+    """The offset and leader epoch up to which each client has read each partition.
+
+    The key is the client id rather than the connection, since a new leader means another connection. Clients with
+    the same id are distinguished by the offset: one that continues at exactly the kept offset is the one that read
+    up to it.
+    """
 
     def __init__(self) -> None:
         self._logs: LRUCache[tuple[str, str | None, PartitionKey], tuple[int, int]] = LRUCache(_PARTITIONS)
-        """(Leader epoch, the high watermark then.)"""
+        """By principal, client id and partition: the leader epoch and the next offset."""
         self._owner = ""
 
     def of(self, owner: str) -> Self:
-        """The same, as far as the principal *owner* has read."""
+        """Return a view for the clients of the principal *owner*; all views share the limit of entries."""
         seen = copy.copy(self)
         seen._owner = owner
         return seen
 
-    def told(self, client_id: str | None, key: PartitionKey, epoch: int, high_watermark: int) -> None:
-        """Records were read under *epoch*."""
-        if epoch != UNKNOWN:
-            self._logs[self._owner, client_id, key] = (epoch, high_watermark)
+    def told(self, client_id: str | None, key: PartitionKey, epoch: int, next_offset: int) -> None:
+        """Keep that a client has read a partition up to *next_offset* in leader *epoch*."""
+        self._logs[self._owner, client_id, key] = (epoch, next_offset)
 
     def suspected(self, client_id: str | None, key: PartitionKey, ask: FetchPartition) -> int:
-        """The epoch under which there were records up to where *ask* goes on, if there is a later one; else -1."""
-        epoch, high_watermark = self._logs.get((self._owner, client_id, key), (UNKNOWN, UNKNOWN))
-        return epoch if epoch < ask.epoch and ask.offset <= high_watermark else UNKNOWN
+        """Return the leader epoch in which the client read up to the offset of *ask*, if that has a newer epoch.
+
+        Otherwise return -1: the client has not read up to exactly this offset, or the epoch is the same.
+        """
+        epoch, next_offset = self._logs.get((self._owner, client_id, key), (UNKNOWN, UNKNOWN))
+        return epoch if epoch < ask.epoch and ask.offset == next_offset else UNKNOWN
 
     def forget(self, client_id: str | None, key: PartitionKey) -> None:
-        """The client was told, and starts from elsewhere."""
+        """Drop the offset of a client in a partition, after it got an error for the truncation."""
         self._logs.pop((self._owner, client_id, key), None)

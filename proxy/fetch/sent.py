@@ -1,4 +1,4 @@
-"""A fetch on its way to a broker, and what is told of it: with its answer, or without."""
+"""An upstream fetch after it was sent: decoding of its response, and its telemetry."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import attrs
 
 from proxy.errors import BrokerProtocolError, ErrorCode, MalformedFrame
 from proxy.events import FetchRecord, RouteKind
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import FetcherId
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION
 from proxy.session.upstream import FetchPlan
 from proxy.wire.fetch import FetchResponse, Topic, read_response
@@ -17,20 +17,25 @@ __all__ = ["Sent", "name_of"]
 
 @attrs.frozen
 class Sent:
-    """A fetch as it was sent."""
+    """An upstream fetch that was sent to a broker."""
 
-    lane: LaneId
+    fetcher: FetcherId
     route: RouteKind
-    """Why this broker is asked."""
+    """The reason why this broker is read: it is the leader, or a closer replica."""
     plan: FetchPlan
+    """The session id, epoch and partitions of the request."""
     version: int
     correlation_id: int
     request_bytes: int
-    """With the frame's size prefix."""
+    """The size of the request, with the frame's size prefix."""
     sent_s: float
+    """The time at which it was sent."""
 
     def read(self, frame: memoryview) -> FetchResponse:
-        """Raises: BrokerProtocolError: *frame* is no answer to this."""
+        """Decode the response in *frame*.
+
+        Raises: BrokerProtocolError: it is malformed, or its correlation id is another one.
+        """
         try:
             response = read_response(self.version, frame)
         except MalformedFrame as wrong:
@@ -40,7 +45,7 @@ class Sent:
         return response
 
     def unanswered(self, now_s: float) -> FetchRecord:
-        """The connection has ended before the answer; the error is what Kafka's clients make of that."""
+        """Return the telemetry of a fetch whose connection ended before its response: error NETWORK_EXCEPTION."""
         return self._told(now_s, NO_SESSION, ErrorCode.network_exception)
 
     def answered(
@@ -51,7 +56,11 @@ class Sent:
         topic_name: Callable[[Topic], str],
         kept_bytes: int = 0,
     ) -> FetchRecord:
-        """*kept_bytes*: of the records, what may be given to the client."""
+        """Return the telemetry of a fetch with its response.
+
+        Args: frame_bytes: the size of the response, without its size prefix.
+              kept_bytes: the bytes of records that logs took; the rest counts as dropped.
+        """
         read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
         record_bytes = sum(each for _, each in read)
         return self._told(
@@ -79,11 +88,11 @@ class Sent:
         throttle_ms: int = 0,
         topics: tuple[tuple[str, int], ...] = (),
     ) -> FetchRecord:
-        (source, kind), plan = self.lane, self.plan
+        (source, kind), plan = self.fetcher, self.plan
         return FetchRecord(
             node=source.node_id,
-            lane="rackless" if source.is_rackless else kind.value,
-            lane_id=name_of(self.lane),
+            fetcher="rackless" if source.is_rackless else kind.value,
+            fetcher_id=name_of(self.fetcher),
             version=self.version,
             kind="full" if plan.epoch == INITIAL_EPOCH else "sessionless" if plan.is_full else "incremental",
             session_id=session_id,
@@ -105,11 +114,14 @@ class Sent:
         )
 
     def closed(self, frame: memoryview, now_s: float) -> FetchRecord:
-        """*frame* is the answer to the last fetch of a session. Raises: BrokerProtocolError: it is none."""
+        """Return the telemetry of the last fetch of a session, which closed it; *frame* is the response.
+
+        Raises: BrokerProtocolError: *frame* is no response to this fetch.
+        """
         return self.answered(self.read(frame), len(frame), now_s, str)
 
 
-def name_of(lane: LaneId) -> str:
-    """For people, and for telling the lanes of a connection apart."""
-    (node_id, is_rackless), kind = lane
+def name_of(fetcher: FetcherId) -> str:
+    """Return the name of a fetcher for telemetry, such as ``1-long-poll``; unique within its log cache."""
+    (node_id, is_rackless), kind = fetcher
     return f"{node_id}-{'rackless-' if is_rackless else ''}{kind.value}"

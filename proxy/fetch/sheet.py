@@ -1,4 +1,4 @@
-"""The answer to a client's fetch as it would be if nothing were new, kept ready and patched where something is."""
+"""The encoded Fetch response for "nothing new", into which records, errors and changed offsets are patched."""
 
 from array import array
 from bisect import bisect_left
@@ -8,66 +8,61 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from proxy.fetch.offsets import Offsets
 from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Topic, TopicSection
 from proxy.wire.frames import Piece, is_viewed
 
-__all__ = ["News", "Offsets", "Sheet", "highest", "raised"]
-
-Offsets = tuple[int, ...]
-"""High watermark, last stable offset and log start offset, as far as the client's version has them."""
+__all__ = ["News", "Sheet"]
 
 _COPIED_BYTES: Final = 16 * 1024
-"""What is shorter is copied into the answer; of what is longer, views are given."""
-_NOTHING_KNOWN: Final = (UNKNOWN, (UNKNOWN, UNKNOWN, UNKNOWN))
-"""Leader epoch, offsets."""
+"""Shorter parts of the template are copied into a response; longer parts become views."""
+_NOTHING_KNOWN: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 class News(NamedTuple):
-    """What is said of one partition in one answer only."""
+    """One partition of a single response, with records or an error; it is not kept in the template."""
 
     reply: PartitionReply
+    """Its error code, offsets and aborted transactions."""
     records: Piece
-    """What the client is given for the reply's own."""
+    """The records that the client gets: those of ``reply``, or the converted ones."""
 
 
 @attrs.frozen
 class _Rows:
-    """The quiet partitions of one section, of fixed size."""
+    """The encoded partitions of one topic section, without records, each of the same size."""
 
     start: int
+    """The position of the first in the template, in bytes."""
     end: int
-    """Where they stand in the sheet, in bytes."""
+    """The position behind the last in the template, in bytes."""
     first: int
-    """How many partitions stand before them."""
+    """The number of partitions of earlier sections."""
     index_of: Mapping[int, int] | None
-    """Where among them each is; None where they ascend."""
+    """The index of each partition within the section; None if their numbers ascend."""
 
 
 class Sheet:
-    """Every partition of a client's fetch, in its order, with the last offsets that the broker told of it.
+    """A response template: every partition of a client's fetch, in its order, with its last known offsets.
 
-    Never an error: an error is true of one answer only, and is spliced into that one.
-    Source: brokers leave out of an incremental answer what has not changed (KIP-227); clients that sent a full
-            fetch want every partition back, and Java's from 0.10.1 to 1.0 drop an answer that lacks one.
+    It has neither errors nor records: these belong to one response, and are spliced into it.
+    Source: clients that sent a full fetch expect every partition in the response, and Java's from 0.10.1 to 1.0
+            drop a response that lacks one; in incremental ones, brokers leave out unchanged partitions (KIP-227).
     """
 
-    __slots__ = ("_committed", "_epochs", "_partitions", "_rows", "_unknown", "_written", "layout", "stamp")
+    __slots__ = ("_committed", "_partitions", "_rows", "_written", "layout", "stamp")
 
     def __init__(self, layout: ResponseLayout, *, committed: bool) -> None:
         self.layout = layout
         self.stamp = object()
-        """Another one after each change: as long as it is the same, nothing has changed."""
+        """A new object after each change: an unchanged stamp shows that the template has not changed."""
         self._committed = committed
         self._rows: dict[tuple[Topic, int], _Rows] = {}
-        """By section, in the request's order."""
+        """By section (topic, and number of earlier sections of that topic), in the request's order."""
         self._written = bytearray()
-        """All topics of an answer in which nothing is new. Not written to while an answer has views of it."""
+        """The encoded topics of the response; replaced rather than changed while responses have views of it."""
         self._partitions = array("i")
-        self._epochs = array("i")
-        """Under which leader epoch the offsets of each were told."""
-        self._unknown = False
-        """Whether the offsets of some partition may be unknown."""
 
     def reshape(
         self,
@@ -76,24 +71,22 @@ class Sheet:
         reshaped: Collection[int],
         replaced: Collection[Topic] = (),
     ) -> None:
-        """Take the form of a request; *reshaped* tells which of its sections are not as they were.
+        """Take over the topics and partitions of a request, in its order.
 
-        Offsets already known of a partition are kept, but for those of *replaced* topics: these are others by now,
-        which have the same names.
-        Cost: O(sections), and a copy; O(partitions) of those reshaped.
+        The known offsets of partitions are kept, except for *replaced* topics. New partitions have offsets -1.
+
+        Args: reshaped: the indices of the sections whose partitions differ from those of the last call.
+              replaced: the topics that were deleted and created again under the same names.
+        Cost: O(sections), and a copy; O(partitions) of the reshaped sections.
         """
         before, self._rows, self.stamp = self._rows, {}, object()
         partitions, self._partitions = self._partitions, array("i")
-        epochs, self._epochs = self._epochs, array("i")
         written, self._written = memoryview(self._written), bytearray()
         stride = self.layout.stride
         fresh = {index: sections[index].topic for index in reshaped}
         topics = frozenset(fresh.values()).difference(replaced)
         known = {
-            (topic, partition): (
-                epochs[rows.first + index],
-                self.layout.quiet_offsets(written[rows.start :], index),
-            )
+            (topic, partition): self.layout.quiet_offsets(written[rows.start :], index)
             for (topic, _), rows in before.items()
             if topic in topics
             for partition, index in self._places(rows, partitions)
@@ -110,7 +103,6 @@ class Sheet:
                 quiet, index_of = written[old.start : old.end], old.index_of
                 last = old.first + len(quiet) // stride
                 self._partitions += partitions[old.first : last]
-                self._epochs += epochs[old.first : last]
             head = self.layout.topic(section.topic, len(quiet) // stride)
             start = at + len(head)
             self._rows[name] = _Rows(start, start + len(quiet), first, index_of)
@@ -118,59 +110,25 @@ class Sheet:
             at = start + len(quiet) + len(self.layout.topic_end)
         self._written = bytearray().join(parts)
 
-    def learn(self, topic: Topic, reply: PartitionReply, epoch: int = UNKNOWN, *, may_fall: bool = True) -> None:
-        """Keep the offsets of a broker's reply about a partition, which was asked under a leader *epoch*.
-
-        Args: may_fall: whether it is the leader's newest reply. Of others, those of an earlier epoch are ignored,
-            and no offset falls within an epoch.
-        """
-        brought = _offsets_of(reply)
+    def learn(self, topic: Topic, partition: int, offsets: Offsets) -> None:
+        """Set the high watermark, last stable offset and log start offset of a partition, if it is known."""
         for rows in self._of(topic):
-            index = self._index(rows, reply.partition)
+            index = self._index(rows, partition)
             if index is None:
                 continue
-            known_epoch = self._epochs[rows.first + index]
-            if not may_fall and UNKNOWN != epoch < known_epoch:
-                continue
-            offsets, known = brought, self._offsets(rows, index)
-            if not may_fall and epoch in (UNKNOWN, known_epoch):
-                offsets = highest(brought, known)
-            self._epochs[rows.first + index] = known_epoch if epoch == UNKNOWN else epoch
+            known = self._offsets(rows, index)
             if offsets[: len(known)] != known:
                 self.stamp = object()
                 if is_viewed(self._written):
                     self._written = self._written[:]
-                self._write(memoryview(self._written)[rows.start :], index, reply.partition, offsets)
-
-    def known(self, topic: Topic, partition: int) -> tuple[int, Offsets]:
-        """Return leader epoch, and high watermark, last stable and log start offset; -1 where they are unknown."""
-        for rows in self._of(topic):
-            index = self._index(rows, partition)
-            if index is not None:
-                return self._epochs[rows.first + index], self._offsets(rows, index)
-        return _NOTHING_KNOWN
+                self._write(memoryview(self._written)[rows.start :], index, partition, offsets)
 
     def suits(self, version: int, *, committed: bool) -> bool:
+        """Return whether the template is for this Fetch *version* and isolation level."""
         return (self.layout.version, self._committed) == (version, committed)
 
-    def lacking(self, told: Iterable[tuple[Topic, int]]) -> set[tuple[Topic, int]]:
-        """Return the partitions whose offsets no broker has told, but for those *told* of otherwise.
-
-        Cost: O(1), without a look at *told*, as long as every partition's offsets are known, O(partitions) else.
-        """
-        if not self._unknown:
-            return set()
-        unknown = {
-            (topic, partition)
-            for (topic, _), rows in self._rows.items()
-            for partition, index in self._places(rows, self._partitions)
-            if self._offsets(rows, index)[0] == UNKNOWN
-        }
-        self._unknown = bool(unknown)
-        return unknown.difference(told)
-
     def answer(self, news: Mapping[Topic, Iterable[News]]) -> list[Piece]:
-        """The topics of the answer, *news* spliced in, records as they are given.
+        """Return the encoded topics of a response: all partitions, those of *news* with their records or errors.
 
         Cost: O(news).
         """
@@ -194,9 +152,10 @@ class Sheet:
         return pieces
 
     def excerpt(self, chosen: Mapping[Topic, Mapping[int, News | None]]) -> list[Piece]:
-        """Some of the answer: of the first section of each topic, those at these indices, with news or without.
+        """Return the encoded topics of a response with only some partitions, for a fetch session.
 
-        Cost: O(chosen).
+        *chosen*: by topic, the indices of partitions in its first section, each with its records or error, or None
+        for its offsets only. Cost: O(chosen).
         """
         pieces: list[Piece] = []
         quiet: list[bytes | bytearray | memoryview] = []
@@ -216,19 +175,21 @@ class Sheet:
 
     @property
     def partitions(self) -> int:
+        """The number of partitions."""
         return len(self._partitions)
 
     @property
     def sections(self) -> int:
+        """The number of topic sections."""
         return len(self._rows)
 
     def rows(self, topic: Topic) -> bytearray:
-        """Those of the topic's first section. Cost: a copy."""
+        """Return the encoded partitions of the topic's first section, each of the same size. Cost: a copy."""
         rows = self._rows[topic, 0]
         return self._written[rows.start : rows.end]
 
     def index(self, topic: Topic, partition: int) -> int | None:
-        """Where among them one is."""
+        """Return the index of a partition in the topic's first section; None if it is not there."""
         return self._index(self._rows[topic, 0], partition)
 
     def _splice(self, news: News, pieces: list[Piece], quiet: list[bytes | bytearray | memoryview]) -> None:
@@ -253,7 +214,7 @@ class Sheet:
         return at - rows.first if at < last and self._partitions[at] == partition else None
 
     def _places(self, rows: _Rows, partitions: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """Each partition among *rows*, and where it is."""
+        """Return each partition of *rows* with its index, given the *partitions* of all sections."""
         if rows.index_of is not None:
             return rows.index_of.items()
         size = (rows.end - rows.start) // self.layout.stride
@@ -263,16 +224,17 @@ class Sheet:
         self,
         request: RequestLayout,
         section: TopicSection,
-        known: Mapping[tuple[Topic, int], tuple[int, tuple[int, ...]]],
+        known: Mapping[tuple[Topic, int], tuple[int, ...]],
     ) -> tuple[bytearray, Mapping[int, int] | None]:
-        """The rows of a section, which comes next, and where each partition's is."""
+        """Return the encoded partitions of a new last section, and the ``index_of`` of its rows.
+
+        *known*: offsets of partitions that are kept.
+        """
         partitions = [fields[0] for fields in request.entry.iter_unpack(section.entries)]
         quiet = bytearray(len(partitions) * self.layout.stride)
         for index, partition in enumerate(partitions):
-            epoch, offsets = known.get((section.topic, partition), _NOTHING_KNOWN)
-            self._unknown |= offsets[0] == UNKNOWN
+            offsets = known.get((section.topic, partition), _NOTHING_KNOWN)
             self._partitions.append(partition)
-            self._epochs.append(epoch)
             self._write(quiet, index, partition, offsets)
         if all(map(lt, partitions, partitions[1:])):
             return quiet, None
@@ -285,25 +247,8 @@ class Sheet:
         return self.layout.quiet_offsets(memoryview(self._written)[rows.start :], index)
 
 
-def _offsets_of(reply: PartitionReply) -> Offsets:
-    return reply.high_watermark, reply.last_stable_offset, reply.log_start_offset
-
-
-def raised(reply: PartitionReply, floor: Offsets) -> PartitionReply:
-    """Return *reply* with no offset below *floor*."""
-    high_watermark, last_stable_offset, log_start_offset = highest(_offsets_of(reply), floor)
-    return reply._replace(
-        high_watermark=high_watermark, last_stable_offset=last_stable_offset, log_start_offset=log_start_offset
-    )
-
-
-def highest(brought: Offsets, known: Offsets) -> Offsets:
-    """Return the higher of each offset; *known* may lack those that the client's version does not have."""
-    return tuple(map(max, brought, known)) + brought[len(known) :]
-
-
 def _put(quiet: memoryview, pieces: list[Piece], short: list[bytes | bytearray | memoryview]) -> None:
-    """Add *quiet* to *pieces*, or to what is to be joined there."""
+    """Add a part of the template: to *short*, to be joined later, or, if it is long, to *pieces*, after *short*."""
     if len(quiet) < _COPIED_BYTES:
         short.append(quiet)
         return

@@ -1,6 +1,6 @@
-"""Whether a client was read what the broker has: an answer of ours is compared with the broker's to a fetch apart.
+"""Verification of responses: records that a client got are compared with those of a direct fetch from the broker.
 
-Only partitions that brought records are looked at: what is said of the others may be true of one moment only.
+Only partitions with records are compared: the offsets of the others may change at any moment.
 """
 
 import struct
@@ -31,49 +31,51 @@ __all__ = ["Compared", "Sample", "compare", "direct_fetch", "samples"]
 
 _SIZE_BYTES: Final = 4
 _LARGEST_ANSWER_BYTES: Final = 16 * 1024**2
-"""Of an answer that is looked at: it is copied for that."""
+"""The largest response that is sampled: sampling copies it."""
 _MOST_BYTES: Final = 64 * 1024
-"""Of one partition's records that are compared, but for a first batch that is larger."""
+"""The most bytes of one partition that are compared, unless its first batch is larger."""
 _BATCH_START: Final = struct.Struct(">qi")
-"""Base offset, and how many bytes follow; the same in all record formats."""
+"""Base offset, and number of bytes that follow; the same in all record formats."""
 
 
 @attrs.frozen
 class Sample:
-    """What one partition of an answer brought."""
+    """The first records of one partition of a response to a client."""
 
     topic: TopicInfo
     partition: int
     offset: int
-    """That the client asked for."""
+    """The offset that the client requested."""
     records: bytes
-    """Whole batches or not, the first of what it was read."""
+    """The beginning of the records of the partition; the last batch may be incomplete."""
     delivered_bytes: int
-    """All that it was read."""
+    """The size of all records of the partition in the response."""
 
     def key(self, version: int) -> PartitionKey | None:
-        """As a fetch of *version* names it; None if it cannot."""
+        """Return the partition as Fetch *version* names it, by topic id or name; None if that is not known."""
         topic = self.topic.topic_id if version >= IDS_VERSION else self.topic.name
         return None if topic is None else PartitionKey(topic, self.partition)
 
 
 @attrs.frozen
 class Compared:
-    """What a direct fetch said of a sample."""
+    """The result of the comparison of a sample with a direct fetch."""
 
     sample: Sample
     equal: bool | None
-    """None: it cannot be told, since the broker read nothing."""
+    """Whether the records are equal; None if that is not known, since the broker sent no records."""
     direct_bytes: int = 0
+    """The size of the records that the broker sent."""
     error: int = 0
-    """The broker's."""
+    """The error code of the broker for the partition or the whole response."""
 
 
 def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> list[Sample]:
-    """The partitions that brought records in the answer *pieces* to *request*; none of an answer over 16 MiB.
+    """Return a sample of each partition with records in a response to *request*; none if it is over 16 MiB.
 
-    Cost:   a copy of the answer for the time of the call; what is kept is 64 KiB or one batch for a partition.
-    Raises: MalformedFrame: our own answer is not one.
+    Args:   pieces: the encoded response, with its size prefix.
+    Cost:   a copy of the response during the call; a sample has at most 64 KiB, or one batch.
+    Raises: MalformedFrame: *pieces* are no valid response.
     """
     if sum(map(len, pieces)) > _LARGEST_ANSWER_BYTES:
         return []
@@ -96,7 +98,7 @@ def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topolog
 
 
 def _enough(records: bytes | memoryview) -> int:
-    """How many bytes to compare: brokers bring no part of a batch, unless it is the answer's first."""
+    """Return the number of bytes to compare: brokers send no part of a batch, unless it is the first one."""
     first = _MOST_BYTES
     if len(records) >= _BATCH_START.size:
         first = max(first, _BATCH_START.size + _BATCH_START.unpack_from(records)[1])
@@ -106,7 +108,10 @@ def _enough(records: bytes | memoryview) -> int:
 def direct_fetch(
     sampled: Iterable[Sample], version: int, correlation_id: int, client_id: str, *, committed: bool
 ) -> bytes:
-    """A fetch of the same partitions from the same offsets, without session or wait, with its size."""
+    """Return an encoded fetch of the sampled partitions from the same offsets, without session and max wait.
+
+    Samples whose topic Fetch *version* cannot name are left out. The frame has its size prefix.
+    """
     asks = {
         key: FetchPartition(sample.offset, len(sample.records))
         for sample in sampled
@@ -120,7 +125,10 @@ def direct_fetch(
 def compare(
     sampled: Sequence[Sample], version: int, response: FetchResponse, *, committed: bool
 ) -> Iterator[Compared]:
-    """Each sample next to the broker's answer: limits may cut either short, so one must begin with the other."""
+    """Yield the comparison of each sample with its partition in the *response* to ``direct_fetch``.
+
+    Limits may cut off either side, so they are equal if one begins with the other.
+    """
     replies = {PartitionKey(topic, each.partition): each for topic, parts in response.topics for each in parts}
     for sample in sampled:
         key = sample.key(version)
@@ -137,6 +145,6 @@ def _equal(sample: Sample, reply: PartitionReply, *, committed: bool) -> bool | 
     shared = min(len(sample.records), len(reply.records))
     if shared:
         return sample.records[:shared] == reply.records[:shared]
-    # Nothing, where there is something to be read, is a limit of the broker's own; at the end it is its word.
+    # Below the end, a response without records is due to a limit of the broker; at the end, there are none.
     end = reply.last_stable_offset if committed else reply.high_watermark
     return None if sample.offset < end else False

@@ -1,4 +1,4 @@
-"""What a client wants, kept from one fetch to the next so that a fetch costs what changed in it."""
+"""The partitions and offsets that a client fetches, kept from one fetch to the next: a fetch costs its changes."""
 
 from collections.abc import Iterable, Sequence
 from itertools import compress, count
@@ -10,20 +10,19 @@ import attrs
 from proxy.cluster.topology import BrokerId, TopicInfo, Topology
 from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
-from proxy.fetch.ahead import Ahead
 from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey, RequestLayout, Topic, TopicSection
 
 __all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
 
 _BLOCK_BYTES: Final = 512
 _PARTITION_BYTES: Final = 4
-"""At the beginning of each entry."""
+"""The size of the partition number at the beginning of each entry."""
 
 
 def differing_entries(
     old: bytes | bytearray | memoryview, new: bytes | bytearray | memoryview, stride: int
 ) -> list[int]:
-    """Which of the *stride*-byte entries of two equally long buffers differ, in order.
+    """Return the indices of the *stride*-byte entries that differ between two equally long buffers, ascending.
 
     Cost: a comparison of the bytes, in blocks, and one of each entry in the blocks that differ.
     """
@@ -42,32 +41,32 @@ def differing_entries(
 
 @attrs.frozen
 class Asker:
-    """On whose behalf partitions are asked for, and of whom."""
+    """The attributes of a client connection that decide how its partitions are requested from brokers."""
 
     node_id: BrokerId
-    """The broker whose listener the client came to: it takes it for the leader."""
+    """The broker whose listener the client uses: the client takes it for the leader of its partitions."""
     by_id: bool
-    """Whether that broker is asked by topic id."""
+    """Whether upstream fetches name topics by id."""
     may_read_followers: bool
-    """The client told its rack (v11+), so it may have been sent here by the leader."""
+    """Whether the client sent its rack (Fetch v11), so that a leader may have redirected it to this broker."""
     readable: TopicSwitch = ON
-    """For which topics there is something that the client can read."""
+    """The topics that the client may read."""
 
 
 @attrs.frozen
 class Change:
-    """What a fetch changed in the table, by the broker's names."""
+    """The differences between a client's fetch and its last one."""
 
     touched: tuple[PartitionKey, ...]
-    """Added, moved or removed."""
+    """The partitions that were added, removed or moved to another offset, as brokers name them."""
     made_anew: tuple[PartitionKey, ...]
-    """Of topics that are others than last time, though they may be called the same."""
+    """The partitions of topics that were deleted, or deleted and created again, since the last fetch."""
     replaced: frozenset[Topic]
-    """The client's names of these topics. A topic of which no partition was asked for is among them, too."""
+    """These topics, as the client names them, including those of which brokers were asked for no partition."""
     reshaped: frozenset[int]
-    """The request's sections whose partitions are not the same, in the same order, as last time."""
+    """The indices of request sections that have not the same partitions in the same order as last time."""
     is_rearranged: bool = False
-    """Whether the sections are others, or in another order."""
+    """Whether the topics of the sections, or their order, have changed."""
 
 
 _NO_CHANGE: Final = Change((), (), frozenset(), frozenset())
@@ -75,33 +74,33 @@ _NO_CHANGE: Final = Change((), (), frozenset(), frozenset())
 
 @attrs.define
 class _Known:
-    """One section as it was last asked for."""
+    """One section of the client's last request."""
 
     entries: bytes
+    """Its encoded partitions."""
     info: TopicInfo | None
+    """Its topic in the topology; None if that has no such topic."""
 
 
 _Name = tuple[Topic, int]
-"""Of a section: see ``numbered``."""
+"""The name of a section: see ``numbered``."""
 _Fresh = tuple[int, _Name, TopicInfo | None]
-"""A section that must be taken in as a whole: its index and name, and its topic."""
+"""A section whose partitions must all be added again: its index, its name and its topic."""
 
 
 class Wanted:
-    """The partitions of a client's last fetch, as the broker calls them.
+    """The partitions and offsets of a client's last fetch, by the names that brokers use (topic id or name).
 
-    A section that is the same as last time, of a topic that is the same in the topology, costs one comparison. The
-    very sections of last time, as a session of the client's keeps them, cost nothing.
+    ``update`` compares each fetch with the last one: an unchanged section, whose topic has not changed in the
+    topology either, costs one comparison of bytes. Identical section objects, as of a session, cost nothing.
     """
 
     __slots__ = (
         "_known",
         "_last",
         "_names",
-        "_own",
         "_skipped",
         "_taken_in",
-        "ahead",
         "asks",
         "checked",
         "misfits",
@@ -111,31 +110,30 @@ class Wanted:
 
     def __init__(self) -> None:
         self.asks: dict[PartitionKey, FetchPartition] = {}
-        """What to ask the broker for."""
+        """The partitions to request from brokers, with their offsets, limits and epochs."""
         self.misfits: dict[tuple[Topic, int], int] = {}
-        """(topic as the client names it, partition) to the error that it gets without asking the broker."""
+        """The partitions, by the client's names, that are not requested from brokers, with their error codes."""
         self.named: dict[Topic, Topic] = {}
-        """The broker's name of a topic to the client's."""
+        """The client's name of a topic, by the brokers' name."""
         self.unknown: set[Topic] = set()
-        """Topics of the misfits, as the client names them: the topology may be behind."""
+        """The topics of ``misfits`` that newer metadata may resolve, as the client names them."""
         self._skipped: dict[PartitionKey, int] = {}
-        """The client's own offset of partitions that are asked for further on."""
+        """The client's own offset of partitions that are requested from a later one."""
         self.checked: set[PartitionKey] = set()
-        """What the leader is to look back for before it reads on."""
-        self.ahead = Ahead()
-        """Where the client is expected to go on."""
-        self._own: dict[PartitionKey, FetchPartition] = {}
-        """The client's own asks of partitions that are read ahead of it, until its next fetch."""
+        """The partitions for which the leader is asked to detect truncation (KIP-595)."""
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._names: list[_Name] = []
-        """Of the request's sections, in its order."""
+        """The names of the request's sections, in its order."""
         self._last: tuple[RequestLayout, Asker] | None = None
         self._taken_in: tuple[Sequence[TopicSection], Topology] = ((), Topology())
 
     def update(
         self, layout: RequestLayout, sections: Sequence[TopicSection], topology: Topology, asker: Asker
     ) -> Change:
-        """Bring the table up to what a request asks for. Partitions that it does not name are given up."""
+        """Take over the partitions of a client's request, remove all others, and return the changes.
+
+        *sections* are those of the request, with all partitions of the client's session, in the encoding *layout*.
+        """
         if self._last != (layout, asker):
             removed = tuple(self.asks)
             self.__init__()  # type: ignore[misc]  # entries of another layout cannot be compared
@@ -145,7 +143,6 @@ class Wanted:
         (before, seen), self._taken_in = self._taken_in, (sections, topology)
         touched: list[PartitionKey] = []
         if seen is topology and self._only_moved(layout, before, sections, asker, touched):
-            touched += self._go_back()
             return Change(tuple(touched), (), frozenset(), frozenset()) if touched else _NO_CHANGE
 
         names = numbered(sections)
@@ -162,8 +159,7 @@ class Wanted:
             if not (comparable and known and self._moved(layout, known, section, asker, touched)):
                 fresh.append((index, name, info))
 
-        self.ahead.forget(made_anew)
-        # All that goes is taken out before anything new is put in: a partition may go from one section to another.
+        # Remove partitions before adding others: a partition may move from one section to another.
         current = set(names)
         gone = [name for name in self._known if name not in current]
         fresh = self._with_siblings(fresh, gone, names, topology)
@@ -175,57 +171,33 @@ class Wanted:
         for index, name, info in fresh:
             touched += self._add(layout, name, sections[index], info, asker)
             reshaped.add(index)
-        touched += self._go_back()
         if not self.misfits:
-            self.misfits = {}  # one that was large stays large, and is slow to find empty
+            self.misfits = {}  # a dict that was large stays large, and slow to iterate
         return Change(tuple(touched), tuple(made_anew), frozenset(replaced), frozenset(reshaped), is_rearranged)
 
     def names_another(self, topology: Topology) -> bool:
-        """Whether *topology* has another topic under a name that the client's last fetch has. Cost: O(topics)."""
+        """Return whether a topic of the last fetch has another topic id in *topology*. Cost: O(topics)."""
         return any(_is_another(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
 
     def skip(self, key: PartitionKey, offset: int) -> None:
-        """Ask for what comes from *offset* on, until the client asks for anything but what it asks for now."""
+        """Request a partition from *offset* on, after its client's offset, until the client changes its request."""
         self._skipped.setdefault(key, self.asks[key].offset)
         self.asks[key] = self.asks[key]._replace(offset=offset)
 
     def ask_again_at_own(self, key: PartitionKey) -> bool:
-        """Ask for it where the client does; False if it is asked for there already."""
+        """Undo ``skip`` of a partition; return whether it was skipped."""
         if key not in self._skipped:
             return False
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
         return True
 
-    def expected(self, key: PartitionKey) -> FetchPartition | None:
-        """What is asked for of it: by the client, or before the client has."""
-        return self.asks.get(key) or self.ahead.asked(key)
-
-    def go_on(self, key: PartitionKey, next_offset: int, now_s: float) -> bool:
-        """The client is given all before *next_offset*; whether it is to be read for from there on."""
-        if key in self.checked:
-            return False
-        ask = self.asks[key]
-        own = ask._replace(max_bytes=self.ahead.own_bytes(key, ask))
-        following = self.ahead.expect(key, ask, next_offset, now_s)
-        if following is None:
-            return False
-        self.asks[key], self._own[key] = following, own
-        return True
-
-    def _go_back(self) -> tuple[PartitionKey, ...]:
-        """The client asks for these as before, and not for what comes next."""
-        own, self._own = self._own, {}
-        self.asks |= own
-        self.ahead.forget(own)
-        return tuple(own)
-
     def check(self, key: PartitionKey, epoch: int) -> None:
-        """Have the leader look whether what was read under *epoch* is still there, before it reads on."""
+        """Have the leader detect whether records that were read in leader *epoch* were truncated (KIP-595)."""
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
         self.checked.add(key)
 
     def uncheck(self, key: PartitionKey) -> bool:
-        """Ask for it without looking back; False if it is asked for like that already."""
+        """Undo ``check`` of a partition; return whether it was checked."""
         if key not in self.checked:
             return False
         self.checked.discard(key)
@@ -240,9 +212,9 @@ class Wanted:
         asker: Asker,
         touched: list[PartitionKey],
     ) -> bool:
-        """Take over the entries that differ; False, perhaps with some taken over, if there is more that does.
+        """Take over changed offsets, append their partitions to *touched*, and return whether nothing else differs.
 
-        Sections that are the very ones of last time need no look. Cost: O(those that are not), and next to nothing.
+        If the result is False, some offsets may have been taken over. Identical section objects are not compared.
         """
         if before is now:
             return True
@@ -259,7 +231,7 @@ class Wanted:
     def _with_siblings(
         self, fresh: list[_Fresh], gone: list[_Name], names: list[_Name], topology: Topology
     ) -> list[_Fresh]:
-        """*fresh*, and the other sections of topics that change one: both may name the same partitions."""
+        """Return *fresh* and the other sections of all changed topics: these may name the same partitions."""
         if not (fresh or gone):
             return fresh
         changed = {topic for topic, _ in (*gone, *(name for _, name, _ in fresh))}
@@ -268,7 +240,7 @@ class Wanted:
     def _moved(
         self, layout: RequestLayout, known: _Known, section: TopicSection, asker: Asker, touched: list[PartitionKey]
     ) -> bool:
-        """Take over the entries that differ; False, with nothing done, if their partitions are not the same."""
+        """Take over changed offsets of a section; return False, with no effect, if its partitions have changed."""
         before, entries, stride = known.entries, section.entries, layout.stride
         differing = [index * stride for index in differing_entries(before, entries, stride)]
         if any(before[at : at + _PARTITION_BYTES] != entries[at : at + _PARTITION_BYTES] for at in differing):
@@ -277,11 +249,9 @@ class Wanted:
             fields = layout.entry.unpack_from(entries, at)
             key = None if known.info is None else known.info.key(fields[0], by_id=asker.by_id)
             if key in self.asks and known.info is not None:
-                own = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
+                ask = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
-                self._own.pop(key, None)
-                ask = self.ahead.met(key, own)
                 if ask != self.asks[key]:
                     self.asks[key] = ask
                     touched.append(key)
@@ -290,7 +260,7 @@ class Wanted:
         return True
 
     def _asked_of(self, layout: RequestLayout, known: _Known, asker: Asker) -> list[PartitionKey]:
-        """The partitions of a section that brokers are asked for."""
+        """Return the partitions of a section that are requested from brokers."""
         info = known.info
         if info is None:
             return []
@@ -310,7 +280,6 @@ class Wanted:
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
-            self._own.pop(key, None)
             self.checked.discard(key)
         return gone
 
@@ -330,7 +299,7 @@ class Wanted:
             else:
                 assert info is not None
                 assert key is not None
-                self.asks[key] = self.ahead.met(key, _with_epoch(layout.ask(fields), info, partition, asker))
+                self.asks[key] = _with_epoch(layout.ask(fields), info, partition, asker)
                 keys.append(key)
         if keys:
             self.named[keys[0].topic] = topic
@@ -343,7 +312,7 @@ def _is_another(known: TopicInfo | None, now: TopicInfo | None) -> bool:
 
 
 def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
-    """A name for each section: its topic, and how many of that topic stand before it."""
+    """Return a unique name for each section: its topic, and the number of earlier sections of that topic."""
     seen: dict[Topic, int] = {}
     names = []
     for section in sections:
@@ -354,14 +323,14 @@ def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
 
 
 def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, asker: Asker) -> int:
-    """The error that a partition gets without asking; 0 to ask.
+    """Return the error code of a partition that is not requested from brokers; 0 if it is requested.
 
-    A partition that the topology does not know may be newer than it, so the broker is asked.
+    A partition that is missing in the topology is requested, since it may be newer.
     """
     if info is None:
         return ErrorCode.not_leader_or_follower
     if info.error == ErrorCode.invalid_topic_exception:
-        return ErrorCode.unknown_topic_or_partition  # as a fetch says it
+        return ErrorCode.unknown_topic_or_partition  # the code that brokers use in Fetch responses
     if info.error:
         return info.error
     if key is None:
@@ -371,14 +340,14 @@ def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, as
     leader = info.leaders.get(partition)
     if leader is None or leader.node_id == asker.node_id or asker.may_read_followers:
         return ErrorCode.none
-    # From v11 on a follower answers as one. This client means the leader, so it is told to look again.
+    # From v11 on, followers answer fetches. This client wants the leader, so it must refresh its metadata.
     return ErrorCode.not_leader_or_follower
 
 
 def _with_epoch(ask: FetchPartition, info: TopicInfo, partition: int, asker: Asker) -> FetchPartition:
-    """*ask* with the leader epoch that we know, if the client knows none.
+    """Return *ask* with the leader epoch of the topology, if the client sent none and reads from the leader.
 
-    Without an epoch, a leader that was demoted would go on answering from v11 on, as a follower (KIP-320, KIP-392).
+    Without an epoch, a demoted leader would still answer, as a follower, from v11 on (KIP-320, KIP-392).
     """
     leader = info.leaders.get(partition)
     if ask.epoch != UNKNOWN or leader is None or leader.node_id != asker.node_id:

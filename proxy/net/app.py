@@ -49,6 +49,7 @@ from proxy.net.services import Services
 from proxy.net.signals import stop_on
 from proxy.net.transparent.redirected import RedirectedConnections
 from proxy.net.upstream.access import access_of
+from proxy.net.upstream.log_caches import LogCaches
 from proxy.net.upstream.principals import Principals
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.client import Sasl
@@ -64,7 +65,7 @@ __all__ = ["Proxy", "serve"]
 _LOG_EVERY_S: Final = 1.0
 _INVENTORY_EVERY_S: Final = 300.0
 _CHECK_LIVENESS: Final = "CHECK_SIDEFETCH_LIVENESS"
-"""Environment variable of the tests: with it, the rule of ``proxy.fetch.liveness`` is asserted after each event."""
+"""Environment variable of the tests: with it, the rule L1 of ``LOG_CACHE.md`` is asserted after each event."""
 
 
 async def serve(
@@ -175,23 +176,25 @@ class Proxy:
             config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
         told = self.watching.observers
+        reading = Reading(
+            upstream.upstream_max_wait_s,
+            upstream.fetch_buffer_bytes,
+            upstream.ask_timeout_s,
+            _policy(config.conversion),
+            rack or "",
+            Selector(config.routing.replica_selector),
+            upstream.metadata_max_age_s,
+            sessions=self.client_sessions,
+            cpu_s=time.thread_time,
+            reads_ahead=upstream.read_ahead,
+            shares_reads=upstream.share_reads,
+            checks_liveness=_CHECK_LIVENESS in os.environ,
+            tells_exchanges=told.wants_exchanges,
+        )
         self.services = Services(
             self.topology,
             upstream.connect_timeout_s,
-            Reading(
-                upstream.upstream_max_wait_s,
-                upstream.fetch_buffer_bytes,
-                upstream.ask_timeout_s,
-                _policy(config.conversion),
-                rack or "",
-                Selector(config.routing.replica_selector),
-                upstream.metadata_max_age_s,
-                sessions=self.client_sessions,
-                cpu_s=time.thread_time,
-                reads_ahead=upstream.read_ahead,
-                checks_liveness=_CHECK_LIVENESS in os.environ,
-                tells_exchanges=told.wants_exchanges,
-            ),
+            reading,
             budget,
             told,
             log,
@@ -199,6 +202,7 @@ class Proxy:
             self.counts,
             config.verify_rate,
             self.traffic,
+            LogCaches(reading, log),
             self._access,
             _whose_logins(config),
             self._principals,
@@ -221,6 +225,7 @@ class Proxy:
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             await self.watching.begin(nursery, self.probe_state)
+            await nursery.start(self.services.caches.run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self.log)
             await self._listeners.open_bootstrap()
             if self._config.downstream.transparent:

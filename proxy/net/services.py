@@ -11,6 +11,7 @@ from proxy.net.io.memory import Budget
 from proxy.net.observability.observers import Observers
 from proxy.net.reload import ReloadableSettings
 from proxy.net.upstream.access import OPEN, Access
+from proxy.net.upstream.log_caches import LogCaches
 from proxy.net.upstream.principals import Principals
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.client import Sasl
@@ -47,6 +48,8 @@ class Services:
     verify_rate: float
     """The share of responses, 0 to 1, that are compared with the broker's own response."""
     traffic: Traffic
+    caches: LogCaches
+    """The log caches that fetches are answered from."""
     access: Access = OPEN
     """TLS and login for connections to brokers."""
     sasl: Sasl = Sasl.PASSES

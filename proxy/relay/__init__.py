@@ -9,6 +9,6 @@ sees.
                         |        |
                         |        +--> requests for a group coordinator: AskGroupCoordinator ---> that broker
                         |
-                        +--> fetches, one after another: fetch.Reader, on two lanes ---> the same broker
+                        +--> fetches, one after another: fetch.Reader, from the logs of a LogCache
     responses leave through ``Pipeline``, in the order of their requests.
 """

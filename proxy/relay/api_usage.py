@@ -73,18 +73,18 @@ class ApiUsage:
         use.request_bytes += SIZE_BYTES + len(frame)
         self._client_id = header.client_id
 
-    def record(self, lifted_to: Callable[[int, int], int]) -> ClientRecord | None:
+    def record(self, upgraded_to: Callable[[int, int], int]) -> ClientRecord | None:
         """Return a telemetry record with all counts since the start of the connection; None without any request.
 
         If the client has not stated its software, the record has a guess from the client's newest Fetch version.
 
-        Args: lifted_to: a function of an API key and the client's version; returns the version of that API in which
-            Sidefetch sends such requests to the broker.
+        Args: upgraded_to: a function of an API key and the client's version; returns the version of that API in
+            which Sidefetch sends such requests to the broker.
         """
         if not self._uses:
             return None
         apis = [
-            UsedApi(key, version, lifted_to(key, version), use.requests, use.request_bytes)
+            UsedApi(key, version, upgraded_to(key, version), use.requests, use.request_bytes)
             for (key, version), use in sorted(self._uses.items())
         ]
         return ClientRecord(self._client_id, self._software or self._guess(), not self._software, tuple(apis))

@@ -10,39 +10,30 @@ import attrs
 
 from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.errors import BrokerProtocolError, ClientProtocolError, MalformedFrame
+from proxy.errors import ClientProtocolError, MalformedFrame
 from proxy.events import ClientRecord
-from proxy.fetch import commands as fetching
-from proxy.fetch.commands import Farewell, LaneId
-from proxy.fetch.converting import begin_all
+from proxy.fetch.cache import LogCache
+from proxy.fetch.commands import Answered, ReaderCommand
 from proxy.fetch.exchange import refuse_follower
-from proxy.fetch.reader import Reader
+from proxy.fetch.reader import Caches, Reader
 from proxy.fetch.reading import Reading
 from proxy.relay.api_usage import ApiUsage
 from proxy.relay.bypass import BypassState
 from proxy.relay.commands import (
-    PASS,
     ClientFrame,
-    CloseLink,
-    CloseSessions,
     Command,
     Delivered,
     Draining,
-    EmitRecord,
     Event,
     GroupCoordinatorResult,
     LinkAnswering,
     LinkFrame,
     LinkLost,
     LinkOpened,
-    MemoryNeeded,
+    LogsChanged,
     MetadataUpdated,
-    OpenLink,
     PrincipalChanged,
-    RefreshMetadata,
     Reply,
-    RunInThread,
-    Send,
     ThreadFinished,
     Tick,
     Worker,
@@ -101,23 +92,23 @@ class ClientRelay:
         self,
         node_id: BrokerId,
         place: Place,
-        jitter: float,
         reading: Reading,
+        caches: Caches,
         sasl: Sasl = Sasl.PASSES,
         limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
         """Create the state of a connection that has had no request.
 
         Args: place:   maps the address of a broker to the one that the client gets.
-              jitter:  0 to 1; spreads the retries of connections that were refused together.
               reading: the settings of fetches, and the fetch sessions of clients.
+              caches:  the log caches that fetches are answered from.
         """
         self._limits = limits
         self._topology = Topology()
         self._node_id = node_id
         self._reading = reading
         self._sasl = sasl
-        self._jitter = jitter
+        self._caches = caches
         self._place = place
         self._read_by(reading)
         self._reads = False
@@ -133,7 +124,7 @@ class ClientRelay:
         """The slot of the fetch that the reader is answering."""
 
     def _read_by(self, reading: Reading) -> None:
-        self._new_reader = partial(Reader, self._node_id, self._place, self._jitter, reading)
+        self._new_reader = partial(Reader, self._node_id, self._place, reading, self._caches)
         self._reader = self._new_reader()
         self._way_out = BypassState(self._node_id, reading.sessions)
 
@@ -161,13 +152,6 @@ class ClientRelay:
         deadlines = (self._reader.deadline_s, self._pass.deadline_s)
         return min((each for each in deadlines if each is not None), default=None)
 
-    def is_busy(self, lane: LaneId) -> bool:
-        """Return whether the broker has yet to answer the last fetch on *lane*, a connection for upstream fetches.
-
-        The broker would not read another request there before, so a session must be closed on another connection.
-        """
-        return self._reader.is_asking(lane)
-
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """Handle one event; return the commands to carry out, in order.
 
@@ -178,58 +162,47 @@ class ClientRelay:
         return list(self._handle(event, now_s))
 
     @property
-    def held_since_s(self) -> float | None:
-        """The time, in seconds, at which the oldest undelivered records arrived from a broker; None without any.
+    def cache(self) -> LogCache | None:
+        """The log cache that the client's fetches are answered from; None before the first."""
+        return self._reader.cache
 
-        The caller passes ``MemoryNeeded`` to have them dropped if memory runs short.
-        """
-        return self._reader.held_since_s
+    @property
+    def reader(self) -> Reader:
+        """The reader that answers the client's fetches."""
+        return self._reader
 
     def inventory(self) -> ClientRecord | None:
         """Return the counts of the client's requests by API and version, and the client's software.
 
         None if telemetry is off, or the client has sent no request.
         """
-        return None if self._inventory is None else self._inventory.record(self._lifted_to)
+        return None if self._inventory is None else self._inventory.record(self._upgraded_to)
 
-    def _lifted_to(self, key: int, version: int) -> int:
-        return self._reader.version or version if key == ApiKey.FETCH else self._pass.lifted_to(key, version)
+    def _upgraded_to(self, key: int, version: int) -> int:
+        return self._reader.version or version if key == ApiKey.FETCH else self._pass.upgraded_to(key, version)
 
-    def farewell(self, now_s: float) -> tuple[list[EmitRecord], list[Farewell]]:
-        """End the connection: return its last telemetry records, and the requests that close sessions at brokers.
-
-        The caller may send each request on any connection to its broker. Call this once, when the client has gone.
-        """
-        left = self._reader.farewell(now_s)
-        notes = [EmitRecord(each.record) for each in left if isinstance(each, fetching.Note)]
-        return notes, [each for each in left if isinstance(each, Farewell)]
+    def leave(self, now_s: float) -> None:
+        """Stop reading for the client, which has gone."""
+        self._reader.leave(now_s)
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
             case ClientFrame(frame, topology, bypass):
                 self._topology = topology
                 yield from self._request(frame, bypass, now_s)
-            case LinkFrame(link, frame):
-                if link is PASS:
-                    yield from self._passed(self._pass.answered(frame, now_s), now_s)
-                else:
-                    yield from self._lane_answer(link, frame, now_s)
-            case LinkOpened(link, ranges):
-                if link is PASS:
-                    yield from self._pass.opened()
-                else:
-                    yield from self._fetched(self._reader.opened(link, ranges, now_s), now_s)
-            case LinkAnswering(link):
-                if link is not PASS:
-                    yield from self._fetched(self._reader.answering(link, now_s), now_s)
-            case LinkLost(link):
-                if link is PASS:
-                    self._pass.lost()
-                else:
-                    yield from self._fetched(self._reader.lost(link, now_s), now_s)
+            case LinkFrame(_, frame):
+                yield from self._passed(self._pass.answered(frame, now_s), now_s)
+            case LinkOpened():
+                yield from self._pass.opened()
+            case LinkAnswering():
+                pass
+            case LinkLost():
+                self._pass.lost()
+            case LogsChanged():
+                yield from self._fetched(self._reader.settle(now_s), now_s)
             case MetadataUpdated(topology):
                 self._topology = topology
-                yield from self._fetched(self._reader.told(topology, now_s), now_s)
+                yield from self._fetched(self._reader.topology_updated(topology, now_s), now_s)
             case GroupCoordinatorResult(frame):
                 yield from self._passed(self._pass.errand_done(frame, now_s), now_s)
             case ThreadFinished(worker, result):
@@ -240,9 +213,7 @@ class ClientRelay:
             case Tick():
                 self._pass.tick(now_s)
                 yield from self._ready()
-                yield from self._fetched(self._reader.tick(now_s), now_s)
-            case MemoryNeeded():
-                yield from self._fetched(self._reader.drop_held(now_s), now_s)
+                yield from self._fetched(self._reader.settle(now_s), now_s)
             case Draining():
                 self._draining = True
                 yield from self._fetched(self._reader.drain(now_s), now_s)
@@ -268,7 +239,7 @@ class ClientRelay:
                 if passes_all and self._way_out.takes(request, bypass, self._topology):
                     refuse_follower(request.replica_id)
                     yield from self._passed(self._pass.request(header, frame, now_s), now_s)
-                    yield from self._leave_reader(now_s)
+                    self._leave_reader(now_s)
                 else:
                     yield from self._close_left_behind(header, now_s)
                     self._fetches.append(_Fetch(request, SIZE_BYTES + len(frame), self._pipeline.expect()))
@@ -281,7 +252,7 @@ class ClientRelay:
             if not passes(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
             if key == ApiKey.METADATA:
-                yield from self._fetched(self._reader.client_looks_again(now_s), now_s)
+                yield from self._fetched(self._reader.look_again(now_s), now_s)
             yield from self._passed(self._pass.request(header, frame, now_s), now_s)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
@@ -306,15 +277,13 @@ class ClientRelay:
             commands = self._reader.fetch(each.request, self._topology, now_s, request_bytes=each.frame_bytes)
             yield from self._carried_out(commands)
 
-    def _leave_reader(self, now_s: float) -> Iterator[Command]:
-        """Replace a reader that is not busy by a new one, and close its sessions, if all fetches are forwarded."""
-        if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_busy):
-            notes, farewell = self.farewell(now_s)
+    def _leave_reader(self, now_s: float) -> None:
+        """Replace a reader that owes no response by a new one if all fetches are forwarded now."""
+        if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_answering):
+            self._reader.leave(now_s)
             self._reader, self._reads = self._new_reader(), False
             if self._draining:
                 self._reader.drain(now_s)
-            yield from notes
-            yield CloseSessions(farewell)
 
     # -------------------------------------------------------------------------------------------- answers
 
@@ -339,45 +308,24 @@ class ClientRelay:
             self._read_by(self._reading.of(told.principal))
         self._is_identified = True
 
-    def _lane_answer(self, link: LaneId, frame: memoryview, now_s: float) -> Iterator[Command]:
-        try:
-            commands = self._reader.received(link, frame, now_s)
-        except BrokerProtocolError as wrong:
-            yield CloseLink(link, str(wrong), is_fault=True)
-            commands = self._reader.lost(link, now_s)
-        yield from self._fetched(commands, now_s)
-
-    def _fetched(self, commands: Iterable[fetching.Command], now_s: float) -> Iterator[Command]:
+    def _fetched(self, commands: Iterable[ReaderCommand], now_s: float) -> Iterator[Command]:
         yield from self._carried_out(commands)
         yield from self._next_fetch(now_s)
-        yield from self._leave_reader(now_s)
+        self._leave_reader(now_s)
 
-    def _carried_out(self, commands: Iterable[fetching.Command]) -> Iterator[Command]:
-        """Yield the reader's commands as commands of the connection."""
+    def _carried_out(self, commands: Iterable[ReaderCommand]) -> Iterator[Command]:
+        """Yield the reader's commands, with a response put into its place among all responses."""
         for command in commands:
-            match command:
-                case fetching.OpenLane(lane, client_id):
-                    yield OpenLink(lane, client_id)
-                case fetching.CloseLane(lane, why, is_fault):
-                    yield CloseLink(lane, why, is_fault)
-                case fetching.Ask(lane, frame):
-                    yield Send(lane, [frame])
-                case fetching.Learn(topics):
-                    yield RefreshMetadata(topics)
-                case fetching.Convert(jobs):
-                    yield RunInThread(Worker.READER, partial(begin_all, jobs, self._reading.cpu_s))
-                case fetching.Note(record):
-                    yield EmitRecord(record)
-                case fetching.Answered(pieces, request, record):
-                    assert self._fetch is not None
-                    slot, self._fetch = self._fetch, None
-                    slot.pieces, slot.record = pieces, record
-                    yield from self._ready()
-                    plain = [piece for piece in pieces if isinstance(piece, bytes | memoryview)]
-                    if len(plain) == len(pieces):
-                        yield Delivered(request, plain, self._topology)
-                case never:
-                    assert_never(never)
+            if not isinstance(command, Answered):
+                yield command
+                continue
+            assert self._fetch is not None
+            slot, self._fetch = self._fetch, None
+            slot.pieces, slot.record = command.pieces, command.record
+            yield from self._ready()
+            plain = [piece for piece in command.pieces if isinstance(piece, bytes | memoryview)]
+            if len(plain) == len(command.pieces):
+                yield Delivered(command.request, plain, self._topology)
 
     def _ready(self) -> Iterator[Command]:
         for pieces, record in self._pipeline.ready():

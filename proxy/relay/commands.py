@@ -1,18 +1,18 @@
 """The events that ``net`` passes to a ``ClientRelay``, and the commands that it returns, for ``net`` to execute."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
 from proxy.bypass import Bypass
 from proxy.cluster.topology import Topology
-from proxy.events import ExchangeRecord, Record
-from proxy.fetch.commands import Farewell, LaneId
+from proxy.events import ExchangeRecord
+from proxy.fetch.commands import EmitRecord, FetcherId, RefreshMetadata, RunInThread, Worker
 from proxy.sasl.logins import Login
 from proxy.wire.apis import ApiRanges
-from proxy.wire.fetch import FetchRequest, Topic
+from proxy.wire.fetch import FetchRequest
 from proxy.wire.frames import Pieces
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "AskGroupCoordinator",
     "ClientFrame",
     "CloseLink",
-    "CloseSessions",
     "Command",
     "Delivered",
     "Draining",
@@ -32,7 +31,7 @@ __all__ = [
     "LinkFrame",
     "LinkLost",
     "LinkOpened",
-    "MemoryNeeded",
+    "LogsChanged",
     "MetadataUpdated",
     "OpenLink",
     "PrincipalChanged",
@@ -49,23 +48,16 @@ __all__ = [
 class Pass(enum.Enum):
     """The identifier, ``PASS``, of the connection to the client's own broker on which its requests are forwarded.
 
-    The client makes its own handshake on it. On lanes, the connections of upstream fetches, Sidefetch makes the
-    handshake, which yields the broker's API versions.
+    The client makes its own handshake on it. On the connections of fetchers, Sidefetch makes the handshake, which
+    yields the broker's API versions.
     """
 
     PASS = "pass"  # noqa: S105
 
 
 PASS: Final = Pass.PASS
-Link = Pass | LaneId
-"""The identifier of a broker connection of one client connection: the pass-through connection, or a lane."""
-
-
-class Worker(enum.Enum):
-    """The component whose computation runs in a thread: the fetch reader, or the forwarding of other requests."""
-
-    READER = "reader"
-    PASS = "pass"  # noqa: S105
+Link = Pass | FetcherId
+"""The identifier of a broker connection: a client's pass-through connection, or a fetcher of its log cache."""
 
 
 # -------------------------------------------------------------------------------------------------- events
@@ -130,8 +122,8 @@ class Tick:
 
 
 @attrs.frozen
-class MemoryNeeded:
-    """A demand for memory: the relay drops fetched records that no response has delivered; it can refetch them."""
+class LogsChanged:
+    """The logs that the client reads have changed."""
 
 
 @attrs.frozen
@@ -167,7 +159,7 @@ Event = (
     | LinkLost
     | MetadataUpdated
     | Tick
-    | MemoryNeeded
+    | LogsChanged
     | Draining
     | GroupCoordinatorResult
     | ThreadFinished
@@ -206,18 +198,6 @@ class CloseLink:
 
 
 @attrs.frozen
-class CloseSessions:
-    """A command to end upstream fetches for the client, because all of its fetches are forwarded now.
-
-    The caller closes all broker connections of the client but PASS, drops responses that still arrive on them, and
-    sends the requests of *farewell* on other connections. The event ``LinkLost`` must not follow.
-    """
-
-    farewell: Sequence[Farewell]
-    """Requests that close Sidefetch's fetch sessions at brokers."""
-
-
-@attrs.frozen
 class Delivered:
     """A notice of a fetch response that was sent; the caller may compare it with the broker's own response.
 
@@ -244,20 +224,6 @@ class Reply:
 
 
 @attrs.frozen
-class RefreshMetadata:
-    """A command to request metadata of *topics*, which is missing or stale; ``MetadataUpdated`` must follow."""
-
-    topics: frozenset[Topic]
-
-
-@attrs.frozen
-class EmitRecord:
-    """A command to pass *record* to telemetry."""
-
-    record: Record
-
-
-@attrs.frozen
 class AskGroupCoordinator:
     """A command to send a request to the coordinator of consumer group *group*, whichever broker that is.
 
@@ -269,17 +235,6 @@ class AskGroupCoordinator:
     """The request frame with its size prefix, in buffers."""
     afresh: bool
     """Whether to look up the coordinator again, after a pause: the known one has moved or is still loading."""
-
-
-@attrs.frozen
-class RunInThread:
-    """A command to call *run* in a thread; the event ``ThreadFinished`` with its return value must follow.
-
-    The relay returns no second command for the same *worker* before that event.
-    """
-
-    worker: Worker
-    run: Callable[[], object]
 
 
 @attrs.frozen
@@ -300,7 +255,6 @@ Command = (
     OpenLink
     | Send
     | CloseLink
-    | CloseSessions
     | Reply
     | Delivered
     | RefreshMetadata

@@ -115,7 +115,7 @@ class PassThrough:
         """
         return self._waiting is None and not self._queue and (self._blocked_by is None or self._is_on_errand)
 
-    def lifted_to(self, key: int, version: int) -> int:
+    def upgraded_to(self, key: int, version: int) -> int:
         """Return the version in which a client request is sent to the broker: a newer one if it is upgraded.
 
         Args: key:     the API key.
@@ -232,7 +232,7 @@ class PassThrough:
             yield from self._pass(request)
             return
         if not serves(served, lift.key, lift.to):
-            what = f"{lift.api} v{lift.version}, nor v{lift.to} that it can be lifted to"
+            what = f"{lift.api} v{lift.version}, nor v{lift.to} that it can be upgraded to"
             raise ClientProtocolError(f"the broker does not serve {what}")
         assert lift.steps is not None
         _, cursor = read_request_header(request.frame)

@@ -127,8 +127,8 @@ ROUTE = _own(
     " selected by Sidefetch (`selected`), or the leader without knowing the rack (`rackless`).",
     FETCH,
 )
-LANE = _own("lane.name", "string", "", "`patient`, `quick` or `rackless`.", FETCH)
-LANE_ID = _own("lane.id", "string", "", "Identifies the upstream connection.", FETCH, RESET)
+FETCHER = _own("fetcher.name", "string", "", "`long-poll`, `live`, `catch-up` or `rackless`.", FETCH)
+FETCHER_ID = _own("fetcher.id", "string", "", "Identifies the upstream connection.", FETCH, RESET)
 AHEAD = _own("ahead", "boolean", "", "Whether the broker answered before the client asked.", FETCH)
 SESSION_KIND = _own(
     "session.kind",

@@ -7,7 +7,7 @@ ones may be added.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy.telemetry.instruments import api_name, error_name, is_lifted
+from proxy.telemetry.instruments import api_name, error_name, is_upgraded
 from proxy.telemetry.problems import Problem, ordered
 from proxy.telemetry.snapshot import MetricsSnapshot
 from proxy.telemetry.state import BrokerReads, ClientKey, ClientSummary
@@ -87,11 +87,11 @@ def _sums(sums: Sums) -> dict[str, int]:
 def _client(key: ClientKey, client: ClientSummary, now_us: int) -> dict[str, Any]:
     readers = list(client.readers.values())
     told = [reader for reader in readers if reader.software]
-    lifted = {
-        (api.key, api.version, api.lifted_to)
+    upgraded = {
+        (api.key, api.version, api.upgraded_to)
         for reader in readers
         for api in reader.apis
-        if is_lifted(api.key, api.version, api.lifted_to)
+        if is_upgraded(api.key, api.version, api.upgraded_to)
     }
     return {
         "client_id": key.client_id,
@@ -100,7 +100,7 @@ def _client(key: ClientKey, client: ClientSummary, now_us: int) -> dict[str, Any
         "is_guess": told[0].is_guess if told else True,
         "connections": len(readers),
         "fetch_versions": sorted({reader.version for reader in readers if reader.version is not None}),
-        "lifted": [f"{api_name(api)} v{version} to v{to}" for api, version, to in sorted(lifted)],
+        "upgraded": [f"{api_name(api)} v{version} to v{to}" for api, version, to in sorted(upgraded)],
         "partitions": sum(reader.wanted for reader in readers),
         "client_sessions": sum(reader.session_id != 0 for reader in readers),
         "broker_sessions": sum(len(reader.sessions) for reader in readers),

@@ -1,8 +1,8 @@
 """The folding of consecutive ledger rows of fetches without records into one row.
 
 Otherwise a client that polls twice a second would write 120 rows a minute. A *run* is the row that stands for such
-rows so far. They are of the same connection, record type and upstream fetch loop (lane), and equal in all columns
-whose fold is ``same``.
+rows so far. They are of the same connection, record type and fetcher, and equal in all columns whose fold is
+``same``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ _LAST: Final = _names("last")
 _MERGED: Final = {record: tuple(c for c in RECORDS[record] if c.fold == "merge") for record in _FOLDED}
 
 _RunKey = tuple[int, str, str]
-"""The key of a run: the connection's id, the record type, and the lane id (empty for client fetches)."""
+"""The key of a run: the connection's id, the record type, and the fetcher id (empty for client fetches)."""
 
 
 class RowFolding:
@@ -50,7 +50,7 @@ class RowFolding:
         """
         if row["record"] not in _FOLDED:
             return [row]
-        key = (row["connection_id"], row["record"], row.get("lane_id", ""))
+        key = (row["connection_id"], row["record"], row.get("fetcher_id", ""))
         run = self._runs.get(key)
         if run is not None and _goes_on(run, row):
             _fold(run, row)

@@ -26,7 +26,7 @@ __all__ = [
     "Point",
     "api_name",
     "error_name",
-    "is_lifted",
+    "is_upgraded",
     "markdown_table",
 ]
 
@@ -99,7 +99,7 @@ def api_name(key: int) -> str:
     return OTHER if known is None else known.title().replace("_", "")
 
 
-def is_lifted(key: int, version: int, to: int) -> bool:
+def is_upgraded(key: int, version: int, to: int) -> bool:
     """Return whether a client's request of API *key* was upgraded from a removed *version* to version *to*.
 
     False if current brokers still serve *version*, even if *to* is newer: Sidefetch's own fetches use the newest.
@@ -160,7 +160,7 @@ def _requests(facts: MetricsSnapshot) -> Iterator[Point]:
     for (key, version, to), requests in facts.state.requests.items():
         yield (
             requests,
-            {"api": api_name(key), "version": str(version), "lifted": str(is_lifted(key, version, to)).lower()},
+            {"api": api_name(key), "version": str(version), "upgraded": str(is_upgraded(key, version, to)).lower()},
         )
 
 
@@ -204,8 +204,8 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.client.requests", "counter", "{request}",
-        "Client requests by API and version, counted every few minutes; lifted: the version was removed"
-        " from the brokers, and the request was upgraded.", ("api", "version", "lifted"), _requests,
+        "Client requests by API and version, counted every few minutes; upgraded: the version was removed"
+        " from the brokers, and the request was sent in a newer one.", ("api", "version", "upgraded"), _requests,
     ),
     Instrument(
         "sidefetch.client.fetches", "counter", "{fetch}",
@@ -281,7 +281,7 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.broker.fetches", "counter", "{fetch}",
-        "Sidefetch's own fetches that brokers answered.", ("kind", "lane", "route"), _fetches,
+        "Sidefetch's own fetches that brokers answered.", ("kind", "fetcher", "route"), _fetches,
     ),
     Instrument(
         "sidefetch.broker.fetch.io", "counter", "By",

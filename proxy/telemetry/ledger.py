@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from proxy.events import FetchKind, LaneName, SessionEvent, SessionSide
+from proxy.events import FetcherName, FetchKind, SessionEvent, SessionSide
 
 __all__ = ["COMMON", "RECORDS", "SCHEMA", "LedgerColumn", "Row", "markdown_tables", "problems"]
 
@@ -160,8 +160,8 @@ _EXCHANGE: Final = (
 _FETCH: Final = (
     _sum("fetches", "fetches", "Number of Sidefetch's fetches in the run."),
     _CONNECTION,
-    _text("lane_id", "Identifies the upstream connection."),
-    _text("lane", f"The purpose of the lane: {_one_of(LaneName)}"),
+    _text("fetcher_id", "Identifies the upstream connection."),
+    _text("fetcher", f"The kind of the fetcher: {_one_of(FetcherName)}"),
     _number("node", "The broker."),
     _text("rack", "Its rack.", optional=True),
     _number("version", "Fetch version of the request."),
@@ -178,7 +178,7 @@ _FETCH: Final = (
     _bytes("record_bytes", "Bytes of records in the response."),
     _bytes(
         "dropped_bytes",
-        "Of these, records that the client no longer needed because it had moved to another offset.",
+        "Of these, records whose log was dropped, or left the fetcher, after the request was sent.",
     ),
     _sum("broker_us", "us", "From the request to the response, including the broker's wait for new records."),
     _sum("throttle_us", "us", "Throttle time of the broker."),
@@ -194,7 +194,7 @@ _SESSION: Final = (
         "side", f"The side of the session: with the broker, or of a client with Sidefetch: {_one_of(SessionSide)}"
     ),
     _number("node", "The broker."),
-    _text("lane_id", "For upstream sessions: the upstream connection that created it.", optional=True),
+    _text("fetcher_id", "For upstream sessions: the upstream connection that created it.", optional=True),
     _number("session_id", "0 if it was refused."),
     _text("event", f"The event of the session: {_one_of(SessionEvent)}"),
     _text("reason", "The reason of a reset or refusal.", optional=True),
@@ -212,7 +212,7 @@ _CLIENT: Final = (
         "Requests since it connected; each row has the sums up to then.",
         _number("key", "Kafka's API key."),
         _number("version", "Version of the requests."),
-        _number("lifted_to", "Version that was sent to the broker; the same if the request was not upgraded."),
+        _number("upgraded_to", "Version that was sent to the broker; the same if the request was not upgraded."),
         _sum("requests", "requests", "Number of requests."),
         _bytes("bytes", "Bytes of the requests."),
     ),

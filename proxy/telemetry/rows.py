@@ -143,8 +143,8 @@ class RowMaker:
         return self._common("fetch", self.wall_us(record.answered_s), subject, weight) | {
             "fetches": 1,
             "connection_id": subject.number,
-            "lane_id": record.lane_id,
-            "lane": record.lane,
+            "fetcher_id": record.fetcher_id,
+            "fetcher": record.fetcher,
             "node": record.node,
             "rack": _rack(subject.topology, record.node),
             "version": record.version,
@@ -169,7 +169,7 @@ class RowMaker:
         return self._common("session", self.wall_us(now_s), subject) | {
             "side": record.side,
             "node": record.node,
-            "lane_id": record.lane_id or None,
+            "fetcher_id": record.fetcher_id or None,
             "session_id": record.session_id,
             "event": record.event,
             "reason": record.reason or None,
@@ -187,7 +187,7 @@ class RowMaker:
                 {
                     "key": used.key,
                     "version": used.version,
-                    "lifted_to": used.lifted_to,
+                    "upgraded_to": used.upgraded_to,
                     "requests": used.requests,
                     "bytes": used.request_bytes,
                 }

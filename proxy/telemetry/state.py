@@ -17,9 +17,9 @@ from proxy.events import (
     ConversionRecord,
     DamageRecord,
     ExchangeRecord,
+    FetcherName,
     FetchKind,
     FetchRecord,
-    LaneName,
     Record,
     RouteKind,
     SessionRecord,
@@ -106,7 +106,7 @@ class ReaderConnection:
     session_id: int = 0
     """The client's fetch session with Sidefetch; 0 for none."""
     sessions: dict[str, SessionSummary] = attrs.field(factory=dict)
-    """Sidefetch's sessions at brokers for this connection, by lane id (upstream fetch loop)."""
+    """Sidefetch's sessions at brokers for this connection, by fetcher id."""
     apis: tuple[UsedApi, ...] = ()
 
 
@@ -144,10 +144,10 @@ class BrokerReads:
 
 @attrs.frozen
 class FetchShape:
-    """The kind, lane and route of upstream fetches: the labels of the metric ``sidefetch.broker.fetches``."""
+    """The kind, fetcher and route of upstream fetches: the labels of the metric ``sidefetch.broker.fetches``."""
 
     kind: FetchKind
-    lane: LaneName
+    fetcher: FetcherName
     route: RouteKind
 
 
@@ -288,7 +288,7 @@ class ReadingState:
             sums.broker_partitions += record.size
             sums.own_rack_bytes += record.record_bytes if is_crossing is False else 0
             sums.crossed_bytes += record.record_bytes if is_crossing else 0
-        self.fetches[FetchShape(record.kind, record.lane, record.route)] += 1
+        self.fetches[FetchShape(record.kind, record.fetcher, record.route)] += 1
         self.throttled_ms += record.throttle_ms
         self.byte_rate.add(record.record_bytes, now_us)
         node = record.node if record.node in self.brokers or len(self.brokers) < _MOST_BROKERS else -1
@@ -301,9 +301,9 @@ class ReadingState:
         client.broker_fetches += 1
         client.saved_bytes -= record.request_bytes + record.response_bytes - record.record_bytes
         client.byte_rate.add(record.record_bytes, now_us)
-        session = reader.sessions.get(record.lane_id)
+        session = reader.sessions.get(record.fetcher_id)
         if session is not None and session.session_id == record.session_id:
-            reader.sessions[record.lane_id] = attrs.evolve(session, partitions=record.size)
+            reader.sessions[record.fetcher_id] = attrs.evolve(session, partitions=record.size)
 
     def _exchange(
         self, client: ClientSummary, reader: ReaderConnection, record: ExchangeRecord, now_us: int
@@ -337,17 +337,17 @@ class ReadingState:
             return
         if record.event == "created":
             session = SessionSummary(record.node, record.session_id, record.partitions)
-            reader.sessions[record.lane_id] = session
+            reader.sessions[record.fetcher_id] = session
         elif record.event != "refused":
-            reader.sessions.pop(record.lane_id, None)
+            reader.sessions.pop(record.fetcher_id, None)
         if record.event in ("reset", "refused", "evicted"):
             for sums in (self.total, self.minutes.sums(now_us)):
                 sums.resets += 1
 
     def _client(self, reader: ReaderConnection, record: ClientRecord) -> None:
-        before = {(api.key, api.version, api.lifted_to): api.requests for api in reader.apis}
+        before = {(api.key, api.version, api.upgraded_to): api.requests for api in reader.apis}
         for api in record.apis:
-            key = (api.key, api.version, api.lifted_to)
+            key = (api.key, api.version, api.upgraded_to)
             _count(self.requests, key, api.requests - before.get(key, 0), _MOST_APIS, (-1, -1, -1))
         reader.apis, reader.software, reader.is_guess = record.apis, record.software[:_MOST_CHARS], record.is_guess
 

@@ -42,7 +42,7 @@ def _seqs(frame: DataFrame) -> list[int]:
     return sorted(each["seq"] for each in frame.select("seq").collect())
 
 
-GOOD: Final = _line("fetch", seq=1, lane_id="1-1", lane="quick", kind="full")
+GOOD: Final = _line("fetch", seq=1, fetcher_id="1-1", fetcher="live", kind="full")
 EXCHANGE: Final = _line("exchange", seq=2, sources=[_SHARE], errors=[{"code": 3, "n": 1}])
 
 BAD: Final[dict[str, tuple[str, str]]] = {
@@ -66,7 +66,7 @@ BAD: Final[dict[str, tuple[str, str]]] = {
         f"record: 'batches' is not one of {', '.join(RECORDS)}",
     ),
     "a missing column": (_without(GOOD, "seq"), "seq: missing, null or not of type long"),
-    "a null": (_with(GOOD, lane=None), "lane: missing, null or not of type string"),
+    "a null": (_with(GOOD, fetcher=None), "fetcher: missing, null or not of type string"),
     "two wrong columns": (
         _with(_without(GOOD, "size"), node="1"),
         "node: missing, null or not of type long; size: missing, null or not of type long",
@@ -74,7 +74,7 @@ BAD: Final[dict[str, tuple[str, str]]] = {
     "a text for a number": (_with(GOOD, seq="1"), "seq: missing, null or not of type long"),
     "a fraction for a long": (_with(GOOD, seq=1.5), "seq: missing, null or not of type long"),
     "more than a long": (_with(GOOD, seq=2**63), "seq: missing, null or not of type long"),
-    "a number for a text": (_with(GOOD, lane=5), "lane: not of type string"),
+    "a number for a text": (_with(GOOD, fetcher=5), "fetcher: not of type string"),
     "an object for a text that may be null": (_with(GOOD, rack={"a": 1}), "rack: not of type string"),
     "a text for a number that may be null": (
         _with(EXCHANGE, converted_to="none"),

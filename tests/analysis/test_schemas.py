@@ -22,9 +22,9 @@ def test_a_row_by_hand_is_one_of_the_ledger() -> None:
 
 
 def test_a_ledger_by_hand_has_its_rows(spark: SparkSession) -> None:
-    ledger = ledger_of(spark, row("exchange", errors=[{"code": 3, "n": 2}]), row("fetch", lane="quick"))
+    ledger = ledger_of(spark, row("exchange", errors=[{"code": 3, "n": 2}]), row("fetch", fetcher="live"))
 
     (exchange,) = ledger.exchange.collect()
     assert exchange["errors"][0].asDict() == {"code": 3, "n": 2}
-    assert [each["lane"] for each in ledger.fetch.collect()] == ["quick"]
+    assert [each["fetcher"] for each in ledger.fetch.collect()] == ["live"]
     assert ledger.session.isEmpty()

@@ -1,10 +1,10 @@
 """The CPU time of a client fetch in Sidefetch, as a full fetch and within a session, without broker or socket.
 
 The client's partitions are at their end, and a fetch for them waits at the broker, so that only Sidefetch's work
-from
-the client's bytes to the response's bytes is measured.
+from the client's bytes to the response's bytes is measured.
 """
 
+import gc
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping
@@ -14,10 +14,13 @@ from typing import Final
 
 from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
+from proxy.fetch.cache import CacheKey, LogCache
 from proxy.fetch.client_sessions import ClientSessions
+from proxy.fetch.commands import CacheCommand, FetcherId, OpenFetcher, SendFetch, Wake
+from proxy.fetch.reader import Reader
 from proxy.fetch.reading import Reading
 from proxy.relay.client import ClientRelay
-from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
+from proxy.relay.commands import ClientFrame, Command, LogsChanged, Reply, Tick
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import (
@@ -83,9 +86,9 @@ class _Conversation:
             for number in range(partitions)
         }
         self.sessions = ClientSessions(1, partial(next, count(1)))
-        reading = Reading(1e6, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, sessions=self.sessions)
+        self._reading = Reading(1e6, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, sessions=self.sessions)
         self._topology = _topology(self.asks)
-        self._relay = ClientRelay(BrokerId(1), lambda *_: None, 0.0, reading)
+        self._relay = ClientRelay(BrokerId(1), lambda *_: None, self._reading, self)
         self._correlation_ids = count(1)
 
     def fetch(self, session_id: int, epoch: int, asks: Mapping[PartitionKey, FetchPartition]) -> bytes:
@@ -93,36 +96,66 @@ class _Conversation:
         header = RequestHeader(FETCH, _VERSION, next(self._correlation_ids), "client")
         return write_request(header, _OPTIONS, session_id, epoch, asks, ())[_SIZE_BYTES:]
 
+    def join(self, key: CacheKey, reader: Reader, client_id: str | None) -> LogCache:
+        """Return the only log cache."""
+        del client_id
+        cache = LogCache(key, self._reading, 0.0)
+        cache.join(reader)
+        return cache
+
+    def part(self, cache: LogCache, reader: Reader) -> None:
+        """Remove the only reader."""
+        cache.part(reader)
+
     def answered(self, frame: bytes) -> bytes:
         """The client's answer, after whatever wait, without its size."""
-        pending = self._relay.handle(ClientFrame(memoryview(frame), self._topology, Bypass()), self.now_s)
+        event: ClientFrame | Tick = ClientFrame(memoryview(frame), self._topology, Bypass())
         while True:
-            for command in pending:
+            answer = self._handle(event)
+            if answer is not None:
+                return answer[_SIZE_BYTES:]
+            cache = self._relay.cache
+            assert cache is not None
+            times = (self._relay.deadline_s, cache.deadline_s(self.now_s))
+            self.now_s = min((each for each in times if each is not None), default=self.now_s)
+            event = Tick()
+
+    def _handle(self, event: ClientFrame | Tick) -> bytes | None:
+        """Carry out all that follows from *event*; return the response, if there is one."""
+        commands, answer = self._relay.handle(event, self.now_s), None
+        cache = self._relay.cache
+        assert cache is not None
+        while True:
+            for command in commands:
                 if isinstance(command, Reply):
-                    self._carry_out(pending)
-                    return b"".join(map(bytes, command.pieces))[_SIZE_BYTES:]  # type: ignore[arg-type]
-            pending = self._carry_out(pending)
-            if not pending:
-                self.now_s = self._relay.deadline_s or self.now_s
-                pending = self._relay.handle(Tick(), self.now_s)
+                    answer = b"".join(map(bytes, command.pieces))  # type: ignore[arg-type]
+            asked = cache.take_commands()
+            if not asked:
+                cache.settle(self.now_s)
+                asked = cache.take_commands()
+            if not asked:
+                return answer
+            commands = [each for command in asked for each in self._carry_out(cache, command)]
 
-    def _carry_out(self, commands: list[Command]) -> list[Command]:
-        done: list[Command] = []
-        for command in commands:
-            if isinstance(command, Send):
-                done += self._asked(command)
-            elif isinstance(command, OpenLink):
-                ranges = {FETCH: VersionRange(0, MAX_VERSION)}
-                done += self._relay.handle(LinkOpened(command.link, ranges), self.now_s)
-        return done
+    def _carry_out(self, cache: LogCache, command: CacheCommand) -> list[Command]:
+        match command:
+            case OpenFetcher(fetcher, _):
+                cache.opened(fetcher, {FETCH: VersionRange(0, MAX_VERSION)}, self.now_s)
+            case SendFetch(fetcher, frame):
+                self._asked(cache, fetcher, frame)
+            case Wake():
+                return self._relay.handle(LogsChanged(), self.now_s)
+            case _:
+                pass
+        return []
 
-    def _asked(self, sent: Send) -> list[Command]:
+    def _asked(self, cache: LogCache, fetcher: FetcherId, sent: bytes) -> None:
         """Answer full fetches with offsets at once, and let all others wait."""
-        frame = memoryview(b"".join(sent.pieces))[_SIZE_BYTES:]
+        frame = memoryview(sent)[_SIZE_BYTES:]
         header, cursor = read_request_header(frame)
         request = read_request(header, cursor)
         if request.session_epoch > 0:
-            return []
+            return
         layout = response_layout(header.api_version)
         body = [layout.header(header.correlation_id, 0, 0, len(request.sections), 7 + request.session_epoch)]
         for section in request.sections:
@@ -133,7 +166,7 @@ class _Conversation:
                 body += layout.partition(PartitionReply(number, 0, 100, 100, 0), 0)
             body.append(layout.topic_end)
         body.append(layout.end(()))
-        return self._relay.handle(LinkFrame(sent.link, memoryview(b"".join(body))), self.now_s)
+        cache.received(fetcher, memoryview(b"".join(body)), self.now_s)
 
 
 def _topology(asks: Mapping[PartitionKey, FetchPartition]) -> Topology:
@@ -174,6 +207,7 @@ def _held(partitions: int) -> Mapping[Figure, float]:
         session_id = read_response(_VERSION, client.answered(frame)).session_id
         sessions = client.sessions
         del client, frame
+        gc.collect()  # the reader and its log cache refer to each other
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

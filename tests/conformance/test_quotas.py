@@ -24,7 +24,9 @@ from tests.sidefetch import Sidefetch
 pytestmark = pytest.mark.kafka
 
 SLOW = "slow-client"
-BYTES_A_SECOND = 2_000.0
+BYTES_A_SECOND = 1_000.0
+APART = 100
+"""Offsets between two fetches, more than one response has."""
 
 
 @pytest.fixture
@@ -44,19 +46,20 @@ def _set_quota(kafka: KafkaCluster, *, remove: bool) -> None:
 
 
 async def fetch(address: str, client_id: str, topic: str, version: int, times: int) -> tuple[float, int]:
-    """Return the duration of so many fetches of all records, and the longest throttle time in ms."""
-    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 4_000, "current_leader_epoch": -1}
-    request = {
-        "max_wait": 10,
-        "min_bytes": 1,
-        "max_bytes": 4_000,
-        "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": [partition]}],
-    }
+    """Return the duration of so many fetches of other records each, and the longest throttle time in ms."""
     throttled_ms = 0
     started = trio.current_time()
     async with connect(address) as client:
         for number in range(times):
+            offset = number * APART
+            partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 4_000}
+            request = {
+                "max_wait": 10,
+                "min_bytes": 1,
+                "max_bytes": 4_000,
+                "session_epoch": -1,
+                "topics": [{"topic": topic, "partitions": [{**partition, "current_leader_epoch": -1}]}],
+            }
             await client.send_frame(encode_request(ApiKey.FETCH, version, number, client_id, request))
             frame = await client.receive_frame()
             assert frame is not None
@@ -67,7 +70,7 @@ async def fetch(address: str, client_id: str, topic: str, version: int, times: i
 
 async def test_only_the_client_that_has_a_quota_is_held_back(limited: KafkaCluster) -> None:
     topic = Admin(limited).create_topic(unique("quota"), 1, assignment=[[1]])
-    Admin(limited).produce(topic, known_records(100, 1))
+    Admin(limited).produce(topic, known_records(5 * APART, 1))
     with Sidefetch(limited.bootstrap) as sidefetch:
         address = f"127.0.0.1:{sidefetch.port_of(1)}"
         quick_s, quick_ms = await fetch(address, "quick-client", topic, 11, 5)

@@ -44,7 +44,7 @@ def test_the_fetches_of_any_client_reach_the_brokers_as_incremental_ones(
     before = broker_counts(kafka)
 
     with kafka.tap() as tap:
-        # Records may be read ahead by the other lane, which creates no session for so few.
+        # Records may be read ahead by another fetcher, which creates no session for so few.
         options = ("--upstream-max-wait", "0.3s", "--read-ahead", "off")
         with Sidefetch(tap.bootstrap, options=options) as sidefetch:
             reading = client.begin(

@@ -33,6 +33,7 @@ from proxy.net.io.sockets import FrameSocket
 from proxy.net.observability.observers import Observers
 from proxy.net.reload import ReloadableSettings
 from proxy.net.services import Services
+from proxy.net.upstream.log_caches import LogCaches
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.traffic import Traffic
 from proxy.wire.frames import with_size
@@ -77,10 +78,12 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
     broker = kafka.brokers[1]
     topology.saw(1, broker.host, broker.behind_tap_port)
     budget = Budget(config.upstream.memory_bytes, log)
+    reading = Reading(0, 1 << 20, 5)
+    caches = LogCaches(reading, log)
     services = Services(
         topology,
         5,
-        Reading(0, 1 << 20, 5),
+        reading,
         budget,
         Observers(),
         log,
@@ -88,6 +91,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
         Counter(),
         0,
         Traffic(),
+        caches,
     )
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -99,6 +103,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
                 pass  # it hangs up on who is refused
 
     async with trio.open_nursery() as nursery:
+        await nursery.start(caches.run)
         (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
         async with connect(f"127.0.0.1:{listener.socket.getsockname()[1]}") as client:
             yield client

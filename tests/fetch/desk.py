@@ -78,7 +78,7 @@ class Connection:
             for partition, index in self.sheet._places(rows, self.sheet._partitions):
                 known = offsets.get(PartitionKey(topic, partition))
                 if known is not None and self.sheet._offsets(rows, index) != known:
-                    self.sheet.learn(topic, PartitionReply(partition, 0, *known))
+                    self.sheet.learn(topic, partition, known)
         exchange = Exchange(request, 0.0, context=context)
         for topic, reply in news:
             exchange.add(topic, reply)

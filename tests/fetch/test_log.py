@@ -85,12 +85,12 @@ def test_a_slice_has_the_next_whole_batches_and_exactly_their_aborted_transactio
         assert found is None
         return
     assert found is not None
-    batches = stored(log, b"".join(found.records))
+    batches = stored(log, bytes(found.records))
     assert batches == expected[: len(batches)]
     assert found.next_offset == batches[-1].last + 1
     following = expected[len(batches) :]
-    assert len(batches) == 1 or found.size_bytes <= most
-    assert not following or found.size_bytes + len(following[0].data) > most
+    assert len(batches) == 1 or len(found.records) <= most
+    assert not following or len(found.records) + len(following[0].data) > most
     assert sorted(found.aborted) == sorted(log.aborted(offset, found.next_offset))
     committed = [batch for batch in batches if log.is_committed(batch)]
     assert java(batches, found.aborted) == committed
@@ -108,7 +108,7 @@ def test_slices_one_after_another_deliver_the_whole_log_once(
     delivered, offset = b"", 0
 
     while (found := cached.slice(offset, most, at_least_one=True)) is not None:
-        delivered += b"".join(found.records)
+        delivered += found.records
         offset = found.next_offset
 
     assert offset == cached.end

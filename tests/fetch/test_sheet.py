@@ -61,9 +61,9 @@ def test_every_partition_is_there_in_order_with_its_last_offsets(version: int, c
     orders, payments = names(version)
     made = sheet(version, [(orders, [3, 0]), (payments, [1]), (orders, [2])], committed=committed)
 
-    made.learn(orders, PartitionReply(0, 0, 50, 40, 30))
-    made.learn(orders, PartitionReply(2, 0, 51, 41, 31))
-    made.learn(orders, PartitionReply(0, 0, 52, 42, 32))
+    made.learn(orders, 0, (50, 40, 30))
+    made.learn(orders, 2, (51, 41, 31))
+    made.learn(orders, 0, (52, 42, 32))
 
     def row(partition: int, offsets: tuple[int, int, int]) -> PartitionReply:
         return quiet(version, partition, offsets, committed=committed)
@@ -103,7 +103,7 @@ def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
     pieces = made.answer({})
     before = joined(pieces)
 
-    made.learn(ORDERS, PartitionReply(0, 0, 50, 40, 30))
+    made.learn(ORDERS, 0, (50, 40, 30))
 
     assert joined(pieces) == before != joined(made.answer({}))
 
@@ -111,8 +111,8 @@ def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
 def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
     made = sheet(12, [(ORDERS, [0])])
 
-    made.learn(ORDERS, PartitionReply(9, 0, 1))
-    made.learn(PAYMENTS, PartitionReply(0, 0, 1))
+    made.learn(ORDERS, 9, (1, 1, 0))
+    made.learn(PAYMENTS, 0, (1, 1, 0))
 
     news: dict[Topic, list[PartitionReply]] = {
         ORDERS: [PartitionReply(9, 0, 1)],
@@ -121,41 +121,13 @@ def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
     assert told(made, 12, news) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
-def test_offsets_fall_only_with_a_newer_leader_epoch() -> None:
-    made = sheet(11, [(ORDERS, [0])])
-
-    def shown_after(
-        high_watermark: int, last_stable_offset: int, epoch: int, *, may_fall: bool = False
-    ) -> tuple[int, ...]:
-        reply = PartitionReply(0, 0, high_watermark, last_stable_offset, 3)
-        made.learn(ORDERS, reply, epoch, may_fall=may_fall)
-        return made.known(ORDERS, 0)[1]
-
-    assert shown_after(50, 45, epoch=5) == (50, 45, 3)
-    assert shown_after(40, 46, epoch=5) == (50, 46, 3)
-    reshape(made, 11, [(ORDERS, [1, 0])], [0])
-    assert shown_after(51, 40, epoch=5) == (51, 46, 3)
-    assert shown_after(40, 40, epoch=6) == (40, 40, 3)
-    assert shown_after(60, 60, epoch=5) == (40, 40, 3)
-
-
-def test_offsets_fall_with_the_leaders_newest_reply() -> None:
-    """Check that a leader's reply about a topic name may concern a new topic."""
-    made = sheet(11, [(ORDERS, [0])])
-    made.learn(ORDERS, PartitionReply(0, 0, 50, 45, 3), 5)
-
-    made.learn(ORDERS, PartitionReply(0, 0, 2, 2, 0), 5)
-
-    assert made.known(ORDERS, 0) == (5, (2, 2, 0))
-
-
 def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
     made = sheet(11, [(ORDERS, range(1000))])
-    made.learn(ORDERS, PartitionReply(7, 0, 50, 50, 0))
+    made.learn(ORDERS, 7, (50, 50, 0))
     pieces = made.answer({})
     before = joined(pieces)
 
-    made.learn(ORDERS, PartitionReply(7, 0, 51, 51, 0))
+    made.learn(ORDERS, 7, (51, 51, 0))
 
     assert joined(pieces) == before
     assert joined(made.answer({})) != before
@@ -174,7 +146,7 @@ def test_of_what_is_quiet_nothing_is_copied_where_it_is_much() -> None:
 def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
     made = sheet(12, [(ORDERS, [0, 1]), (PAYMENTS, [0])])
     for partition in (0, 1):
-        made.learn(ORDERS, PartitionReply(partition, 0, 50 + partition, 40, 30))
+        made.learn(ORDERS, partition, (50 + partition, 40, 30))
 
     reshape(made, 12, [(PAYMENTS, [0]), (ORDERS, [1]), (ORDERS, [2, 0])], [1, 2])
 
@@ -187,34 +159,12 @@ def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
 
 def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
     made = sheet(12, [(ORDERS, [0])])
-    made.learn(ORDERS, PartitionReply(0, 0, 50, 40, 30))
+    made.learn(ORDERS, 0, (50, 40, 30))
 
     reshape(made, 12, [(PAYMENTS, [0])], [0])
     reshape(made, 12, [(ORDERS, [0])], [0])
 
     assert told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
-
-
-def test_it_lacks_what_no_broker_has_told_and_no_news_tell() -> None:
-    made = sheet(12, [(ORDERS, [0, 1])])
-    assert made.lacking(())
-
-    made.learn(ORDERS, PartitionReply(0, 0, 50))
-
-    assert made.lacking({(ORDERS, 0)})
-    assert not made.lacking({(ORDERS, 1)})
-    made.learn(ORDERS, PartitionReply(1, 0, 50))
-    assert not made.lacking(())
-
-
-def test_added_partitions_make_it_lack_again() -> None:
-    made = sheet(12, [(ORDERS, [0])])
-    made.learn(ORDERS, PartitionReply(0, 0, 50))
-    assert not made.lacking({})
-
-    reshape(made, 12, [(ORDERS, [0, 1])], [0])
-
-    assert made.lacking({})
 
 
 def test_it_suits_one_version_and_isolation() -> None:
@@ -256,7 +206,7 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
             continue
         for topic, partition in data.draw(st.lists(st.sampled_from(rows), max_size=4)):
             known[topic, partition] = data.draw(offsets)
-            made.learn(topic, PartitionReply(partition, 0, *known[topic, partition]))
+            made.learn(topic, partition, known[topic, partition])
         news = {
             row: PartitionReply(
                 row[1], data.draw(st.sampled_from([0, 6])), 1, 1, -1, None, -1, data.draw(st.binary())
@@ -273,4 +223,3 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
             (row, news.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
             for row in rows
         ]
-        assert made.lacking(news.keys()) == {row for row in rows if row not in known and row not in news}

@@ -14,13 +14,11 @@ from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
-from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,
     AskGroupCoordinator,
     ClientFrame,
     CloseLink,
-    CloseSessions,
     Delivered,
     Draining,
     Event,
@@ -30,7 +28,6 @@ from proxy.relay.commands import (
     LinkFrame,
     LinkLost,
     LinkOpened,
-    MemoryNeeded,
     MetadataUpdated,
     OpenLink,
     RefreshMetadata,
@@ -47,6 +44,7 @@ from tests.fetch.desk import Connection, wanted_of
 from tests.fuzz import harness, seeds
 from tests.pieces import joined
 from tests.relay.playbook import topology
+from tests.relay.solo import MemoryNeeded, Solo
 
 __all__ = ["TARGETS"]
 
@@ -91,7 +89,7 @@ class _World:
             checks_liveness=True,
         )
         self._known = topology()
-        self._relay = ClientRelay(BrokerId(1), self._place, 0.5, reading)
+        self._relay = Solo(BrokerId(1), self._place, reading)
         self._bypass = Bypass.parse("all") if how & 2 else Bypass()
         self._version = (18, 12, 13, 11)[how >> 2 & 3]
         self._now_s = 1000.0
@@ -129,7 +127,11 @@ class _World:
                 del self._links[link]
                 self._follow(LinkLost(link))
             case 6:
-                odd: list[Event] = [MemoryNeeded(), Draining(), *map(LinkAnswering, list(self._links)[:1])]
+                odd: list[Event | MemoryNeeded] = [
+                    MemoryNeeded(),
+                    Draining(),
+                    *map(LinkAnswering, list(self._links)[:1]),
+                ]
                 self._follow(odd[code // 8 % len(odd)])
             case 7 if self._errand is not None:
                 head, self._errand = self._errand, None
@@ -137,9 +139,9 @@ class _World:
             case _:
                 pass
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: Event | MemoryNeeded) -> None:
         """And all that comes of it at once."""
-        pending = deque([event])
+        pending: deque[Event | MemoryNeeded] = deque([event])
         for _ in range(_MOST_FOLLOWING):
             if not pending:
                 break
@@ -158,8 +160,6 @@ class _World:
                         pending.append(LinkOpened(link, ranges))
                     case CloseLink(link, _, _):
                         self._links.pop(link, None)
-                    case CloseSessions(_):
-                        self._links = {link: owed for link, owed in self._links.items() if link is PASS}
                     case RefreshMetadata(_):
                         pending.append(MetadataUpdated(self._known))
                     case RunInThread(worker, run):
@@ -174,7 +174,7 @@ class _World:
         assert len(self._sessions) <= 4
 
     def end(self) -> None:
-        self._relay.farewell(self._now_s)
+        self._relay.leave(self._now_s)
 
 
 def _heads(sent: bytes) -> list[bytes]:

@@ -223,7 +223,7 @@ def test_with_a_certificate_from_elsewhere_the_webhook_has_no_rights_at_all() ->
         ("injection.memory=64", "at '/injection/memory': got number, want string"),
         ("injection.memory=8MiB", "at '/injection/memory'"),
         ("injection.failurePolicy=Maybe", "value must be one of 'Fail', 'Ignore'"),
-        ("injection.options.patients=20s", "at '/injection/options': additional properties 'patients' not allowed"),
+        ("injection.options.patience=20s", "at '/injection/options': additional properties 'patience' not allowed"),
         ("injection.options.client-sessions=5", "at '/injection/options/client-sessions': got number, want string"),
         ("injection.certificate.source=secret", "at '/injection/certificate/secretName'"),
         ("gateway.enabled=true", "gateway: bootstrapServers is empty"),

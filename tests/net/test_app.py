@@ -63,7 +63,7 @@ async def test_the_polls_of_an_idle_client_end_here() -> None:
         response = await client.receive()
 
     assert b"news" in response.responses[0].partitions[1].records
-    assert it.proxy.counts["upstream_connections"] == 1, "neither the quick lane's nor that for all but fetches"
+    assert it.proxy.counts["upstream_connections"] == 1, "neither another fetcher's nor the pass-through connection"
     kinds = [(each.kind, each.named, each.answered) for each in it.reads]
     assert kinds == [("sessionless", 3, 3), ("full", 3, 3), ("incremental", 0, 1)]
 
@@ -148,7 +148,7 @@ async def test_a_broker_killed_and_started_again_is_read_on() -> None:
     assert b"after" in response.responses[0].partitions[0].records
 
 
-async def test_what_a_closed_lane_still_brings_is_not_taken_for_the_next_ones(
+async def test_frames_of_a_closed_fetch_connection_are_not_taken_for_the_next_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     receive, nonsense = FrameSocket.receive, [[memoryview(b"\xff\xff\xff\xff")] * 2]
@@ -161,7 +161,7 @@ async def test_what_a_closed_lane_still_brings_is_not_taken_for_the_next_ones(
         await fetch(client, {0: 0})
         brokers = it.cluster.bootstrap.split(",")
         monkeypatch.setattr(FrameSocket, "receive", receive_nonsense_once)
-        for _ in range(2):  # the lane waits already, and not for nonsense
+        for _ in range(2):  # the fetcher waits already, and not for nonsense
             assert errors_of(await fetch(client, {0: 0})) == [0]
         assert len(it.told("fetch-connection-closed")) == 1
 

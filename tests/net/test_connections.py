@@ -9,15 +9,16 @@ from contextlib import suppress
 import pytest
 import trio
 
+from proxy.cluster.routing import Source
 from proxy.cluster.topology import BrokerId
 from proxy.config import Address, LogConfig
 from proxy.demo.cluster import embedded_cluster
+from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.upstream.access import OPEN
 from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.relay.commands import Event, LinkOpened
-from tests.relay.playbook import lane
 
 
 def open_sockets() -> int:
@@ -30,7 +31,7 @@ def open_sockets() -> int:
 
 @pytest.mark.parametrize("is_hung_up", [True, False])
 async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_hung_up(is_hung_up: bool) -> None:
-    link = lane(1)
+    link = FetcherId(Source(BrokerId(1)), FetcherKind.LONG_POLL)
     counts: Counter[str] = Counter()
     opened = trio.Event()
 
@@ -46,14 +47,13 @@ async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_
         log = Log(LogConfig().format, "debug", io.StringIO())
         ways = ConnectOptions(lambda _: address, 5, 5, Budget(1 << 20, log), log, lambda: counts.update(["opened"]))
         links = UpstreamConnections(
-            BrokerId(1),
             ways,
             OPEN,
-            None,
             handle=handle,
-            drained=drained,
             waited_for_memory=lambda _: None,
             observe=lambda _: None,
+            node_id=BrokerId(1),
+            drained=drained,
         )
         async with trio.open_nursery() as nursery:
             links.nursery = nursery

@@ -21,8 +21,8 @@ def budget() -> Budget:
 
 
 @asynccontextmanager
-async def lanes(budget: Budget, *answers: Sequence[int]) -> AsyncIterator[list[FrameSocket]]:
-    """Connections to a broker that sends frames of these sizes, each of its lane's number over and over."""
+async def connections(budget: Budget, *answers: Sequence[int]) -> AsyncIterator[list[FrameSocket]]:
+    """Connections to a broker that sends frames of these sizes, each of its own number over and over."""
 
     async def send(stream: trio.SocketStream) -> None:
         number = (await stream.receive_some(1))[0]
@@ -37,28 +37,28 @@ async def lanes(budget: Budget, *answers: Sequence[int]) -> AsyncIterator[list[F
         with ExitStack() as stack:
             opened = []
             for number in range(len(answers)):
-                lane = await connect(address, connect_timeout_s=5, budget=budget)
-                opened.append(stack.enter_context(lane))
-                await lane.send([bytes([number])])
+                connection = await connect(address, connect_timeout_s=5, budget=budget)
+                opened.append(stack.enter_context(connection))
+                await connection.send([bytes([number])])
             yield opened
         nursery.cancel_scope.cancel()
 
 
-async def receive_one(lane: FrameSocket) -> memoryview:
-    (frame,) = await lane.receive()
+async def receive_one(connection: FrameSocket) -> memoryview:
+    (frame,) = await connection.receive()
     return frame
 
 
 class Read:
-    """A reader of lanes that reads to their end, and holds each frame for a while."""
+    """A reader of connections that reads to their end, and holds each frame for a while."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, list[int]] = {}
 
-    async def all_of(self, number: int, lane: FrameSocket, count: int) -> None:
+    async def all_of(self, number: int, connection: FrameSocket, count: int) -> None:
         sizes = self.sizes.setdefault(number, [])
         while len(sizes) < count:
-            for frame in await lane.receive():
+            for frame in await connection.receive():
                 assert {frame[0], frame[len(frame) // 2], frame[-1]} == {number}
                 sizes.append(len(frame))
                 await trio.sleep(0.001)
@@ -97,14 +97,14 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Live:
 async def read_all(budget: Budget, *answers: Sequence[int]) -> None:
     read = Read()
     with trio.fail_after(30):
-        async with lanes(budget, *answers) as opened, trio.open_nursery() as nursery:
-            for number, lane in enumerate(opened):
-                nursery.start_soon(read.all_of, number, lane, len(answers[number]))
+        async with connections(budget, *answers) as opened, trio.open_nursery() as nursery:
+            for number, connection in enumerate(opened):
+                nursery.start_soon(read.all_of, number, connection, len(answers[number]))
     assert [read.sizes[number] for number in range(len(answers))] == [list(sizes) for sizes in answers]
     assert (budget.claimed_bytes, budget.waiting) == (0, 0)
 
 
-async def test_eight_lanes_share_what_is_enough_for_three(budget: Budget, live: Live) -> None:
+async def test_eight_connections_share_what_is_enough_for_three(budget: Budget, live: Live) -> None:
     sizes = [5 * MIB, 3 * MIB + 1, 70_000, 5 * MIB, RESERVE_BYTES, 4 * MIB]
 
     await read_all(budget, *[sizes[number % 3 :] + sizes[: number % 3] for number in range(8)])
@@ -112,7 +112,7 @@ async def test_eight_lanes_share_what_is_enough_for_three(budget: Budget, live: 
     assert 8 * MIB < live.peak_bytes <= LIMIT + 8 * RESERVE_BYTES
 
 
-async def test_lanes_with_frames_larger_than_the_budget_take_turns(budget: Budget, live: Live) -> None:
+async def test_connections_with_frames_larger_than_the_budget_take_turns(budget: Budget, live: Live) -> None:
     large = [LIMIT + MIB, MIB, LIMIT + MIB]
 
     await read_all(budget, large, large, [2 * MIB] * 4)
@@ -120,32 +120,32 @@ async def test_lanes_with_frames_larger_than_the_budget_take_turns(budget: Budge
     assert live.peak_bytes == LIMIT + MIB
 
 
-async def test_a_lane_that_waits_for_memory_has_not_read_the_frame(budget: Budget) -> None:
+async def test_a_connection_that_waits_for_memory_has_not_read_the_frame(budget: Budget) -> None:
     views = await take(budget, LIMIT)
-    async with lanes(budget, [MIB]) as (lane,), trio.open_nursery() as nursery:
-        nursery.start_soon(receive_one, lane)
+    async with connections(budget, [MIB]) as (connection,), trio.open_nursery() as nursery:
+        nursery.start_soon(receive_one, connection)
         with trio.fail_after(5):
             while not budget.waiting:
                 await trio.sleep(0.001)
 
         assert budget.claimed_bytes == LIMIT
-        assert lane._frames.needs == MIB
+        assert connection._frames.needs == MIB
         views.clear()
 
 
-async def test_a_lane_takes_small_frames_while_all_is_used_up(budget: Budget) -> None:
+async def test_a_connection_takes_small_frames_while_all_is_used_up(budget: Budget) -> None:
     views = await take(budget, LIMIT)
-    async with lanes(budget, [RESERVE_BYTES]) as (lane,):
+    async with connections(budget, [RESERVE_BYTES]) as (connection,):
         with trio.fail_after(5):
-            assert len(await receive_one(lane)) == RESERVE_BYTES
+            assert len(await receive_one(connection)) == RESERVE_BYTES
     views.clear()
 
 
 async def test_memory_kept_for_the_next_frame_is_claimed_until_somebody_needs_it(budget: Budget) -> None:
     holders = Holders(budget)
     await holders.hold("held", 6 * MIB, 0.0)
-    async with lanes(budget, [9 * MIB]) as (lane,):
-        await receive_one(lane)
+    async with connections(budget, [9 * MIB]) as (connection,):
+        await receive_one(connection)
         assert budget.claimed_bytes == 15 * MIB
 
         await take(budget, 9 * MIB)
@@ -155,23 +155,23 @@ async def test_memory_kept_for_the_next_frame_is_claimed_until_somebody_needs_it
 
 
 async def test_nothing_is_kept_for_the_next_frame_beyond_the_budget(budget: Budget) -> None:
-    async with lanes(budget, [LIMIT + 1]) as (lane,):
-        await receive_one(lane)
+    async with connections(budget, [LIMIT + 1]) as (connection,):
+        await receive_one(connection)
 
         assert budget.claimed_bytes == 0
 
 
 async def test_the_same_claim_serves_for_frame_after_frame(budget: Budget) -> None:
-    async with lanes(budget, [6 * MIB, 5 * MIB, 6 * MIB]) as (lane,):
+    async with connections(budget, [6 * MIB, 5 * MIB, 6 * MIB]) as (connection,):
         for _ in range(3):
-            await receive_one(lane)
+            await receive_one(connection)
             assert budget.claimed_bytes == 6 * MIB
 
 
-async def test_a_lane_that_is_closed_keeps_nothing(budget: Budget) -> None:
-    async with lanes(budget, [MIB]) as (lane,):
-        await receive_one(lane)
-        lane.close()
+async def test_a_connection_that_is_closed_keeps_nothing(budget: Budget) -> None:
+    async with connections(budget, [MIB]) as (connection,):
+        await receive_one(connection)
+        connection.close()
 
         assert budget.claimed_bytes == 0
 
@@ -207,7 +207,7 @@ async def dribbled(budget: Budget, dribble: Callable[[trio.SocketStream], Awaita
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, dribble, 0)
         address = Address("127.0.0.1", listeners[0].socket.getsockname()[1])
-        with await connect(address, connect_timeout_s=5, budget=budget) as lane:
-            assert len(await receive_one(lane)) == 400_000
-            assert bytes(await receive_one(lane)) == b"small"
+        with await connect(address, connect_timeout_s=5, budget=budget) as connection:
+            assert len(await receive_one(connection)) == 400_000
+            assert bytes(await receive_one(connection)) == b"small"
         nursery.cancel_scope.cancel()

@@ -21,10 +21,9 @@ from proxy.bypass import Bypass
 from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.fetch.client_sessions import ClientSessions
-from proxy.fetch.commands import LaneId, LaneKind
+from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
-from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
@@ -35,6 +34,7 @@ from proxy.relay.commands import (
     LinkLost,
     LinkOpened,
     MetadataUpdated,
+    OpenLink,
     Pass,
     RefreshMetadata,
     Reply,
@@ -47,21 +47,34 @@ from proxy.wire import messages
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import TopicId
 from tests.pieces import joined
+from tests.relay.solo import MemoryNeeded, Solo
 from tests.wire.entities import item_type, made
 
-__all__ = ["PATIENT", "QUICK", "Asked", "Part", "Play", "brokers_answer", "lane", "of_type", "topology"]
+__all__ = [
+    "CATCH_UP",
+    "LIVE",
+    "LONG_POLL",
+    "Asked",
+    "Part",
+    "Play",
+    "brokers_answer",
+    "fetcher_id",
+    "of_type",
+    "topology",
+]
 
 C = TypeVar("C")
 TOPIC_ID = uuid.UUID(int=7)
 NEWEST = 18
 
 
-def lane(node_id: int, *, quick: bool = False, rackless: bool = False) -> LaneId:
-    return LaneId(Source(BrokerId(node_id), rackless), LaneKind.QUICK if quick else LaneKind.PATIENT)
+def fetcher_id(node_id: int, kind: FetcherKind = FetcherKind.LONG_POLL, *, rackless: bool = False) -> FetcherId:
+    return FetcherId(Source(BrokerId(node_id), rackless), kind)
 
 
-PATIENT = lane(1)
-QUICK = lane(1, quick=True)
+LONG_POLL = fetcher_id(1)
+LIVE = fetcher_id(1, FetcherKind.LIVE)
+CATCH_UP = fetcher_id(1, FetcherKind.CATCH_UP)
 
 
 @attrs.frozen
@@ -75,6 +88,7 @@ class Part:
     preferred: int = -1
     diverging: tuple[int, int] | None = None
     """(epoch, end offset)."""
+    log_start: int = 0
 
 
 @attrs.frozen
@@ -165,7 +179,7 @@ class Play:
             checks_liveness=True,
         )
         self._works = works
-        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)
+        self.relay = Solo(BrokerId(1), self.place, self._reading)
         self.bypass = Bypass()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
@@ -179,10 +193,10 @@ class Play:
         assert (host, port) == ("broker.internal", 19000 + node_id)
         return "127.0.0.1", 9093 + node_id
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event | MemoryNeeded) -> list[Command]:
         """One event, and the opening of whatever links it asks for; the commands that are left."""
         left: list[Command] = []
-        pending = [event]
+        pending: list[Event | MemoryNeeded] = [event]
         while pending:
             for command in self.relay.handle(pending.pop(0), self.now_s):
                 match command:
@@ -199,12 +213,16 @@ class Play:
 
     def reconnect(self) -> None:
         """The client comes on another connection; nothing is open."""
-        self.relay = ClientRelay(BrokerId(1), self.place, 0.0, self._reading)
+        self.relay = Solo(BrokerId(1), self.place, self._reading)
 
     def open(self, link: Link) -> list[Command]:
-        """The link has come up; the lane to a broker that serves Fetch up to ``broker_fetch``."""
+        """The link has come up; that of a fetcher to a broker that serves Fetch up to ``broker_fetch``."""
         ranges = {} if link is PASS else {1: VersionRange(0, self.broker_fetch)}
         return self.handle(LinkOpened(link, ranges))
+
+    def open_wanted(self, commands: Iterable[Command]) -> list[Command]:
+        """Open the links that *commands* ask for; return the commands that follow."""
+        return [each for wanted in of_type(OpenLink, commands) for each in self.open(wanted.link)]
 
     def fetch(
         self,
@@ -215,9 +233,14 @@ class Play:
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         last_fetched_epochs: Mapping[int, int] | None = None,
+        epochs: Mapping[int, int] | None = None,
         **options: Any,
     ) -> list[Command]:
-        """Handle a client's fetch of partitions of ``t``; *last_fetched_epochs* need version 12."""
+        """Handle a client's fetch of partitions of ``t``.
+
+        Args: last_fetched_epochs: by partition; from version 12 on.
+              epochs: the leader epochs that the client knows, by partition; from version 9 on.
+        """
         kind: Any = load_request_schema(i16(1), i16(version))
         topic_type = item_type(kind, "topics")
         partition_type = item_type(topic_type, "partitions")
@@ -227,6 +250,7 @@ class Play:
                 partition=i32(p),
                 fetch_offset=i64(offset),
                 partition_max_bytes=i32(self.part_bytes),
+                **({"current_leader_epoch": i32(epochs[p])} if epochs else {}),
                 **({"last_fetched_epoch": i32(last_fetched_epochs[p])} if last_fetched_epochs else {}),
             )
             for p, offset in offsets.items()
@@ -246,9 +270,9 @@ class Play:
         return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass))
 
     def answer(
-        self, parts: Mapping[int, Part], *, link: Link = PATIENT, session_id: int | None = None, **told: Any
+        self, parts: Mapping[int, Part], *, link: Link = LONG_POLL, session_id: int | None = None, **told: Any
     ) -> list[Command]:
-        """Send the broker's response to the lane's last fetch; within its session, unless another is given.
+        """Send the broker's response to the fetcher's last request; within its session, unless another is given.
 
         Args: told: as for ``answer_frame``.
         """
@@ -310,7 +334,7 @@ class Play:
         offsets = dict.fromkeys(partitions, 0)
         idle = dict.fromkeys(partitions, Part())
         self.fetch(offsets, version=version)
-        self.open(PATIENT)
+        self.open(LONG_POLL)
         self.wait(0.5)
         self.answer(idle)
         self.fetch(offsets, version=version)
@@ -319,7 +343,7 @@ class Play:
         self.asked.clear()
 
     def forget(self) -> None:
-        """Drop all memory except the relay's. No lane can be answered before its next fetch."""
+        """Drop all memory except the relay's. No fetcher can be answered before its next request."""
         self.asked.clear()
         self._last.clear()
 
@@ -358,7 +382,8 @@ def _parts(topic_type: Any, parts: Mapping[int, Part]) -> Iterable[Any]:
                 made(aborted_type, producer_id=i64(producer), first_offset=i64(first))
                 for producer, first in part.aborted
             )
-        offsets: dict[str, Any] = {"last_stable_offset": i64(part.high_watermark), "log_start_offset": i64(0)}
+        offsets: dict[str, Any] = {"last_stable_offset": i64(part.high_watermark)}
+        offsets["log_start_offset"] = i64(part.log_start)
         if part.preferred != -1:
             offsets["preferred_read_replica"] = i32(part.preferred)
         if part.diverging is not None:

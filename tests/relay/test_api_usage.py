@@ -8,11 +8,11 @@ from kio.index import load_request_schema
 from kio.static.primitive import i16
 
 from proxy.events import ClientRecord, UsedApi
-from proxy.relay.client import ClientRelay
 from proxy.relay.commands import PASS
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
-from tests.relay.playbook import PATIENT, Part, Play
+from tests.relay.playbook import LONG_POLL, Part, Play
+from tests.relay.solo import Solo
 from tests.relay.upgrading import KAFKA_4, KAFKA_39, list_offsets, serving
 from tests.wire.entities import made
 
@@ -22,8 +22,8 @@ def frame_of(key: int, version: int, **fields: Any) -> bytes:
     return messages.request_frame(1, "the-client", made(kind, **fields))
 
 
-def record_of(relay: ClientRelay) -> ClientRecord:
-    record = relay.inventory()
+def record_of(relay: Solo) -> ClientRecord:
+    record: ClientRecord | None = relay.inventory()
     assert record is not None
     return record
 
@@ -61,19 +61,19 @@ def test_one_that_does_not_is_guessed_from_the_newest_fetch_that_it_sends() -> N
     assert (record_of(play.relay).software, record_of(play.relay).is_guess) == ("speaks as Kafka 0.11", True)
 
 
-def test_fetches_are_lifted_to_what_is_spoken_with_the_leader() -> None:
+def test_fetches_are_upgraded_to_what_is_spoken_with_the_leader() -> None:
     play = Play(broker_fetch=17)
     play.fetch({0: 0}, version=4)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: Part()})
 
     (fetch,) = record_of(play.relay).apis
 
-    assert (fetch.key, fetch.version, fetch.lifted_to, fetch.requests) == (ApiKey.FETCH, 4, 17, 1)
+    assert (fetch.key, fetch.version, fetch.upgraded_to, fetch.requests) == (ApiKey.FETCH, 4, 17, 1)
 
 
 @pytest.mark.parametrize(("serving_broker", "to"), [(KAFKA_4, 1), (KAFKA_39, 0)])
-def test_what_a_broker_serves_no_more_is_told_with_what_it_is_lifted_to(
+def test_removed_version_is_recorded_with_the_version_it_is_upgraded_to(
     serving_broker: Mapping[int, tuple[int, int]], to: int
 ) -> None:
     play = Play()
@@ -83,7 +83,7 @@ def test_what_a_broker_serves_no_more_is_told_with_what_it_is_lifted_to(
 
     (used,) = record_of(play.relay).apis
 
-    assert (used.key, used.version, used.lifted_to) == (ApiKey.LIST_OFFSETS, 0, to)
+    assert (used.key, used.version, used.upgraded_to) == (ApiKey.LIST_OFFSETS, 0, to)
 
 
 def test_nothing_is_kept_where_nobody_wants_to_know() -> None:

@@ -13,17 +13,15 @@ from proxy.errors import ClientProtocolError
 from proxy.events import SessionRecord
 from proxy.relay.commands import (
     PASS,
-    CloseSessions,
     Command,
     Delivered,
     Draining,
-    EmitRecord,
     OpenLink,
     Reply,
 )
 from proxy.wire import messages
 from tests.pieces import joined
-from tests.relay.playbook import PATIENT, TOPIC_ID, Part, Play, brokers_answer, learnt, of_type, parts_of, told
+from tests.relay.playbook import LONG_POLL, TOPIC_ID, Part, Play, brokers_answer, learnt, of_type, parts_of, told
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
@@ -66,7 +64,7 @@ def test_a_fetch_that_does_not_match_is_read_for(bypass: str) -> None:
     play = Play()
     play.bypass = Bypass.parse(bypass)
 
-    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(PATIENT, "the-client")]
+    assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(LONG_POLL, "the-client")]
 
 
 def test_it_opens_the_pass_through_link_like_any_request() -> None:
@@ -102,7 +100,7 @@ def test_an_id_that_is_not_known_yet_is_learnt_by_reading_and_passes_then() -> N
     known, play.known = play.known, Topology()
 
     commands = play.fetch({0: 0}, version=13)
-    commands += play.open(PATIENT)
+    commands += play.open(LONG_POLL)
     assert learnt(commands) == [frozenset({TOPIC_ID.bytes})]
     play.tell(known)
     play.answer({0: IDLE})
@@ -152,7 +150,7 @@ def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: 
     assert (closing.session_id, closing.epoch, dict(closing.offsets)) == (7, -1, {})
     assert of_type(Reply, play.handle(brokers_answer(101)[1])) == []
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     (answer,) = told(play.answer({0: IDLE}))
 
     assert lost.error_code == 70
@@ -208,21 +206,22 @@ def read_before() -> Play:
     return play
 
 
-def test_the_session_of_a_client_that_has_left_is_closed_and_its_lane_too() -> None:
+def test_the_session_of_a_client_that_has_left_is_closed() -> None:
     play = read_before()
-    assert of_type(CloseSessions, left(play, 2)) == []
+    left(play, 2)
+    assert play.relay.take_left() == ([], [])
 
-    commands = play.fetch({0: 0}, correlation_id=9)
+    play.fetch({0: 0}, correlation_id=9)
 
-    (leave,) = of_type(CloseSessions, commands)
-    closing = play._read_fetch(PASS, leave.farewell[0].frame)
+    (note,), (closed,) = play.relay.take_left()
+    closing = play._read_fetch(PASS, closed.frame)
     assert (closing.session_id, closing.epoch) == (7, -1)
-    (note,) = of_type(EmitRecord, commands)
     assert isinstance(note.record, SessionRecord)
     assert (note.record.session_id, note.record.event, note.record.partitions) == (7, "closed", 1)
-    assert play.relay.farewell(play.now_s) == ([], [])
+    assert play.relay.leave(play.now_s) == ([], [])
     play.handle(brokers_answer(9)[1])
-    assert of_type(CloseSessions, left(play)) == []
+    left(play)
+    assert play.relay.take_left() == ([], [])
 
 
 def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
@@ -231,13 +230,13 @@ def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
     play.open(PASS)
     play.fetch({0: 0}, correlation_id=1)
     play.bypass = ALL
-    assert of_type(CloseSessions, left(play)) == []
+    left(play)
+    assert play.relay.take_left() == ([], [])
 
     commands = play.answer({})
 
-    assert [type(each) for each in commands if isinstance(each, Reply | CloseSessions)] == [Reply] * 4 + [
-        CloseSessions
-    ]
+    assert len(of_type(Reply, commands)) == 4
+    assert len(play.relay.take_left()[1]) == 1
 
 
 def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> None:
@@ -246,8 +245,8 @@ def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> N
     play.bypass = Bypass()
     play.asked.clear()
 
-    assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(PATIENT, "the-client")]
-    play.open(PATIENT)
+    assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(LONG_POLL, "the-client")]
+    play.open(LONG_POLL)
     (answer,) = told(play.answer({0: Part(high_watermark=8)}))
 
     assert [(asked.session_id, asked.epoch, dict(asked.offsets)) for asked in play.asked] == [(0, -1, {0: 5})]
@@ -260,7 +259,8 @@ def test_fetches_that_pass_now_and_then_cost_the_others_no_session() -> None:
         left(play, 2)
         play.bypass = Bypass()
         play.fetch({0: 0})
-        assert of_type(CloseSessions, play.answer({})) == []
+        play.answer({})
+        assert play.relay.take_left() == ([], [])
         play.bypass = ALL
 
     assert [asked.epoch for asked in play.asked] == [1, 2, 3]
@@ -273,7 +273,7 @@ def test_who_comes_back_while_draining_does_not_wait_for_long() -> None:
     play.bypass = Bypass()
 
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     assert play.asked[-1].max_wait_ms == 100
 

@@ -13,7 +13,7 @@ from proxy.relay.commands import PASS, CloseLink, Draining, LinkFrame, OpenLink,
 from proxy.wire import messages
 from proxy.wire.headers import RequestHeader, write_request_header
 from tests.pieces import joined
-from tests.relay.playbook import PATIENT, Part, Play, learnt, of_type, parts_of, told, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, learnt, of_type, parts_of, told, topology
 from tests.wire.entities import made
 
 IDLE = Part()
@@ -40,8 +40,8 @@ def test_the_first_fetch_asks_for_no_session_the_second_for_one_the_third_is_wit
     play = Play()
     offsets, idle = {0: 10, 1: 20}, {0: IDLE, 1: IDLE}
 
-    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(PATIENT, "the-client")]
-    play.open(PATIENT)
+    assert of_type(OpenLink, play.fetch(offsets)) == [OpenLink(LONG_POLL, "the-client")]
+    play.open(LONG_POLL)
     play.answer(idle)
     play.fetch(offsets)
     play.answer(idle, session_id=7)
@@ -107,8 +107,8 @@ def test_a_lost_fetch_is_asked_again_in_full_and_replaces_the_session() -> None:
     play.established(0, 1)
 
     play.fetch({0: 5, 1: 0})
-    assert of_type(OpenLink, play.lose(PATIENT)) == [OpenLink(PATIENT, "the-client")]
-    play.open(PATIENT)
+    assert of_type(OpenLink, play.lose(LONG_POLL)) == [OpenLink(LONG_POLL, "the-client")]
+    play.open(LONG_POLL)
 
     assert (play.asked[-1].session_id, play.asked[-1].epoch) == (7, 0)
     assert dict(play.asked[-1].offsets) == {0: 5, 1: 0}
@@ -118,11 +118,11 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
     play = Play()
     play.established(0)
 
-    _, (farewell,) = play.relay.farewell(play.now_s)
+    _, (farewell,) = play.relay.leave(play.now_s)
 
-    asked = play._read_fetch(farewell.lane, farewell.frame)
+    asked = play._read_fetch(farewell.fetcher, farewell.frame)
     assert (asked.session_id, asked.epoch, dict(asked.offsets)) == (7, -1, {})
-    assert play.relay.farewell(play.now_s) == ([], [])
+    assert play.relay.leave(play.now_s) == ([], [])
 
 
 def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:
@@ -131,7 +131,7 @@ def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:
     for _ in range(3):
         play.fetch({0: 0, 1: 0})
         if not play.asked:
-            play.open(PATIENT)
+            play.open(LONG_POLL)
         play.answer({0: IDLE, 1: IDLE})
 
     assert [dict(asked.offsets) for asked in play.asked] == [{0: 0, 1: 0}] * 3
@@ -143,7 +143,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
     offsets, idle = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), IDLE)
 
     play.fetch(offsets)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer(idle)
     play.fetch(offsets)
 
@@ -157,7 +157,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
 def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(version: int) -> None:
     play = Play()
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)})
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)}, session_id=7)
@@ -173,7 +173,7 @@ def test_what_has_brought_records_is_asked_for_last_whatever_the_clients_order()
     play = Play(broker_fetch=6)
     at, turns = dict.fromkeys(range(4), 0), []
     play.fetch(at, version=5)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     for _ in range(8):
         first = next(iter(play.asked[-1].offsets))
         turns.append(first)
@@ -224,7 +224,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
     play = Play(topology(leaders={1: 2}))
 
     commands = play.fetch({0: 0, 1: 0})
-    commands += play.open(PATIENT)
+    commands += play.open(LONG_POLL)
     assert learnt(commands) == [frozenset({"t"})]
     play.tell(topology(leaders={1: 2}))
     (answer,) = told(play.answer({0: IDLE}))
@@ -236,7 +236,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
 def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so() -> None:
     play = Play(topology(epoch=5))
     play.fetch({0: 0}, version=4)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     assert dict(play.asked[-1].leader_epochs) == {0: 5}
 
@@ -244,7 +244,7 @@ def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so(
 def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
     play = Play()
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     (answer,) = told(play.answer({0: IDLE}))
 
     assert answer.session_id == 0
@@ -273,7 +273,7 @@ def test_a_follower_is_refused() -> None:
 def test_the_broker_is_given_the_clients_wait() -> None:
     play = Play()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     assert play.asked[-1].max_wait_ms == 500
 
@@ -395,7 +395,7 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
 def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> None:
     play = Play(Topology())
     play.fetch({0: 0}, correlation_id=1)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.fetch({0: 0}, correlation_id=2)
     play.tell(topology())
 
@@ -426,16 +426,16 @@ def test_an_answer_out_of_order_or_to_nothing_is_the_brokers_fault() -> None:
         play.handle(plain_answer(1))
 
 
-def test_an_answer_on_the_lane_to_another_fetch_closes_the_lane_only() -> None:
+def test_response_to_another_fetch_closes_its_connection_only() -> None:
     play = Play()
     play.established(0)
     play.fetch({0: 0})
-    play._correlation_ids[PATIENT] += 1
+    play._correlation_ids[LONG_POLL] += 1
 
     commands = play.answer({})
 
-    assert [command.link for command in of_type(CloseLink, commands)] == [PATIENT]
-    assert of_type(OpenLink, commands) == [OpenLink(PATIENT, "the-client")]
+    assert [command.link for command in of_type(CloseLink, commands)] == [LONG_POLL]
+    assert of_type(OpenLink, commands) == [OpenLink(LONG_POLL, "the-client")]
 
 
 def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:

@@ -10,8 +10,9 @@ from proxy.bypass import Bypass
 from proxy.events import SessionRecord
 from proxy.relay.commands import PASS, Command, Delivered, EmitRecord, OpenLink, Reply
 from proxy.wire import messages
+from tests.old_clients import batch
 from tests.pieces import joined
-from tests.relay.playbook import PATIENT, Part, Play, brokers_answer, of_type, parts_of, told
+from tests.relay.playbook import LONG_POLL, Part, Play, brokers_answer, of_type, parts_of, told
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
@@ -27,7 +28,7 @@ def fetch(play: Play, session_id: int, epoch: int, *offsets: tuple[int, int], ve
 def session(play: Play, version: int = 11) -> int:
     """Create a session of partitions 0 and 1, from offset 100 on, both at their end."""
     fetch(play, 0, 0, (0, 100), (1, 100), version=version)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.wait(0.5)
     (answer,) = told(play.answer(BOTH), version=version)
     assert answer.error_code == 0
@@ -57,7 +58,8 @@ def test_records_come_within_the_session_and_only_what_moved_is_named(version: i
     session_id = session(play, version)
 
     fetch(play, session_id, 1, version=version)
-    commands = play.answer({0: Part(high_watermark=102, records=b"R" * 9), 1: IDLE}, session_id=7)
+    play.answer(BOTH, session_id=7)
+    commands = play.answer({0: Part(high_watermark=102, records=batch(100, b"one", b"two"))})
     assert shown(commands, version) == (0, session_id, {0: (0, 102)})
 
     fetch(play, session_id, 2, (0, 102), version=version)
@@ -70,8 +72,8 @@ def test_a_session_outlives_its_connection_and_nothing_is_told_twice() -> None:
     session_id = session(play)
     play.reconnect()
 
-    assert of_type(OpenLink, fetch(play, session_id, 1)) == [OpenLink(PATIENT, "the-client")]
-    play.open(PATIENT)
+    assert of_type(OpenLink, fetch(play, session_id, 1)) == [OpenLink(LONG_POLL, "the-client")]
+    play.open(LONG_POLL)
     assert (play.asked[-1].epoch, play.asked[-1].offsets) == (-1, {0: 100, 1: 100})
     play.wait(0.5)
     commands = play.answer({0: IDLE, 1: Part(high_watermark=101)})
@@ -86,7 +88,7 @@ def test_who_comes_with_the_next_fetch_elsewhere_leaves_71_for_the_one_that_wait
     first, asked = play.relay, dict(play._correlation_ids)
     play.reconnect()
     fetch(play, session_id, 2)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     second, play.relay = play.relay, first
     others, play._correlation_ids = play._correlation_ids, asked
 

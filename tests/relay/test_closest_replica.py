@@ -7,15 +7,18 @@ from itertools import pairwise
 import pytest
 
 from proxy.cluster.routing import Selector
+from proxy.cluster.topology import BrokerId
 from proxy.errors import ErrorCode
 from proxy.events import TruncationRecord
 from proxy.relay.commands import CloseLink, Command, EmitRecord, OpenLink, Reply
 from tests.old_clients import batch, fetch_frame
-from tests.relay.playbook import PATIENT, Part, Play, lane, learnt, of_type, parts_of, told, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, fetcher_id, learnt, of_type, parts_of, told, topology
 
-FOLLOWER = lane(2)
-RACKLESS = lane(1, rackless=True)
+FOLLOWER = fetcher_id(2)
+RACKLESS = fetcher_id(1, rackless=True)
 REDIRECT = Part(preferred=2)
+RECORDS = batch(0, b"x")
+"""A batch with one record, at offset 0."""
 
 
 def in_rack_b(**options: object) -> Play:
@@ -27,7 +30,7 @@ def following(*partitions: int, **options: object) -> Play:
     """Continue until it reads *partitions* from node 2 and waits there."""
     play = in_rack_b(**options)
     play.fetch(dict.fromkeys(partitions, 0))
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer(dict.fromkeys(partitions, REDIRECT))
     play.open(FOLLOWER)
     return play
@@ -45,7 +48,7 @@ def records_told(commands: list[Command], *, version: int = 11) -> dict[int, byt
 def test_the_leader_is_told_our_rack() -> None:
     play = in_rack_b()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     assert [each.rack for each in play.asked] == ["b"]
 
@@ -53,24 +56,24 @@ def test_the_leader_is_told_our_rack() -> None:
 def test_a_redirect_is_followed_within_the_wait_and_not_shown() -> None:
     play = in_rack_b()
     play.fetch({0: 0, 1: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     commands = play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
     assert told(commands) == []
     assert of_type(OpenLink, commands) == [OpenLink(FOLLOWER, "the-client")]
     play.open(FOLLOWER)
-    commands = play.answer({0: Part(records=b"records")}, link=FOLLOWER)
+    commands = play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)
     commands += play.wait(0.05)
 
-    assert offsets_of(play)[0] == (PATIENT, {0: 0, 1: 0})
+    assert offsets_of(play)[0] == (LONG_POLL, {0: 0, 1: 0})
     assert (FOLLOWER, {0: 0}) in offsets_of(play)
-    assert records_told(commands) == {0: b"records", 1: b""}
+    assert records_told(commands) == {0: RECORDS, 1: b""}
 
 
 def test_of_a_client_with_a_rack_of_its_own_the_redirect_is_passed_on() -> None:
     play = in_rack_b()
     play.fetch({0: 0}, rack_id="c")
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     (answer,) = told(play.answer({0: Part(preferred=3)}))
 
@@ -81,7 +84,7 @@ def test_of_a_client_with_a_rack_of_its_own_the_redirect_is_passed_on() -> None:
 def test_with_leaders_selected_no_rack_is_told() -> None:
     play = Play(selector=Selector.LEADER)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     assert [each.rack for each in play.asked] == [""]
 
@@ -117,7 +120,7 @@ def test_a_followers_error_is_not_told_but_the_leader_asked_without_a_rack(error
     play.open(RACKLESS)
     assert (play.asked[-1].link, play.asked[-1].rack, dict(play.asked[-1].offsets)) == (RACKLESS, "", {0: 0})
 
-    assert records_told(play.answer({0: Part(records=b"the leader's")}, link=RACKLESS)) == {0: b"the leader's"}
+    assert records_told(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
 
 
 def test_out_of_range_is_told_when_the_leader_says_so() -> None:
@@ -156,35 +159,35 @@ def test_a_lost_follower_is_read_from_the_leader_within_the_same_wait() -> None:
     commands = play.lose(FOLLOWER)
 
     assert told(commands) == []
-    assert play.asked[-1].link == PATIENT
+    assert play.asked[-1].link == LONG_POLL
     play.answer({0: REDIRECT})
     play.open(RACKLESS)
     assert play.asked[-1].link == RACKLESS
-    assert records_told(play.answer({0: Part(records=b"x")}, link=RACKLESS)) == {0: b"x"}
+    assert records_told(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
 
 
 def test_a_follower_that_cannot_be_reached_is_done_without() -> None:
     play = in_rack_b()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: REDIRECT})
 
     commands = play.lose(FOLLOWER)
 
     assert told(commands) == []
-    assert play.asked[-1].link == PATIENT
+    assert play.asked[-1].link == LONG_POLL
 
 
 def test_a_follower_that_is_too_old_for_consumers_is_done_without() -> None:
     play = in_rack_b(broker_fetch=10)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.broker_fetch = 11
     play.asked.clear()
     # A leader that names a follower speaks v11 itself; the follower is behind in a rolling upgrade.
     play = in_rack_b()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: REDIRECT})
     play.broker_fetch = 10
 
@@ -197,7 +200,7 @@ def test_a_follower_that_is_too_old_for_consumers_is_done_without() -> None:
 def test_a_replica_that_metadata_does_not_list_is_not_used_and_metadata_is_refreshed() -> None:
     play = in_rack_b(known=topology(online=(1, 3), in_sync=(1, 3)))
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     commands = play.answer({0: REDIRECT})
 
@@ -218,14 +221,14 @@ def test_the_leader_is_asked_again_after_the_metadatas_age() -> None:
 
     play.fetch({0: 0})
 
-    assert (play.asked[-1].link, play.asked[-1].rack) == (PATIENT, "b")
+    assert (play.asked[-1].link, play.asked[-1].rack) == (LONG_POLL, "b")
 
 
 def test_the_same_replica_named_again_is_kept_no_longer() -> None:
     play = following(0)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER)
-    routes = play.relay._reader._routes
+    routes = play.relay.cache.routes(BrokerId(1))
     (key,) = routes._preferred
     play.now_s += 200
 
@@ -233,21 +236,21 @@ def test_the_same_replica_named_again_is_kept_no_longer() -> None:
     play.wait(100)
     play.fetch({0: 0})
 
-    assert play.asked[-1].link == PATIENT
+    assert play.asked[-1].link == LONG_POLL
 
 
 @pytest.mark.parametrize(("broker_fetch", "waits_ms"), [(13, 500), (15, 10_000)])
 def test_leaders_that_redirect_late_wait_no_longer_than_the_client(broker_fetch: int, waits_ms: int) -> None:
     play = in_rack_b(upstream_max_wait_s=10, broker_fetch=broker_fetch)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)})
     play.fetch({0: 0})
     play.answer({0: Part(high_watermark=0)}, session_id=7)
 
     assert play.asked[-1].max_wait_ms == 10_000
-    play.answer({0: Part(high_watermark=1, records=b"one")})
+    play.answer({0: Part(high_watermark=1, records=RECORDS)})
     play.fetch({0: 1})
 
     assert play.asked[-1].max_wait_ms == waits_ms
@@ -261,17 +264,17 @@ def test_a_follower_that_leaves_the_in_sync_set_is_left() -> None:
 
     play.fetch({0: 0})
 
-    assert play.asked[-1].link == PATIENT
+    assert play.asked[-1].link == LONG_POLL
 
 
 def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> None:
     play = in_rack_b()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: Part(high_watermark=100, preferred=2)})
     play.open(FOLLOWER)
 
-    (answer,) = told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
+    (answer,) = told(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
 
     assert parts_of(answer) == {0: (0, 100)}
 
@@ -279,23 +282,23 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
 def test_last_stable_offset_stays_while_the_client_fetches_in_a_version_that_has_none() -> None:
     play = in_rack_b()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: Part(high_watermark=100, preferred=2)})
     play.open(FOLLOWER)
-    assert told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
+    assert told(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
     play.request(fetch_frame(3, {0: 0}))
     play.open(FOLLOWER)
-    assert of_type(Reply, play.answer({0: Part(high_watermark=90, records=batch(0, b"x"))}, link=FOLLOWER))
+    assert of_type(Reply, play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
 
     play.fetch({0: 0})
     play.open(FOLLOWER)
-    (answer,) = told(play.answer({0: Part(high_watermark=90, records=b"some")}, link=FOLLOWER))
+    (answer,) = told(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
 
     (part,) = answer.responses[0].partitions
     assert (part.high_watermark, part.last_stable_offset) == (100, 100)
 
 
-def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> None:
+def test_follower_response_from_before_an_election_changes_no_offset() -> None:
     play = following(0, upstream_max_wait_s=10)
     play.answer({0: Part(high_watermark=100)}, link=FOLLOWER)
     play.wait(0.5)
@@ -312,7 +315,7 @@ def test_a_leftover_of_a_followers_from_before_an_election_tells_nothing() -> No
 def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
     play = in_rack_b()
     play.fetch({0: 0, 1: 0})
-    commands = play.lose(PATIENT) + play.wait(1)
+    commands = play.lose(LONG_POLL) + play.wait(1)
 
     (answer,) = told(commands)
     assert {error for error, _ in parts_of(answer).values()} == {ErrorCode.not_leader_or_follower}
@@ -323,34 +326,31 @@ def test_a_new_leader_that_a_follower_has_told_us_of_is_told_as_error_6() -> Non
     commands = play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=FOLLOWER)
     assert learnt(commands) == [frozenset({"t"})]
     play.open(RACKLESS)
-    play.tell(topology(leaders={0: 3}, epoch=6))
-    commands = play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=RACKLESS)
+    commands = play.tell(topology(leaders={0: 3}, epoch=6))
+    commands += play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=RACKLESS)
     commands += play.fetch({0: 0}) + play.tell(play.known)
 
     assert [parts_of(answer)[0][0] for answer in told(commands)] == [ErrorCode.not_leader_or_follower] * 2
 
 
-def test_follower_that_waits_for_an_earlier_fetch_does_not_hold_up_a_shorter_one() -> None:
-    play = in_rack_b(selector=Selector.RACK_AWARE, upstream_max_wait_s=10)
-    play.fetch({0: 0}, max_wait_ms=30_000)
-    play.open(PATIENT)
+def test_request_of_an_earlier_fetch_at_a_follower_does_not_hold_up_a_shorter_fetch() -> None:
+    play = in_rack_b(upstream_max_wait_s=10)
+    play.fetch({0: 0, 1: 0}, max_wait_ms=30_000)
+    play.open(LONG_POLL)
+    play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
     play.open(FOLLOWER)
-    play.lose(PATIENT)
-    assert told(play.lose(PATIENT) + play.wait(1))
+    play.lose(LONG_POLL)
+    assert told(play.lose(LONG_POLL) + play.wait(1))
 
-    play.fetch({0: 0}, max_wait_ms=500)
-    play.open(PATIENT)
-    quick = lane(2, quick=True)
-    play.open(quick)
+    commands = play.fetch({0: 0}, max_wait_ms=500) + play.wait(0.5)
 
-    commands = play.answer({0: Part(high_watermark=0)}, link=quick) + play.wait(0.5)
-    assert [parts_of(answer) for answer in told(commands)] == [{0: (0, 0)}]
+    assert [parts_of(answer) for answer in told(commands)] == [{0: (0, 100)}]
 
 
 def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -> None:
     play = Play()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     refused = Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)
     for epoch in (6, 7, 8):
         play.answer({0: refused})
@@ -358,7 +358,7 @@ def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -
 
     commands = play.answer({}, error=ErrorCode.fetch_session_id_not_found)
     assert told(commands) == []
-    assert records_told(play.answer({0: Part(records=b"records")})) == {0: b"records"}
+    assert records_told(play.answer({0: Part(records=RECORDS)})) == {0: RECORDS}
 
 
 @pytest.mark.parametrize("is_known_before", [True, False])
@@ -367,7 +367,7 @@ def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_
 ) -> None:
     play = Play()
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     commands = []
     if is_known_before:
         commands += play.tell(topology(epoch=7))
@@ -375,20 +375,20 @@ def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_
     if not is_known_before:
         assert learnt(commands) == [frozenset({"t"})]
         commands += play.tell(topology(epoch=7))
-    commands += play.answer({0: Part(records=b"records")})
+    commands += play.answer({0: Part(records=RECORDS)})
 
     assert [asked.leader_epochs for asked in play.asked[:2]] == [{0: 5}, {0: 7}]
-    assert records_told(commands) == {0: b"records"}
+    assert records_told(commands) == {0: RECORDS}
 
 
-def test_leaders_error_does_not_wait_for_what_a_follower_has_not_told_yet() -> None:
+def test_error_of_the_leader_does_not_wait_for_offsets_of_a_follower() -> None:
     play = in_rack_b(selector=Selector.RACK_AWARE, upstream_max_wait_s=0)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.open(FOLLOWER)
     play.answer({0: Part(error=ErrorCode.replica_not_available, high_watermark=-1)}, link=FOLLOWER)
     play.open(RACKLESS)
-    assert told(play.answer({0: Part(records=b"records")}, link=RACKLESS))
+    assert told(play.answer({0: Part(records=RECORDS)}, link=RACKLESS))
     play.fetch({0: 5, 1: 5}, max_wait_ms=8_000, min_bytes=1_000)
 
     assert [asked.max_wait_ms for asked in play.asked_on(FOLLOWER)[1:]] == [0]
@@ -402,12 +402,13 @@ def test_leaders_error_does_not_wait_for_what_a_follower_has_not_told_yet() -> N
 
 def test_leader_is_asked_first_about_a_topic_that_was_created_again() -> None:
     play = following(0, broker_fetch=12)
-    play.answer({0: Part(records=b"records")}, link=FOLLOWER)
+    play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)
     play.known = topology(topic_id=uuid.UUID(int=9))
 
     play.fetch({0: 0})
+    play.open(RACKLESS)
 
-    assert play.asked[-1].link == PATIENT
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (RACKLESS, {0: 0})
 
 
 def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_other() -> None:
@@ -418,7 +419,7 @@ def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_o
     assert told([*commands, *play.wait(1)])
     play.wait(2)
     play.fetch({0: 0})
-    assert play.asked[-1].link == PATIENT
+    assert play.asked[-1].link == LONG_POLL
 
     commands = play.answer({0: Part(high_watermark=107)}, link=RACKLESS)
     commands += play.answer({0: Part(high_watermark=106)})
@@ -433,7 +434,7 @@ def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_o
 def test_rack_aware_a_replica_in_our_rack_is_read_without_asking_the_leader() -> None:
     play = in_rack_b(selector=Selector.RACK_AWARE)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.open(FOLLOWER)
 
     assert offsets_of(play) == [(FOLLOWER, {0: 0})]
@@ -453,25 +454,25 @@ def test_rack_aware_a_replica_in_our_rack_is_read_without_asking_the_leader() ->
 def test_rack_aware_the_leader_is_read_where_no_other_is_as_good(known: object) -> None:
     play = in_rack_b(selector=Selector.RACK_AWARE, known=known)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
-    assert offsets_of(play) == [(PATIENT, {0: 0})]
+    assert offsets_of(play) == [(LONG_POLL, {0: 0})]
 
 
 def test_rack_aware_partitions_are_spread_over_the_replicas_in_our_rack() -> None:
     play = in_rack_b(selector=Selector.RACK_AWARE, known=topology(racks=("a", "b", "b")))
     play.fetch({0: 0, 1: 0})
-    play.open(PATIENT)
-    play.open(lane(2))
-    play.open(lane(3))
+    play.open(LONG_POLL)
+    play.open(fetcher_id(2))
+    play.open(fetcher_id(3))
 
-    assert sorted(offsets_of(play), key=str) == [(lane(2), {0: 0}), (lane(3), {1: 0})]
+    assert sorted(offsets_of(play), key=str) == [(fetcher_id(2), {0: 0}), (fetcher_id(3), {1: 0})]
 
 
 def test_rack_aware_a_replica_that_is_in_sync_again_is_read_again() -> None:
     play = in_rack_b(selector=Selector.RACK_AWARE, known=topology(in_sync=(1, 3)))
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)})
     play.tell(topology())
@@ -487,29 +488,31 @@ def test_rack_aware_a_replica_that_is_in_sync_again_is_read_again() -> None:
 
 def test_min_bytes_hold_over_all_brokers_together() -> None:
     play = in_rack_b()
-    play.fetch({0: 0, 1: 0}, min_bytes=10)
-    play.open(PATIENT)
+    play.fetch({0: 0, 1: 0}, min_bytes=2 * len(RECORDS))
+    play.open(LONG_POLL)
     play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
     play.open(FOLLOWER)
-    assert {each.link: each.min_bytes for each in play.asked[1:]} == {PATIENT: 5, FOLLOWER: 5}
+    assert {each.link: each.min_bytes for each in play.asked[1:]} == dict.fromkeys(
+        (LONG_POLL, FOLLOWER), len(RECORDS)
+    )
 
-    assert told(play.answer({0: Part(records=b"12345")}, link=FOLLOWER)) == []
+    assert told(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
 
-    assert records_told(play.answer({1: Part(records=b"12345")})) == {0: b"12345", 1: b"12345"}
+    assert records_told(play.answer({1: Part(records=RECORDS)})) == {0: RECORDS, 1: RECORDS}
 
 
-def test_an_idle_follower_is_asked_once_a_patience_and_so_is_the_leader() -> None:
+def test_idle_follower_and_leader_are_asked_once_in_each_upstream_max_wait() -> None:
     play = in_rack_b(upstream_max_wait_s=10)
     offsets = dict.fromkeys(range(3), 0)
     idle = dict.fromkeys(range(3), Part(high_watermark=0))
     play.fetch(offsets)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer(idle | {0: REDIRECT})
     play.open(FOLLOWER)
     play.asked.clear()
     for _ in range(200):
         commands = play.wait(0.5)
-        for answered in (PATIENT, FOLLOWER):
+        for answered in (LONG_POLL, FOLLOWER):
             waiting = play.asked_on(answered)
             if waiting and play.now_s % 10 < 0.5 and play.relay.is_busy(answered):
                 play.answer({}, link=answered)
@@ -517,7 +520,7 @@ def test_an_idle_follower_is_asked_once_a_patience_and_so_is_the_leader() -> Non
             play.fetch(offsets)
 
     assert len(play.asked_on(FOLLOWER)) <= 13
-    assert len(play.asked_on(PATIENT)) <= 13
+    assert len(play.asked_on(LONG_POLL)) <= 13
 
 
 def test_a_source_that_nothing_is_read_from_is_left_and_its_session_closed() -> None:
@@ -531,7 +534,7 @@ def test_a_source_that_nothing_is_read_from_is_left_and_its_session_closed() -> 
     play.fetch({0: 0})
     left: list[Command] = []
     for _ in range(150):
-        for answered in (PATIENT, FOLLOWER):
+        for answered in (LONG_POLL, FOLLOWER):
             if play.relay.is_busy(answered):
                 idle = {} if play.asked_on(answered)[-1].epoch else {0: Part(high_watermark=0)}
                 left += play.answer(idle, link=answered)
@@ -548,8 +551,8 @@ def test_a_source_that_nothing_is_read_from_is_left_and_its_session_closed() -> 
 def read_to(play: Play, offset: int) -> None:
     """Records up to *offset* are read from the leader, by an old client."""
     play.fetch({0: 0}, version=4)
-    play.open(PATIENT)
-    play.answer({0: Part(high_watermark=offset, records=b"records")})
+    play.open(LONG_POLL)
+    play.answer({0: Part(high_watermark=offset, records=batch(0, *[b"x"] * offset))})
 
 
 def test_an_old_client_is_told_that_what_it_has_read_is_gone() -> None:
@@ -618,8 +621,8 @@ def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:
 def test_a_client_that_knows_epochs_looks_back_by_itself() -> None:
     play = Play()
     play.fetch({0: 0}, version=4)
-    play.open(PATIENT)
-    play.answer({0: Part(high_watermark=100, records=b"records")})
+    play.open(LONG_POLL)
+    play.answer({0: Part(high_watermark=100, records=batch(0, *[b"x"] * 100))})
     play.tell(topology(epoch=7))
 
     play.fetch({0: 100}, version=4)
@@ -648,20 +651,21 @@ def test_once_the_leader_has_found_nothing_missing_the_closest_is_read_again() -
 
     play.fetch({0: 100}, version=4)
 
-    assert (play.asked[-1].link, dict(play.asked[-1].looks_back)) == (PATIENT, {})
+    assert (play.asked[-1].link, dict(play.asked[-1].looks_back)) == (LONG_POLL, {})
 
 
-def test_what_was_brought_is_not_told_once_there_is_another_leader() -> None:
+def test_cached_records_are_fetched_again_when_there_is_another_leader() -> None:
     play = in_rack_b()
     play.fetch({0: 0, 1: 0})
-    play.open(PATIENT)
-    play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
+    play.open(LONG_POLL)
+    play.answer({0: REDIRECT, 1: Part(preferred=3)})
     play.open(FOLLOWER)
-    play.answer({0: Part(records=b"cut off by an election")}, link=FOLLOWER)
+    assert told(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
 
-    commands = play.tell(topology(epoch=6))
+    play.tell(topology(epoch=6))
     assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (FOLLOWER, {0: 0})
+    play.open(fetcher_id(3))
 
-    commands += play.answer({1: Part(records=b"some")})
+    commands = play.answer({1: Part(records=RECORDS)}, link=fetcher_id(3))
     commands += play.wait(0.1)
-    assert records_told(commands) == {0: b"", 1: b"some"}
+    assert records_told(commands) == {0: b"", 1: RECORDS}

@@ -7,9 +7,12 @@ import pytest
 from proxy.errors import ErrorCode
 from proxy.events import Cause, ExchangeRecord, SourceShare
 from proxy.relay.commands import Command, LinkAnswering, Reply
-from tests.relay.playbook import PATIENT, Part, Play, lane, of_type
+from tests.old_clients import batch
+from tests.relay.playbook import LONG_POLL, Part, Play, fetcher_id, of_type
 
-FOLLOWER = lane(2)
+FOLLOWER = fetcher_id(2)
+RECORDS = batch(0, b"x")
+BYTES = len(RECORDS)
 ENTRY_BYTES = 4 + 4 + 8 + 8 + 4
 """The size of a partition in a fetch v11: index, leader epoch, fetch offset, log start, max bytes."""
 
@@ -30,21 +33,23 @@ def waited(record: ExchangeRecord) -> Mapping[Cause, int]:
 def test_shape_bytes_and_source_of_an_answer_with_records() -> None:
     play = Play()
     play.fetch({0: 0, 1: 0, 2: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
-    record = record_in(play.answer({0: Part(records=b"twelve bytes"), 1: Part(), 2: Part()}))
+    record = record_in(play.answer({0: Part(records=RECORDS), 1: Part(), 2: Part()}))
 
     assert (record.node, record.client_id, record.version) == (1, "the-client", 11)
     assert (record.wanted, record.named, record.answered, record.with_data) == (3, 3, 3, 1)
-    assert (record.source_bytes, record.held_bytes, record.delivered_bytes) == (12, 0, 12)
-    assert record.sources == (SourceShare("t", 1, 1, 3, 12, 3 * ENTRY_BYTES),)
+    assert (record.source_bytes, record.held_bytes, record.delivered_bytes) == (BYTES, 0, BYTES)
+    assert record.sources == (SourceShare("t", 1, 1, 3, BYTES, 3 * ENTRY_BYTES),)
     assert record.errors == ()
 
 
 def test_the_bytes_of_a_request_are_those_of_its_frame() -> None:
     play = Play()
-    few = record_in([*play.fetch({0: 0}), *play.open(PATIENT), *play.answer({0: Part(records=b"r")})])
-    more = record_in([*play.fetch({0: 0, 1: 0, 2: 0}), *play.answer({0: Part(records=b"r"), 1: Part(), 2: Part()})])
+    few = record_in([*play.fetch({0: 0}), *play.open(LONG_POLL), *play.answer({0: Part(records=RECORDS)})])
+    more = record_in(
+        [*play.fetch({0: 0, 1: 0, 2: 0}), *play.answer({0: Part(records=RECORDS), 1: Part(), 2: Part()})]
+    )
 
     assert more.request_bytes - few.request_bytes == 2 * ENTRY_BYTES
 
@@ -53,12 +58,12 @@ def test_waiting_for_a_connection_is_the_brokers_and_waiting_for_news_is_polling
     play = Play()
     play.fetch({0: 0}, max_wait_ms=500)
     play.wait(0.1)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.wait(0.3)
-    play.handle(LinkAnswering(PATIENT))
+    play.handle(LinkAnswering(LONG_POLL))
     play.now_s += 0.05
 
-    told = waited(record_in(play.answer({0: Part(records=b"records")})))
+    told = waited(record_in(play.answer({0: Part(records=RECORDS)})))
 
     assert told == {"broker": 150_000, "poll": 300_000}
 
@@ -66,8 +71,8 @@ def test_waiting_for_a_connection_is_the_brokers_and_waiting_for_news_is_polling
 def test_a_client_that_is_throttled_without_knowing_it_waits_for_that() -> None:
     play = Play()
     play.fetch({0: 0}, version=4)
-    play.open(PATIENT)
-    play.answer({0: Part(records=b"records")}, throttle_ms=2000)
+    play.open(LONG_POLL)
+    play.answer({0: Part(records=RECORDS)}, throttle_ms=2000)
 
     told = waited(record_in(play.wait(3)))
 
@@ -77,40 +82,40 @@ def test_a_client_that_is_throttled_without_knowing_it_waits_for_that() -> None:
 def test_what_a_follower_brought_is_told_as_its() -> None:
     play = Play(rack="b")
     play.fetch({0: 0, 1: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: Part(preferred=2), 1: Part(high_watermark=0)})
     play.open(FOLLOWER)
 
-    commands = play.answer({0: Part(records=b"records")}, link=FOLLOWER)
+    commands = play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)
     record = record_in([*commands, *play.wait(0.1)])
 
     assert record.sources == (
-        SourceShare("t", 2, 1, 1, 7, ENTRY_BYTES),
+        SourceShare("t", 2, 1, 1, BYTES, ENTRY_BYTES),
         SourceShare("t", 1, 1, 1, 0, ENTRY_BYTES),
     )
 
 
-def test_what_was_here_before_the_client_asked_is_told_as_held() -> None:
+def test_records_cached_before_the_client_fetch_are_recorded_as_held() -> None:
     play = Play(upstream_max_wait_s=10)
     play.established(0, 1)
-    play.answer({0: Part(records=b"early")}, session_id=7)
+    play.answer({0: Part(records=RECORDS)}, session_id=7)
     play.now_s += 0.01
 
     play.fetch({0: 0, 1: 0})
     record = record_in(play.answer({}))
 
-    assert (record.source_bytes, record.held_bytes) == (5, 5)
+    assert (record.source_bytes, record.held_bytes) == (BYTES, BYTES)
 
 
 def test_within_a_session_of_the_clients_only_what_is_named_and_answered_counts() -> None:
     play = Play(client_sessions=1)
     play.fetch({0: 0, 1: 0, 2: 0}, session_epoch=0)
-    play.open(PATIENT)
-    made = record_in(play.answer({0: Part(records=b"r"), 1: Part(), 2: Part()}))
+    play.open(LONG_POLL)
+    made = record_in(play.answer({0: Part(records=RECORDS), 1: Part(), 2: Part()}))
     assert (made.session_id, made.session_epoch) == (100, 0)
 
     play.fetch({0: 1}, session_id=100, session_epoch=1)
-    record = record_in(play.answer({0: Part(records=b"r"), 1: Part(), 2: Part()}))
+    record = record_in(play.answer({0: Part(records=RECORDS), 1: Part(), 2: Part()}))
 
     assert (record.session_id, record.session_epoch) == (100, 1)
     assert (record.wanted, record.named, record.answered, record.with_data) == (3, 1, 1, 1)
@@ -119,7 +124,7 @@ def test_within_a_session_of_the_clients_only_what_is_named_and_answered_counts(
 def test_errors_are_counted_those_of_partitions_and_of_the_whole() -> None:
     play = Play()
     play.fetch({0: 0, 1: 0, 2: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     gone = Part(error=ErrorCode.offset_out_of_range)
     record = record_in(play.answer({0: gone, 1: gone, 2: Part(error=ErrorCode.topic_authorization_failed)}))
     assert record.errors == ((ErrorCode.offset_out_of_range, 2), (ErrorCode.topic_authorization_failed, 1))
@@ -133,8 +138,8 @@ def test_errors_are_counted_those_of_partitions_and_of_the_whole() -> None:
 def test_nothing_is_told_where_nobody_wants_to_know() -> None:
     play = Play(tells_exchanges=False)
     play.fetch({0: 0})
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
-    (reply,) = of_type(Reply, play.answer({0: Part(records=b"records")}))
+    (reply,) = of_type(Reply, play.answer({0: Part(records=RECORDS)}))
 
     assert reply.record is None

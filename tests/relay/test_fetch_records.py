@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from proxy.errors import ErrorCode
 from proxy.events import FetchRecord
 from proxy.relay.commands import Command, EmitRecord
-from tests.relay.playbook import PATIENT, QUICK, Part, Play, of_type, topology
+from tests.old_clients import batch
+from tests.relay.playbook import LIVE, LONG_POLL, Part, Play, of_type, topology
 
 
 def fetches_in(commands: Iterable[Command]) -> list[FetchRecord]:
@@ -21,15 +22,18 @@ def parked() -> Play:
     return play
 
 
-def test_records_that_the_client_has_gone_on_from_are_told_as_dropped() -> None:
+def test_records_of_a_log_that_nobody_reads_any_more_are_recorded_as_dropped() -> None:
     play = parked()
     play.wait(0.5)
-    play.fetch({0: 0, 1: 50})
-    play.open(QUICK)
+    play.fetch({0: 0, 1: 50}, max_wait_ms=2000)
+    play.open(LIVE)
+    play.wait(1.1)
+    play.answer({1: Part()}, link=LIVE)
 
-    (record,) = fetches_in(play.answer({0: Part(records=b"wanted"), 1: Part(records=b"of the old place")}))
+    wanted, unwanted = batch(0, b"wanted"), batch(0, b"of the old place")
+    (record,) = fetches_in(play.answer({0: Part(records=wanted), 1: Part(records=unwanted)}))
 
-    assert (record.record_bytes, record.dropped_bytes) == (22, 16)
+    assert (record.record_bytes, record.dropped_bytes) == (len(wanted) + len(unwanted), len(unwanted))
 
 
 def test_a_fetch_whose_connection_ends_before_its_answer_is_told_without_one() -> None:
@@ -37,10 +41,10 @@ def test_a_fetch_whose_connection_ends_before_its_answer_is_told_without_one() -
     sent = play.asked[-1]
     play.now_s += 3
 
-    (record,) = fetches_in(play.lose(PATIENT))
+    (record,) = fetches_in(play.lose(LONG_POLL))
 
     assert record.error == ErrorCode.network_exception
-    assert (record.lane, record.kind, record.epoch) == ("patient", "incremental", sent.epoch)
+    assert (record.fetcher, record.kind, record.epoch) == ("long-poll", "incremental", sent.epoch)
     assert (record.request_bytes, record.response_bytes, record.answered) == (sent.frame_bytes, 0, 0)
     assert record.answered_s - record.sent_s == 3
 
@@ -48,10 +52,10 @@ def test_a_fetch_whose_connection_ends_before_its_answer_is_told_without_one() -
 def test_what_is_under_way_when_the_client_goes_is_told_and_so_is_what_closes_its_session() -> None:
     play = parked()
 
-    notes, (farewell,) = play.relay.farewell(play.now_s)
-    assert play._read_fetch(farewell.lane, farewell.frame).epoch == -1
-    answer = play.answer_frame({}, farewell.lane, session_id=0)
-    closing = farewell.told(answer, play.now_s + 1)
+    notes, (farewell,) = play.relay.leave(play.now_s)
+    assert play._read_fetch(farewell.fetcher, farewell.frame).epoch == -1
+    answer = play.answer_frame({}, farewell.fetcher, session_id=0)
+    closing = farewell.record(answer, play.now_s + 1)
 
     (left,) = [note.record for note in notes if isinstance(note.record, FetchRecord)]
     assert (left.error, left.request_bytes) == (ErrorCode.network_exception, play.asked[-1].frame_bytes)

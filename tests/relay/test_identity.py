@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from proxy.cluster.topology import BrokerId
 from proxy.demo.messages import encode_request
 from proxy.errors import BrokerUnavailable, ClientProtocolError
-from proxy.relay.client import ClientRelay, Sasl
+from proxy.relay.client import Sasl
 from proxy.relay.commands import PASS, Command, LinkFrame, LinkLost, OpenLink, PrincipalChanged, Reply, Send
 from proxy.sasl.logins import BearerLogin, PlainLogin
 from proxy.wire import sasl
@@ -16,6 +17,7 @@ from proxy.wire.headers import RequestHeader
 from tests.pieces import joined
 from tests.relay.logging_in import begun, from_broker
 from tests.relay.playbook import Play, of_type
+from tests.relay.solo import Solo
 
 HANDSHAKE, AUTHENTICATE, FETCH = 17, 36, 1
 PLAIN = b"\0alice\0secret"
@@ -156,8 +158,7 @@ def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:
 
 def playing(kind: Sasl) -> Play:
     play = Play()
-    relay = play.relay
-    play.relay = ClientRelay(relay._node_id, relay._place, 0, relay._reading, kind)
+    play.relay = Solo(BrokerId(1), play.place, play._reading, kind)
     return play
 
 

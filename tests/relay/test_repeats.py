@@ -11,7 +11,6 @@ from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
-from proxy.relay.client import ClientRelay
 from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import (
@@ -29,6 +28,7 @@ from proxy.wire.fetch import (
 )
 from proxy.wire.headers import RequestHeader, read_request_header
 from tests.pieces import joined
+from tests.relay.solo import Solo
 from tests.strategies import examples
 
 BROKERS_FETCH = 6
@@ -51,9 +51,9 @@ class Conversation:
         self.now_s = 0.0
         self.watermarks: dict[PartitionKey, int] = {}
         reading = Reading(0.0, 8 << 20, 5, sessions=ClientSessions(0, count(1).__next__))
-        self.relay = ClientRelay(BrokerId(1), lambda *_: None, 0.0, reading)
+        self.relay = Solo(BrokerId(1), lambda *_: None, reading)
         if forgets:
-            self.relay._repeats = Forgetful()  # type: ignore[assignment]
+            self.relay.relay._repeats = Forgetful()  # type: ignore[assignment]
 
     def answered(self, frame: bytes, known: Topology) -> bytes:
         pending = self.relay.handle(ClientFrame(memoryview(frame)[4:], known, Bypass()), self.now_s)

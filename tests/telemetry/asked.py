@@ -65,8 +65,8 @@ def fetch(**other: Any) -> FetchRecord:
     """One within a session, that has brought records."""
     given: dict[str, Any] = {
         "node": 2,
-        "lane": "patient",
-        "lane_id": "2-patient",
+        "fetcher": "long-poll",
+        "fetcher_id": "2-long-poll",
         "version": 17,
         "kind": "incremental",
         "session_id": 99,

@@ -22,8 +22,8 @@ def fetch(sent_s: float, answered_s: float, **told: Any) -> FetchRecord:
     """A read of 100 bytes of ``t`` from broker 1, within a session."""
     fields: dict[str, Any] = {
         "node": 1,
-        "lane": "patient",
-        "lane_id": "1-patient",
+        "fetcher": "long-poll",
+        "fetcher_id": "1-long-poll",
         "version": 17,
         "kind": "incremental",
         "session_id": 42,
@@ -75,7 +75,7 @@ def reset(**told: Any) -> SessionRecord:
         "session_id": 42,
         "event": "evicted",
         "partitions": 50,
-        "lane_id": "1-patient",
+        "fetcher_id": "1-long-poll",
         "reason": "evicted",
         "created_s": 40.0,
         "used_s": 99.0,

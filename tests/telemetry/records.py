@@ -34,8 +34,8 @@ class Link:
 def fetch(**changed: Any) -> FetchRecord:
     record = FetchRecord(
         node=1,
-        lane="patient",
-        lane_id="1-patient",
+        fetcher="long-poll",
+        fetcher_id="1-long-poll",
         version=13,
         kind="incremental",
         session_id=7,
@@ -84,7 +84,7 @@ def exchange(**changed: Any) -> ExchangeRecord:
 
 
 def session(event: Any, **changed: Any) -> SessionRecord:
-    return attrs.evolve(SessionRecord(1, 7, event, 10, "upstream", "1-patient"), **changed)
+    return attrs.evolve(SessionRecord(1, 7, event, 10, "upstream", "1-long-poll"), **changed)
 
 
 def client(software: str = "librdkafka 0.11.6", *, requests: int = 5, client_id: str = "reader") -> ClientRecord:

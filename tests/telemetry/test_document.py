@@ -15,7 +15,7 @@ def test_a_client_is_told_with_what_it_speaks_and_what_was_done_for_it() -> None
     assert told["client_id"] == "reader"
     assert (told["software"], told["is_guess"]) == ("librdkafka 0.11.6", False)
     assert told["fetch_versions"] == [4]
-    assert told["lifted"] == ["Produce v2 to v3"]
+    assert told["upgraded"] == ["Produce v2 to v3"]
     assert (told["fetches"], told["broker_fetches"]) == (1, 1)
     assert (told["client_sessions"], told["broker_sessions"]) == (0, 1)
     assert told["saved_bytes"] == 1000 - 200

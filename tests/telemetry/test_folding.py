@@ -89,18 +89,18 @@ def test_a_run_is_told_when_its_minute_is_over_though_nothing_follows() -> None:
     assert folds.finish() == []
 
 
-def test_connections_and_lanes_have_runs_of_their_own() -> None:
+def test_connections_and_fetchers_have_runs_of_their_own() -> None:
     rows = folded(
         *(empty(at_s, number) for at_s in (1, 2) for number in (7, 8)),
-        *(idle(at_s, 7, lane_id=lane) for at_s in (1, 2) for lane in ("1-quick", "1-patient")),
+        *(idle(at_s, 7, fetcher_id=fetcher) for at_s in (1, 2) for fetcher in ("1-live", "1-long-poll")),
     )
 
     assert [row.get("exchanges", row.get("fetches")) for row in rows] == [2, 2, 2, 2]
-    assert [(row["connection_id"], row.get("lane_id")) for row in rows] == [
+    assert [(row["connection_id"], row.get("fetcher_id")) for row in rows] == [
         (7, None),
         (8, None),
-        (7, "1-quick"),
-        (7, "1-patient"),
+        (7, "1-live"),
+        (7, "1-long-poll"),
     ]
 
 
@@ -141,7 +141,7 @@ def test_what_is_never_folded_passes_at_once() -> None:
         max_size=60,
     )
 )
-def test_whatever_is_folded_all_sums_stay_and_no_row_is_told_before_an_older_one_of_its_lane(
+def test_folding_keeps_all_sums_and_the_order_of_rows_of_each_fetcher(
     told: list[tuple[int, int, bool, bool, int]],
 ) -> None:
     rows, at_s = [], 0

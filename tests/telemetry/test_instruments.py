@@ -4,7 +4,7 @@ import re
 
 import attrs
 
-from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name, is_lifted
+from proxy.telemetry.instruments import INSTRUMENTS, api_name, error_name, is_upgraded
 from proxy.telemetry.snapshot import MetricsSnapshot
 from proxy.telemetry.state import ReadingState
 from tests.telemetry.records import NOW_US, Link, busy, facts_of, fetch
@@ -61,11 +61,11 @@ def test_apis_and_errors_have_their_names_and_others_none() -> None:
     assert (error_name(6), error_name(32000)) == ("not_leader_or_follower", "(other)")
 
 
-def test_a_fetch_that_brokers_would_answer_is_not_lifted_though_ours_is_of_another_version() -> None:
-    assert not is_lifted(1, 4, 17)
-    assert is_lifted(1, 3, 17)
-    assert is_lifted(0, 2, 3)
-    assert not is_lifted(0, 2, 2)
+def test_fetch_in_a_version_that_brokers_serve_does_not_count_as_upgraded() -> None:
+    assert not is_upgraded(1, 4, 17)
+    assert is_upgraded(1, 3, 17)
+    assert is_upgraded(0, 2, 3)
+    assert not is_upgraded(0, 2, 2)
 
 
 def test_rows_that_the_ledger_has_lost_are_told() -> None:

@@ -107,7 +107,7 @@ def test_an_exchange_that_is_traced_names_its_trace() -> None:
 def test_a_fetch_is_told_as_the_broker_saw_it() -> None:
     row = row_of(fetch(throttle_ms=30))
 
-    assert (row["node"], row["rack"], row["lane"], row["kind"]) == (2, "b", "patient", "incremental")
+    assert (row["node"], row["rack"], row["fetcher"], row["kind"]) == (2, "b", "long-poll", "incremental")
     assert (row["epoch_first"], row["epoch_last"], row["fetches"]) == (5, 5, 1)
     assert (row["request_bytes"], row["response_bytes"], row["record_bytes"]) == (90, 800, 700)
     assert (row["broker_us"], row["throttle_us"]) == (250_000, 30_000)
@@ -119,7 +119,7 @@ def test_a_broker_without_rack_or_unknown_has_none(node: int, rack: str | None) 
 
 
 def test_a_session_is_told_with_its_times() -> None:
-    record = SessionRecord(1, 99, "evicted", 30, lane_id="1-patient", reason="gone", created_s=3.0, used_s=9.0)
+    record = SessionRecord(1, 99, "evicted", 30, fetcher_id="1-long-poll", reason="gone", created_s=3.0, used_s=9.0)
 
     row = row_of(record)
 
@@ -130,14 +130,14 @@ def test_a_session_is_told_with_its_times() -> None:
 def test_a_session_that_never_was_has_no_times() -> None:
     row = row_of(SessionRecord(1, 0, "refused", 30))
 
-    assert [row[name] for name in ("created_us", "last_used_us", "lane_id", "reason")] == [None] * 4
+    assert [row[name] for name in ("created_us", "last_used_us", "fetcher_id", "reason")] == [None] * 4
 
 
 def test_a_client_is_told_with_all_that_it_has_asked() -> None:
     row = row_of(ClientRecord("app", "librdkafka 0.11.6", True, (UsedApi(1, 4, 17, 12, 1200),)))
 
     assert (row["client_id"], row["software"]) == ("app", "librdkafka 0.11.6")
-    assert row["apis"] == [{"key": 1, "version": 4, "lifted_to": 17, "requests": 12, "bytes": 1200}]
+    assert row["apis"] == [{"key": 1, "version": 4, "upgraded_to": 17, "requests": 12, "bytes": 1200}]
 
 
 def test_other_records_have_no_row() -> None:

@@ -56,7 +56,7 @@ def test_an_exchange_is_a_span_of_kafkas_poll() -> None:
 def test_what_was_read_before_and_while_the_client_asked_is_below_with_its_own_times() -> None:
     span = span_of(
         (fetch(90.0, 99.0), 99.0),
-        (fetch(100.1, 100.4, node=2, route="selected", lane="quick", error=9), 100.4),
+        (fetch(100.1, 100.4, node=2, route="selected", fetcher="live", error=9), 100.4),
         (exchange(100.0, 100.4), 100.4),
     )
 

@@ -94,7 +94,7 @@ def test_nothing_has_crossed_where_our_rack_is_not_known() -> None:
 def test_a_session_with_a_broker_lives_until_it_ends_or_its_connection_does() -> None:
     state, link = made(), Link()
     state.observe(link, session("created"), NOW_US)
-    state.observe(link, session("created", lane_id="1-quick", session_id=8), NOW_US)
+    state.observe(link, session("created", fetcher_id="1-live", session_id=8), NOW_US)
     state.observe(link, fetch(size=25), NOW_US)
 
     assert sorted(each.partitions for each in state.sessions()) == [10, 25]
@@ -181,7 +181,7 @@ def test_fetches_are_told_apart_by_how_they_were_made_and_errors_by_code() -> No
     state.observe(Link(), exchange(errors=((6, 2), (1, 1))), NOW_US)
     state.observe(Link(), DamageRecord(1, "t", 0, 5, "crc"), NOW_US)
 
-    assert state.fetches == {FetchShape("incremental", "patient", "preferred"): 1}
+    assert state.fetches == {FetchShape("incremental", "long-poll", "preferred"): 1}
     assert state.brokers[1].partitions == {"preferred": 4}
     assert state.errors == {6: 2, 1: 1}
     assert state.waited_us == {"poll": 900_000, "broker": 100_000}

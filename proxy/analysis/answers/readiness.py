@@ -35,7 +35,7 @@ RESULT: Final = (
     .add("api_key", LongType())
     .add("api", StringType())
     .add("version", LongType())
-    .add("lifted_to", LongType())
+    .add("upgraded_to", LongType())
     .add("breaks", BooleanType())
     .add("why", StringType())
     .add("connections", LongType())
@@ -43,8 +43,9 @@ RESULT: Final = (
     .add("request_bytes", LongType())
 )
 """The result columns. ``client_breaks``: one of the client's versions breaks. ``client_bytes``: all requests of the
-client and the responses to its fetches, by which clients are ranked. ``lifted_to``: the version that Sidefetch sent
-to brokers; equal to ``version`` if it did not upgrade the requests. ``why``: null if the version does not break."""
+client and the responses to its fetches, by which clients are ranked. ``upgraded_to``: the version that Sidefetch
+sent to brokers; equal to ``version`` if it did not upgrade the requests. ``why``: null if the version does not
+break."""
 
 _DROPPED: Final = tuple(lift for lift in LIFTS.values() if lift.api != "JoinGroup")
 SERVED_FROM: Final[Mapping[int, int]] = {
@@ -81,7 +82,7 @@ def readiness(ledger: LedgerFrames) -> DataFrame:
         .agg(F.max("breaks").alias("client_breaks"), F.sum(_traffic()).alias("client_bytes"))
         .withColumnsRenamed({name: f"of_{name}" for name in client})
     )
-    by_version = spoken.groupBy(*client, "key", "version", "lifted_to", "breaks").agg(
+    by_version = spoken.groupBy(*client, "key", "version", "upgraded_to", "breaks").agg(
         F.count("*").alias("connections"),
         F.sum("requests").alias("requests"),
         F.sum("bytes").alias("request_bytes"),

@@ -6,7 +6,7 @@
     cluster    brokers, racks, topics and replicas                  a function of (mix, seed, number)
     sidecar    one sidecar's rows, in the order of ``seq``          a function of (mix, seed, index, hours)
       connection   one client connection: client fetches, API versions, sessions with Sidefetch
-      lane         the upstream fetches for it to one broker, and the broker's sessions
+      fetcher      the upstream fetches for it to one broker, and the broker's sessions
     files      rows as the files that a sidecar writes
     frames     rows as Spark DataFrames, of many sidecars, and of more by copying them
 

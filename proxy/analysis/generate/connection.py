@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from proxy.analysis.generate.cluster import GeneratedTopic
-from proxy.analysis.generate.lane import VERSION, GeneratedLane
+from proxy.analysis.generate.fetcher import VERSION, GeneratedFetcher
 from proxy.analysis.generate.mix import FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, SERVED, ClientKind, FleetMix
 from proxy.telemetry.ledger import Row
 
@@ -117,34 +117,34 @@ class GeneratedConnection:
               is_closed: whether the client disconnects at *end_us*, which ends its sessions and adds a last client
               row; otherwise the connection stays open.
         """
-        lanes = self._lanes()
+        fetchers = self._fetchers()
         now_us = self.start_us
-        yield from (row for lane in lanes.values() for row in lane.begin())
+        yield from (row for fetcher in fetchers.values() for row in fetcher.begin())
         yield from self._begin()
         while now_us < end_us:
-            # At least 15 ms, so that lanes complete their fetches; at most 15 minutes, because the rate changes.
+            # At least 15 ms, so that fetchers complete their fetches; at most 15 minutes, because the rate changes.
             gap_us = 15_000 + int(self.rng.expovariate(max(self.reading.hourly(now_us), 1e-3)) * _HOUR_US)
             next_us = min(now_us + gap_us, now_us + _HOUR_US // 4, self._told_us + _TOLD_US, end_us)
-            rows = [row for lane in lanes.values() for row in lane.wait(next_us)]
+            rows = [row for fetcher in fetchers.values() for row in fetcher.wait(next_us)]
             rows += self._idle(now_us, next_us)
             if next_us == now_us + gap_us:
-                rows += self._news(lanes, next_us)
+                rows += self._news(fetchers, next_us)
             if next_us >= self._told_us + _TOLD_US or (next_us == end_us and is_closed):
                 rows.append(self._client(next_us))
             now_us = next_us
             rows.sort(key=lambda row: int(row["at_us"]))
             yield from rows
         if is_closed:
-            yield from (row for lane in lanes.values() for row in lane.close(end_us))
+            yield from (row for fetcher in fetchers.values() for row in fetcher.close(end_us))
             yield from self._client_session("closed", end_us)
 
-    def _lanes(self) -> dict[int, GeneratedLane]:
+    def _fetchers(self) -> dict[int, GeneratedFetcher]:
         sizes: dict[int, int] = defaultdict(int)
         racks = {source.node: source.rack for source in self.reading.sources}
         for source in self.reading.sources:
             sizes[source.node] += source.wanted
         return {
-            node: GeneratedLane(
+            node: GeneratedFetcher(
                 self.reading.mix, self.rng, dict(self.common), node, racks[node], size, self.start_us
             )
             for node, size in sizes.items()
@@ -168,13 +168,13 @@ class GeneratedConnection:
             row = self._exchange(now_us, polls, dict.fromkeys(self.reading.sources, 0), 0, waits)
             yield row | {"first_at_us": first_us}
 
-    def _news(self, lanes: Mapping[int, GeneratedLane], at_us: int) -> Iterator[Row]:
+    def _news(self, fetchers: Mapping[int, GeneratedFetcher], at_us: int) -> Iterator[Row]:
         """Yield rows of an upstream fetch that brings one topic's records, and of the client's fetch for them."""
         busy = [source for source in self.reading.sources if source.topic.is_busy] or self.reading.sources
         source = self.rng.choices(busy, [each.wanted for each in busy])[0]
         record_bytes = max(int(self.rng.lognormvariate(math.log(source.topic.news_bytes), 0.8)), 80)
         partitions = min(source.wanted, 1 + int(self.rng.expovariate(0.7)))
-        yield from lanes[source.node].bring(at_us, record_bytes, partitions)
+        yield from fetchers[source.node].bring(at_us, record_bytes, partitions)
         brought = dict.fromkeys(self.reading.sources, 0) | {source: record_bytes}
         is_held = self.rng.random() < _HELD
         waits = {
@@ -274,7 +274,7 @@ class GeneratedConnection:
                 {
                     "key": key,
                     "version": self.reading.kind.apis[key],
-                    "lifted_to": VERSION if key == FETCH else max(self.reading.kind.apis[key], SERVED[key][0]),
+                    "upgraded_to": VERSION if key == FETCH else max(self.reading.kind.apis[key], SERVED[key][0]),
                     "requests": requests,
                     "bytes": request_bytes,
                 }
@@ -291,7 +291,7 @@ class GeneratedConnection:
                 "first_at_us": at_us,
                 "side": "client",
                 "node": self.reading.node,
-                "lane_id": None,
+                "fetcher_id": None,
                 "session_id": self._session_id,
                 "event": event,
                 "reason": None,

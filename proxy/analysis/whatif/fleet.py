@@ -20,10 +20,10 @@ _SESSION_BYTES: Final = 600
 _FETCH_S: Final = 10.0
 """The wait of a fetch without new records at the broker, in seconds."""
 _TOLD_S: Final = 100.0
-"""Interval of the simulated events of a lane with a session: below the 120 s after which the session could be
+"""Interval of the simulated events of a fetcher with a session: below the 120 s after which the session could be
 evicted."""
 _RAMP_S: Final = 300.0
-"""All lanes start within these seconds."""
+"""All fetchers start within these seconds."""
 
 
 @attrs.frozen
@@ -36,9 +36,9 @@ class Fleet:
     brokers: int = 100
     read: int = 100_000
     """Partitions that each client reads, chosen at random."""
-    lanes: float = 1.0
-    """Sessions of a sidecar with a broker, on average: it opens a second one if a hundred or more partitions are
-    busy."""
+    fetchers: float = 1.0
+    """Fetchers with a session for each client and broker, on average: if a hundred or more partitions move, the
+    live fetcher has one as well as the long-poll fetcher."""
     restart_s: float = 1800.0
     """Mean lifetime of a client. It is shorter than in practice, so that shards fill unevenly in the simulated
     time."""
@@ -48,12 +48,12 @@ class Fleet:
     @property
     def sessions(self) -> int:
         """The number of fetch sessions with each broker at one time, of all clients that read from it."""
-        return round(self.clients * self.lanes * self._share)
+        return round(self.clients * self.fetchers * self._share)
 
     @property
     def session_partitions(self) -> float:
         """The mean number of partitions in a session with one broker."""
-        return min(self.read, self.partitions) / self.brokers / self._share / self.lanes
+        return min(self.read, self.partitions) / self.brokers / self._share / self.fetchers
 
     @property
     def _share(self) -> float:
@@ -99,22 +99,22 @@ def play(
     sizes = [_size(rng, fleet) for _ in range(fleet.sessions)]
     lives, fetches = [0] * len(sizes), [1] * len(sizes)
     ends_s = [0.0] * len(sizes)
-    due = [(rng.uniform(0, _RAMP_S), lane) for lane in range(len(sizes))]
+    due = [(rng.uniform(0, _RAMP_S), fetcher) for fetcher in range(len(sizes))]
     heapq.heapify(due)
     while due[0][0] < hours * 3600.0:
-        now_s, lane = due[0]
-        if not ends_s[lane]:
-            ends_s[lane] = now_s + rng.expovariate(1 / fleet.restart_s)
-        if now_s >= ends_s[lane]:
+        now_s, fetcher = due[0]
+        if not ends_s[fetcher]:
+            ends_s[fetcher] = now_s + rng.expovariate(1 / fleet.restart_s)
+        if now_s >= ends_s[fetcher]:
             if rng.random() >= fleet.crashes:
-                replay.fetched(lane, lives[lane], 0, 0, 1, now_s, full=False)
-            lives[lane], ends_s[lane], fetches[lane] = lives[lane] + 1, 0.0, 1
+                replay.fetched(fetcher, lives[fetcher], 0, 0, 1, now_s, full=False)
+            lives[fetcher], ends_s[fetcher], fetches[fetcher] = lives[fetcher] + 1, 0.0, 1
             wait_s = rng.uniform(1, 30)
         else:
-            is_held = replay.fetched(lane, lives[lane], 0, sizes[lane], fetches[lane], now_s, full=True)
-            fetches[lane] = int(_TOLD_S / _FETCH_S) if is_held else 1
-            wait_s = min(fetches[lane] * _FETCH_S, ends_s[lane] - now_s)
-        heapq.heapreplace(due, (now_s + wait_s, lane))
+            is_held = replay.fetched(fetcher, lives[fetcher], 0, sizes[fetcher], fetches[fetcher], now_s, full=True)
+            fetches[fetcher] = int(_TOLD_S / _FETCH_S) if is_held else 1
+            wait_s = min(fetches[fetcher] * _FETCH_S, ends_s[fetcher] - now_s)
+        heapq.heapreplace(due, (now_s + wait_s, fetcher))
     return replay.outcome
 
 

@@ -1,15 +1,15 @@
 """Replay of a ledger's fetches and session ends on one broker, with a fetch session cache of another size.
 
-The fetches of lanes (loops of upstream fetches on one connection) show their demand: from its first full fetch on,
-a lane wants a session with the partitions that it reads, at the times of its fetches, until the ledger has the end
-of its session. The replay ignores the actual evictions and refusals; the model of the cache decides these again, by
-Sidefetch's own rule: a lane that loses its session, or gets none, fetches without one for ten seconds, and then
-asks for another.
+The rows of fetchers (upstream fetch loops, each on one connection) show their demand: from its first full fetch
+on, a fetcher wants a session with the partitions that it reads, at the times of its fetches, until the ledger has
+the end of its session. The replay ignores the actual evictions and refusals; the model of the cache decides these
+again, by Sidefetch's own rule: a fetcher that loses its session, or gets none, fetches without one for ten seconds,
+and then asks for another.
 
 Ledgers do not contain sessions of followers and of clients without a sidecar, which take slots, too (``Others``),
-nor the end of a lane without a session: the replay forgets such a lane after ten minutes without rows; meanwhile
-its slot in the cache counts as unused, and is the first to be evicted. Sampled ledgers lack fetches, so that
-sessions may seem unused; use complete ledgers.
+nor the end of a fetcher without a session: the replay forgets such a fetcher after ten minutes without rows;
+meanwhile its slot in the cache counts as unused, and is the first to be evicted. Sampled ledgers lack fetches, so
+that sessions may seem unused; use complete ledgers.
 """
 
 from collections.abc import Hashable
@@ -23,16 +23,16 @@ from proxy.session.epochs import NO_SESSION
 __all__ = ["BACK_OFF_S", "Others", "Outcome", "Replay"]
 
 BACK_OFF_S: Final = 10.0
-"""Time that a lane of Sidefetch fetches without a session after an eviction or refusal, without the random
+"""Time that a fetcher of Sidefetch fetches without a session after an eviction or refusal, without the random
 jitter."""
 _FORGOTTEN_S: Final = 600.0
-"""Time without rows after which the replay forgets a lane."""
+"""Time without rows after which the replay forgets a fetcher."""
 _HEARTBEAT_S: Final = 60.0
 """Interval between fetches of other sessions, which are always in use: half of the time until they can be
 evicted."""
 
 _Key = tuple[Hashable, Hashable]
-"""The ``proxy_id`` of a sidecar, and a name of its lane."""
+"""The ``proxy_id`` of a sidecar, and the id of one of its fetchers."""
 
 
 @attrs.frozen
@@ -54,15 +54,15 @@ class Outcome:
     """The counts of sessions and fetches from a replay or simulation of one broker."""
 
     granted: int = 0
-    """Sessions that the lanes got."""
+    """Sessions that the fetchers got."""
     refused: int = 0
     """Requests for a session that were refused, those of ``Others`` included."""
     evicted: int = 0
     """Sessions that were evicted to make room for another, those of ``Others`` included."""
     noticed: int = 0
-    """Evicted sessions of lanes that fetched in them again, and so noticed the eviction."""
+    """Evicted sessions of fetchers that fetched in them again, and so noticed the eviction."""
     fetches: int = 0
-    """Fetches of lanes that want a session."""
+    """Fetches of fetchers that want a session."""
     in_session: int = 0
     """Incremental fetches among ``fetches``."""
     named_anew: int = 0
@@ -74,8 +74,8 @@ class Outcome:
 
 
 @attrs.define
-class _Lane:
-    """The state of a lane in the replay."""
+class _Fetcher:
+    """The state of a fetcher in the replay."""
 
     session_id: int
     """The id of its session in the model of the cache; 0 for none."""
@@ -96,14 +96,13 @@ class Replay:
     Args: slots: the number of session slots of the broker.
           shards: the number of shards of its cache, which share the slots.
           others: sessions that are not in the ledger; None for none.
-    Cost: O(log slots) per event, and memory for the slots and for the lanes (upstream fetch loops) of the last ten
-          minutes.
+    Cost: O(log slots) per event, and memory for the slots and for the fetchers of the last ten minutes.
     """
 
     def __init__(self, slots: int, shards: int = SHARDS, others: Others | None = None) -> None:
         self._broker = SessionCacheModel(slots, shards)
         self._outcome = Outcome()
-        self._lanes: dict[_Key, _Lane] = {}
+        self._fetchers: dict[_Key, _Fetcher] = {}
         self._by_told: dict[tuple[Hashable, int], _Key] = {}
         self._others = others or Others()
         self._other_ids: list[tuple[int, bool]] | None = None
@@ -124,7 +123,7 @@ class Replay:
     def fetched(
         self,
         proxy: Hashable,
-        lane: Hashable,
+        fetcher: Hashable,
         told_id: int,
         partitions: int,
         fetches: int,
@@ -132,14 +131,14 @@ class Replay:
         *,
         full: bool,
     ) -> bool:
-        """Replay fetches of a lane, a loop of upstream fetches of a sidecar; return whether it has a session now.
+        """Replay fetches of one fetcher; return whether it has a session now.
 
-        A lane is ignored until its first full fetch, or fetch in a session. Then it uses its session; if it has
+        A fetcher is ignored until its first full fetch, or fetch in a session. Then it uses its session; if it has
         none, it asks for one, but not within ten seconds after an eviction or refusal.
 
         Args: proxy: the sidecar's ``proxy_id``.
-              lane: the lane's name, unique in the sidecar.
-              told_id: the id of the lane's session in the ledger; 0 for none.
+              fetcher: the fetcher's id, unique in the sidecar.
+              told_id: the id of the fetcher's session in the ledger; 0 for none.
               partitions: the number of partitions that it reads; 0: it closes its session, and the replay forgets
               it.
               fetches: the number of consecutive fetches.
@@ -147,15 +146,15 @@ class Replay:
               full: whether it was a full fetch, which asks for a session.
         """
         self._go_on(now_s)
-        key = (proxy, lane)
-        known = self._lanes.get(key)
+        key = (proxy, fetcher)
+        known = self._fetchers.get(key)
         if not partitions:
             self._end(key)
             return False
         if known is None:
             if not full and not told_id:
                 return False  # it has not asked for a session yet
-            known = self._lanes[key] = _Lane(NO_SESSION, 0, now_s, now_s)
+            known = self._fetchers[key] = _Fetcher(NO_SESSION, 0, now_s, now_s)
         if told_id and told_id != known.told_id:
             self._by_told.pop((proxy, known.told_id), None)
             known.told_id = told_id
@@ -165,9 +164,9 @@ class Replay:
         return known.session_id != NO_SESSION
 
     def closed(self, proxy: Hashable, told_id: int, now_s: float) -> None:
-        """Replay the end of a lane: close its session in the model, and forget the lane.
+        """Replay the end of a fetcher: close its session in the model, and forget the fetcher.
 
-        The lane is found by *told_id*, the id of its session in the ledger; an unknown id has no effect.
+        The fetcher is found by *told_id*, the id of its session in the ledger; an unknown id has no effect.
         """
         self._go_on(now_s)
         key = self._by_told.get((proxy, told_id))
@@ -175,29 +174,29 @@ class Replay:
             self._end(key)
 
     def _end(self, key: _Key) -> None:
-        """Forget the lane and close its session in the model; do nothing for an unknown lane."""
-        lane = self._lanes.pop(key, None)
-        if lane is not None:
-            self._by_told.pop((key[0], lane.told_id), None)
-            self._broker.close(lane.session_id)
+        """Forget the fetcher and close its session in the model; do nothing for an unknown fetcher."""
+        fetcher = self._fetchers.pop(key, None)
+        if fetcher is not None:
+            self._by_told.pop((key[0], fetcher.told_id), None)
+            self._broker.close(fetcher.session_id)
 
-    def _fetch(self, lane: _Lane, partitions: int, fetches: int, now_s: float) -> None:
+    def _fetch(self, fetcher: _Fetcher, partitions: int, fetches: int, now_s: float) -> None:
         outcome = self._outcome
         outcome.fetches += fetches
-        if lane.session_id:
-            if self._broker.use(lane.session_id, partitions, now_s):
+        if fetcher.session_id:
+            if self._broker.use(fetcher.session_id, partitions, now_s):
                 outcome.in_session += fetches
                 return
             outcome.noticed += 1
-            lane.session_id, lane.asks_at_s = NO_SESSION, now_s + BACK_OFF_S
-        elif now_s >= lane.asks_at_s:
-            lane.session_id = self._broker.create(partitions, now_s)
-            if lane.session_id:
+            fetcher.session_id, fetcher.asks_at_s = NO_SESSION, now_s + BACK_OFF_S
+        elif now_s >= fetcher.asks_at_s:
+            fetcher.session_id = self._broker.create(partitions, now_s)
+            if fetcher.session_id:
                 outcome.granted += 1
                 outcome.in_session += fetches - 1
                 outcome.named_anew += partitions
                 return
-            lane.asks_at_s = now_s + BACK_OFF_S
+            fetcher.asks_at_s = now_s + BACK_OFF_S
         outcome.named_anew += fetches * partitions
 
     def _go_on(self, now_s: float) -> None:
@@ -229,7 +228,7 @@ class Replay:
 
     def _sweep(self, now_s: float) -> None:
         self._swept_s = now_s
-        gone = [key for key, lane in self._lanes.items() if now_s - lane.seen_s > _FORGOTTEN_S]
+        gone = [key for key, fetcher in self._fetchers.items() if now_s - fetcher.seen_s > _FORGOTTEN_S]
         for key in gone:
-            lane = self._lanes.pop(key)
-            self._by_told.pop((key[0], lane.told_id), None)
+            fetcher = self._fetchers.pop(key)
+            self._by_told.pop((key[0], fetcher.told_id), None)

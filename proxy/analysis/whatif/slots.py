@@ -2,7 +2,7 @@
 
 Spark sorts the fetches of each broker by time and replays them with a model of its cache (``replay``). The shard of
 a session depends on all earlier requests for sessions, so a replay cannot be split further: one task replays a
-broker with one number of slots. It reads its rows as a stream; its memory holds the lanes and the slots.
+broker with one number of slots. It reads its rows as a stream; its memory holds the fetchers and the slots.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,12 +41,12 @@ RESULT: Final = StructType(
 """The result columns, with a row for each broker and number of slots.
 
 granted, refused: requests for a session; evicted: sessions that made room for another; noticed: evicted sessions
-whose lane fetched in them again. fetches: of lanes that want a session; hit_ratio: the share of incremental fetches
-among these, null if there are none. named_anew: partitions named by the other fetches. Peaks: most sessions and
-partitions at one time.
+whose fetcher fetched in them again. fetches: of fetchers that want a session; hit_ratio: the share of incremental
+fetches among these, null if there are none. named_anew: partitions named by the other fetches. Peaks: most sessions
+and partitions at one time.
 """
 
-_EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "lane", "told_id", "size", "fetches", "is_full")
+_EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "fetcher", "told_id", "size", "fetches", "is_full")
 
 
 def slots(
@@ -83,7 +83,7 @@ def _events(ledger: LedgerFrames) -> DataFrame:
             ).otherwise(F.array(F.struct(F.col("at_us"), F.col("fetches"))))
         ).alias("part"),
         "proxy_id",
-        F.concat_ws("/", "connection_id", "lane_id").alias("lane"),
+        F.concat_ws("/", "connection_id", "fetcher_id").alias("fetcher"),
         F.col("session_id").alias("told_id"),
         F.expr("size div fetches").alias("size"),
         (F.col("kind") == "full").alias("is_full"),
@@ -93,7 +93,7 @@ def _events(ledger: LedgerFrames) -> DataFrame:
         "node",
         "at_us",
         "proxy_id",
-        F.lit(None).cast("string").alias("lane"),
+        F.lit(None).cast("string").alias("fetcher"),
         F.col("session_id").alias("told_id"),
         F.lit(0).cast("long").alias("size"),
         F.lit(0).cast("long").alias("fetches"),
@@ -109,16 +109,16 @@ def _played(shards: int, others: Others | None, batches: Iterable[pa.RecordBatch
     subject: tuple[Any, ...] | None = None
     replay = Replay(0)
     for row in _rows(batches):
-        *now, at_us, proxy_id, lane, told_id, size, fetches, is_full = row
+        *now, at_us, proxy_id, fetcher, told_id, size, fetches, is_full = row
         if subject != tuple(now):
             if subject is not None:
                 yield _result(subject, replay, schema)
             subject = tuple(now)
             replay = Replay(subject[2], shards, others)
-        if lane is None:
+        if fetcher is None:
             replay.closed(proxy_id, told_id, at_us / 1e6)
         else:
-            replay.fetched(proxy_id, lane, told_id, size, fetches, at_us / 1e6, full=is_full)
+            replay.fetched(proxy_id, fetcher, told_id, size, fetches, at_us / 1e6, full=is_full)
     if subject is not None:
         yield _result(subject, replay, schema)
 

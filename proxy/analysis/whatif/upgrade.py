@@ -29,14 +29,15 @@ RESULT: Final = (
     .add("converted_bytes", LongType())
     .add("conversion_cpu_us", LongType())
     .add("padding_bytes", LongType())
-    .add("lifted_requests", LongType())
+    .add("upgraded_requests", LongType())
     .add("full_fetches", LongType())
     .add("named_partitions", LongType())
     .add("answered_partitions", LongType())
 )
 """The result columns, with a row for each client: the costs that it causes now, which end if it ``is_upgraded``.
-``lifted_requests``: requests in versions that Kafka 4 does not serve. ``full_fetches``: the client's full fetches;
-``named_partitions``, ``answered_partitions``: partitions without records in these requests and in the responses."""
+``upgraded_requests``: requests in versions that Kafka 4 does not serve. ``full_fetches``: the client's full
+fetches; ``named_partitions``, ``answered_partitions``: partitions without records in these requests and in the
+responses."""
 
 _SUMS: Final = RESULT.names[4:]
 _CLIENT: Final = ("cluster_id", "client_id", "software")
@@ -62,7 +63,7 @@ def upgrade(
     is_upgraded = _one_of("client_id", client_ids) | _one_of("software", software)
     if not client_ids and not software:
         is_upgraded = F.lit(True)
-    sums = union_rows((_read(ledger, keeps_sessions=keeps_sessions), _lifted(ledger)))
+    sums = union_rows((_read(ledger, keeps_sessions=keeps_sessions), _upgraded_requests(ledger)))
     by_client = sums.groupBy(*_CLIENT).agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SUMS))
     return finish_columns(by_client.withColumn("is_upgraded", is_upgraded), RESULT)
 
@@ -87,16 +88,16 @@ def _read(ledger: LedgerFrames, *, keeps_sessions: bool) -> DataFrame:
     )
 
 
-def _lifted(ledger: LedgerFrames) -> DataFrame:
+def _upgraded_requests(ledger: LedgerFrames) -> DataFrame:
     """Return each client's requests in versions that Kafka 4 does not serve, summed over its connections."""
     last = ledger.client.groupBy(*CONNECTION).agg(
         *(F.max_by(name, "seq").alias(name) for name in (*_CLIENT, "apis"))
     )
-    lifted = F.filter("apis", _is_lifted)
-    requests = F.aggregate(lifted, F.lit(0).cast("long"), lambda before, each: before + each["requests"])
-    return last.groupBy(*_CLIENT).agg(F.sum(requests).alias("lifted_requests"))
+    upgraded = F.filter("apis", _needs_upgrade)
+    requests = F.aggregate(upgraded, F.lit(0).cast("long"), lambda before, each: before + each["requests"])
+    return last.groupBy(*_CLIENT).agg(F.sum(requests).alias("upgraded_requests"))
 
 
-def _is_lifted(used: Column) -> Column:
+def _needs_upgrade(used: Column) -> Column:
     old = [(used["key"] == key) & (used["version"] < first) for key, first in SERVED_FROM.items()]
     return F.exists(F.array(*old), lambda each: each)

@@ -95,7 +95,7 @@ def markdown_table() -> str:
     Each row has an API, its versions, the version to which they are upgraded, and the differences. Versions of an
     API with equal differences share a row.
     """
-    rows = ["| API | versions | lifted to | added | lost |", "|---|---|---|---|---|"]
+    rows = ["| API | versions | upgraded to | added | lost |", "|---|---|---|---|---|"]
     for _, some in groupby(LIFTS.values(), key=lambda lift: (lift.key, lift.adds, lift.loses)):
         lifts = list(some)
         lift = lifts[0]

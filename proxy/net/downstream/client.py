@@ -1,16 +1,14 @@
 """The sockets, tasks and timers of one client connection; its protocol logic is in ``proxy.relay.client``."""
 
-import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 import trio
 
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame, ProxyError
-from proxy.events import ClientRecord, ExchangeRecord
+from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame
+from proxy.events import ClientRecord, ExchangeRecord, Record
 from proxy.net.downstream.client_login import ClientLogin
 from proxy.net.downstream.limits import ConnectionActivity, LimitLog
 from proxy.net.downstream.recorder import ConnectionRecorder
@@ -21,23 +19,21 @@ from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.services import Services
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection
-from proxy.net.upstream.connections import FAREWELL_S, ConnectOptions, UpstreamConnections
+from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.net.upstream.coordinator import CoordinatorClient
+from proxy.net.upstream.log_caches import ClientCaches
+from proxy.net.upstream.topology import TopologyService
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
-    PASS,
     AskGroupCoordinator,
     ClientFrame,
-    CloseLink,
-    CloseSessions,
     Command,
     Delivered,
     Draining,
     EmitRecord,
     Event,
     GroupCoordinatorResult,
-    Link,
-    MemoryNeeded,
+    LogsChanged,
     MetadataUpdated,
     OpenLink,
     PrincipalChanged,
@@ -86,11 +82,8 @@ class ClientConnection:
         self._services = services
         principal = client.certified or "" if admitted is None else admitted.principal
         self._early = [] if admitted is None else admitted.early
-        self._relay = ClientRelay(
-            node_id, place, random.random(), services.reading.of(principal), services.sasl, services.limits
-        )
         self._tell = LimitLog(services.counts, services.log)
-        self._over: LimitReached | None = None
+        self._over: Exception | None = None
         self._verifier = Verifier(
             node_id,
             services.verify_rate,
@@ -110,28 +103,32 @@ class ClientConnection:
         self._who = ConnectionInfo(node_id, client.peer, services.topology.topology)
         self._telling = ConnectionRecorder(self._who, services, lambda: self._login.topology.topology)
         self._outbox = Outbox(client, self._telling.converted, services.workers)
+        options = ConnectOptions(
+            services.topology.address_of,
+            services.connect_timeout_s,
+            services.reading.ask_timeout_s,
+            services.budget,
+            services.log,
+            partial(services.counts.update, ["upstream_connections"]),
+        )
         self._links = UpstreamConnections(
-            node_id,
-            ConnectOptions(
-                services.topology.address_of,
-                services.connect_timeout_s,
-                services.reading.ask_timeout_s,
-                services.budget,
-                services.log,
-                partial(services.counts.update, ["upstream_connections"]),
-            ),
+            options,
             services.access,
-            ready,
             handle=self._handle,
+            waited_for_memory=self.waited_for_memory,
+            observe=self.observe,
+            node_id=node_id,
+            ready=ready,
             drained=self._outbox.drained,
-            waited_for_memory=self._telling.exchanges.waited_for_memory,
-            observe=self._telling.observe,
+        )
+        self._caches = ClientCaches(services.caches, self, options)
+        self._relay = ClientRelay(
+            node_id, place, services.reading.of(principal), self._caches, services.sasl, services.limits
         )
         self._may_read = trio.Event()
         self._mail: deque[Event] = deque()
         self._has_mail = trio.Event()
         self._timer = trio.CancelScope()
-        self._held_since_s: float | None = None
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -153,9 +150,7 @@ class ClientConnection:
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = self._links.nursery = None
-            self._services.budget.released(self)
-            with trio.move_on_after(FAREWELL_S, shield=True):
-                await self._say_farewell()
+            self._relay.leave(trio.current_time())
             self._links.close()
             self._errands.close()
             self._login.left()
@@ -173,8 +168,6 @@ class ClientConnection:
         self._outbox.drop()
         self._links.drop()
         self._mail.clear()
-        with suppress(ProxyError):
-            self._relay.handle(MemoryNeeded(), trio.current_time())
 
     def drain(self) -> None:
         """Prepare for the stop of Sidefetch: no fetch that it answers itself waits over 0.1 s for records any more.
@@ -217,6 +210,39 @@ class ClientConnection:
         Returns: None before the client's first request, or if no observer needs records of single fetches.
         """
         return self._relay.inventory()
+
+    # ------------------------------------------------------------------------- as a member of log caches
+
+    @property
+    def access(self) -> Access:
+        """The login for connections to brokers."""
+        return self._links.access
+
+    @property
+    def topology(self) -> TopologyService:
+        """The source of metadata."""
+        return self._login.topology
+
+    def joined(self, client_id: str | None) -> None:
+        """Keep the client id for which a log cache is read."""
+        self._who.client_id = client_id
+
+    def logs_changed(self) -> None:
+        """Settle the client's fetch: its logs have changed."""
+        self._handle(LogsChanged())
+
+    def observe(self, record: Record) -> None:
+        """Pass a record about upstream fetches to telemetry."""
+        self._telling.observe(record)
+
+    def waited_for_memory(self, seconds: float) -> None:
+        """Count a time for which a broker's response was not read for lack of memory."""
+        self._telling.exchanges.waited_for_memory(seconds)
+
+    def fail(self, error: Exception) -> None:
+        """Have ``run`` end, and raise *error*."""
+        self._over = error
+        self._end()
 
     def end(self, why: LimitReached) -> None:
         """Close the connection because of a reached limit: ``run`` is cancelled, and raises *why*."""
@@ -282,24 +308,12 @@ class ClientConnection:
             return
         for command in self._relay.handle(event, trio.current_time()):
             self._carry_out(command)
+        self._caches.flush(self._relay.cache)
         self._may_read.set()
-        self._tell_budget()
         deadline_s = self._relay.deadline_s
         self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
 
-    def _tell_budget(self) -> None:
-        """Report to the memory budget since when records that could be dropped are held for the client, if any."""
-        held_s = self._relay.held_since_s
-        if held_s == self._held_since_s:
-            return
-        self._held_since_s = held_s
-        if held_s is None:
-            self._services.budget.released(self)
-        else:
-            self._services.budget.holding(self, held_s, partial(self._deliver, MemoryNeeded()))
-
     def _carry_out(self, command: Command) -> None:
-        services = self._services
         match command:
             case Reply(pieces, record):
                 self._reply(pieces, record)
@@ -310,10 +324,7 @@ class ClientConnection:
             case RefreshMetadata(topics):
                 self._login.topology.learn(topics, self._told)
             case OpenLink(link, client_id):
-                self._who.client_id = client_id
                 self._links.open(link, client_id)
-            case CloseSessions(farewell):
-                self._links.leave_lanes(farewell)
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.picks():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
@@ -325,10 +336,6 @@ class ClientConnection:
                 self._nursery.start_soon(self._work, worker, run)
             case PrincipalChanged(principal, mechanism, login):
                 self._login.identified(principal, mechanism, login)
-            case CloseLink(link, why, is_fault):
-                tell = services.log.warning if is_fault else services.log.debug
-                tell("fetch-connection-closed", node=self._links.node_of(link), lane=_name_of(link), reason=why)
-                self._links.hang_up(link)
 
     def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:
         if record is not None:
@@ -356,13 +363,6 @@ class ClientConnection:
             while self._mail:
                 self._handle(self._mail.popleft())
 
-    async def _say_farewell(self) -> None:
-        busy = set(filter(self._relay.is_busy, self._links.lanes))
-        notes, farewell = self._relay.farewell(trio.current_time())
-        for note in notes:
-            self._telling.observe(note.record)
-        await self._links.say_farewell(farewell, busy)
-
     async def _run_errand(self, errand: AskGroupCoordinator) -> None:
         self._handle(
             GroupCoordinatorResult(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh))
@@ -371,10 +371,3 @@ class ClientConnection:
     async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
         self._handle(ThreadFinished(worker, done))
-
-
-def _name_of(link: Link) -> str:
-    """Return the name of a connection to a broker for log lines: ``pass``, or the kind of the lane."""
-    if link is PASS:
-        return "pass"
-    return f"{link.kind.value}, rackless" if link.source.is_rackless else str(link.kind.value)

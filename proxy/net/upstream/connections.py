@@ -1,6 +1,6 @@
-"""Broker connections of one client: ``PASS`` forwards its requests, each lane carries Sidefetch's own fetches.
+"""Broker connections: a client's pass-through connection, and those of the fetchers of a log cache.
 
-A link (``Link``) names one of these connections: ``PASS`` or the ``LaneId`` of a lane.
+A link (``Link``) names one of these connections: ``PASS`` or the ``FetcherId`` of a fetcher.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -14,7 +14,7 @@ from proxy.cluster.topology import BrokerId
 from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, LoginRefused, MalformedFrame, ProxyError
 from proxy.events import FetchRecord
-from proxy.fetch.commands import Farewell, LaneId
+from proxy.fetch.commands import CloseSession
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, Outbox
@@ -23,9 +23,9 @@ from proxy.net.upstream.brokers import BrokerConnection, connect, open_broker, r
 from proxy.net.upstream.reauthentication import Reauthenticator
 from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, LinkLost, LinkOpened
 
-__all__ = ["FAREWELL_S", "ConnectOptions", "UpstreamConnections"]
+__all__ = ["CLOSE_SESSION_S", "ConnectOptions", "UpstreamConnections"]
 
-FAREWELL_S: Final = 1.0
+CLOSE_SESSION_S: Final = 1.0
 """The time limit for closing a session at a broker, which may be unreachable."""
 
 
@@ -59,43 +59,44 @@ class _OpenConnection:
 
 
 class UpstreamConnections:
-    """The broker connections of one client connection, each named by a link: ``PASS``, or the id of a lane.
+    """Broker connections, each named by a link: ``PASS``, or the id of a fetcher.
 
-    On ``PASS`` the client's requests other than fetches are forwarded; each lane carries Sidefetch's own fetches to
-    one broker. Events of the connections go to the callback *handle*.
+    A client connection has ``PASS``, on which its requests other than fetches are forwarded; a log cache has the
+    connections of its fetchers. Events of the connections go to the callback *handle*.
 
     Use: ``nursery``, which runs the tasks, must be set before ``open``; call ``close`` at the end.
     """
 
     def __init__(
         self,
-        node_id: BrokerId,
-        ways: ConnectOptions,
+        options: ConnectOptions,
         access: Access,
-        ready: BrokerConnection | None,
         *,
         handle: Callable[[Event], None],
-        drained: Callable[[], Awaitable[None]],
         waited_for_memory: Callable[[float], None],
         observe: Callable[[FetchRecord], None],
+        node_id: BrokerId | None = None,
+        ready: BrokerConnection | None = None,
+        drained: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Create the state for a client that connected to the listener of broker *node_id*.
+        """Create the state, without connections.
 
         Args:
-            ways:    the options for opening connections.
+            options: the options for opening connections.
             access:  TLS and login of the connections.
-            ready:   an open connection to that broker, if there is one; ``PASS`` takes it over.
             handle:  called with each ``LinkOpened``, ``LinkFrame``, ``LinkAnswering`` and ``LinkLost``.
-            drained: returns when all pending data was sent to the client: forwarded responses wait for that.
             waited_for_memory: called with the seconds for which a response was not read for lack of memory.
             observe: called with the records of the fetches that close sessions.
+            node_id: the broker of ``PASS``.
+            ready:   an open connection to that broker, if there is one; ``PASS`` takes it over.
+            drained: returns when all pending data was sent to the client: forwarded responses wait for that.
         """
         self.access = access
         """TLS and login for connections that are opened from now on."""
         self.nursery: trio.Nursery | None = None
         """The nursery for the tasks of the connections; None before they may be opened."""
         self._node_id = node_id
-        self._ways = ways
+        self._ways = options
         self._handle = handle
         self._drained = drained
         self._waited_for_memory = waited_for_memory
@@ -105,19 +106,17 @@ class UpstreamConnections:
 
     def node_of(self, link: Link) -> BrokerId:
         """Return the id of the broker at *link*; for ``PASS``, that is the one whose listener the client uses."""
-        return self._node_id if link is PASS else link.source.node_id
-
-    @property
-    def lanes(self) -> list[LaneId]:
-        """The ids of the open connections other than ``PASS``."""
-        return [link for link in self._links if link is not PASS]
+        if link is not PASS:
+            return link.source.node_id
+        assert self._node_id is not None
+        return self._node_id
 
     def open(self, link: Link, client_id: str | None) -> None:
         """Start a task that opens the connection of *link* and receives from it.
 
         The event ``LinkOpened`` follows, then ``LinkFrame`` for each response; ``LinkLost`` follows if the broker
-        cannot be reached or the connection breaks. *client_id* is the client id of the handshake's requests on a
-        lane; ``PASS`` ignores it.
+        cannot be reached or the connection breaks. *client_id* is the client id of the handshake's requests
+        of a fetcher; ``PASS`` ignores it.
         """
         assert self.nursery is not None
         self.nursery.start_soon(self._run, link, client_id)
@@ -127,17 +126,6 @@ class UpstreamConnections:
         opened = self._links.pop(link, None)
         if opened is not None:
             opened.scope.cancel()
-
-    def leave_lanes(self, farewell: Sequence[Farewell]) -> None:
-        """Close all open lanes but not ``PASS``, and start a task that closes the lanes' sessions at the brokers.
-
-        Args: farewell: a request for each session; the task sends them on new connections, within a second.
-        """
-        for lane in self.lanes:
-            self.hang_up(lane)
-        if farewell:
-            assert self.nursery is not None
-            self.nursery.start_soon(self._close_left_sessions, farewell)
 
     def send(self, link: Link, pieces: Sequence[bytes | memoryview]) -> None:
         """Send *pieces*, the buffers of one or more whole frames, on *link* without waiting; queue the unsent rest.
@@ -246,7 +234,7 @@ class UpstreamConnections:
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
-                if link is PASS:
+                if self._drained is not None:
                     await self._drained()
         except TimeoutError as stalled:
             node_id = self.node_of(link)
@@ -266,41 +254,37 @@ class UpstreamConnections:
             self._ways.log.warning("reauthentication-failed", every_s=5, per=node_id, node=node_id, reason=wrong)
             opened.scope.cancel()
 
-    # ------------------------------------------------------------------------------------------ the farewell
+    # ------------------------------------------------------------------------------------------ sessions
 
-    async def say_farewell(self, farewell: Iterable[Farewell], busy: Collection[Link]) -> None:
-        """Close fetch sessions at brokers: send each request in *farewell*, and wait for the response.
+    async def close_sessions(self, commands: Iterable[CloseSession], busy: Collection[Link]) -> None:
+        """Close fetch sessions at brokers: send each request, and wait for the response.
 
         Without that, a session would take up one of the broker's session slots for minutes. A request goes out on
-        its own lane or, if that is closed or in *busy*, on a new connection. Failures are logged only. There is no
+        its own link or, if that is closed or in *busy*, on a new connection. Failures are logged only. There is no
         time limit here: the caller sets one.
 
-        Args: busy: the lanes on which the broker does not read another request yet, because a fetch waits there.
+        Args: busy: the links on which the broker does not read another request yet, because a fetch waits there.
         """
         async with trio.open_nursery() as nursery:
-            for command in farewell:
-                nursery.start_soon(self._close_session, command, command.lane in busy)
+            for command in commands:
+                nursery.start_soon(self._close_session, command, command.fetcher in busy)
 
-    async def _close_session(self, command: Farewell, busy: bool) -> None:
-        lane, node_id = self._links.get(command.lane), command.lane.source.node_id
+    async def _close_session(self, command: CloseSession, busy: bool) -> None:
+        opened, node_id = self._links.get(command.fetcher), command.fetcher.source.node_id
         try:
-            if lane is not None and not busy:
-                await self._close_on(lane.frames, command)
+            if opened is not None and not busy:
+                await self._close_on(opened.frames, command)
                 return
             address = self._ways.address_of(node_id)
-            with await connect(address, connect_timeout_s=FAREWELL_S, access=self.access) as frames:
+            with await connect(address, connect_timeout_s=CLOSE_SESSION_S, access=self.access) as frames:
                 await self._close_on(frames, command)
         except (ProxyError, OSError) as wrong:
             self._ways.log.debug("session-not-closed", node=node_id, reason=wrong)
 
-    async def _close_on(self, frames: FrameSocket, command: Farewell) -> None:
+    async def _close_on(self, frames: FrameSocket, command: CloseSession) -> None:
         await frames.send([command.frame])
         for answer in await frames.receive():
-            self._observe(command.told(answer, trio.current_time()))
-
-    async def _close_left_sessions(self, farewell: Sequence[Farewell]) -> None:
-        with trio.move_on_after(FAREWELL_S, shield=True):
-            await self.say_farewell(farewell, ())
+            self._observe(command.record(answer, trio.current_time()))
 
 
 async def _pump(opened: _OpenConnection) -> None:

@@ -9,9 +9,9 @@ from tests.analysis.rows import ledger_of, row
 PRODUCE, FETCH, METADATA, JOIN_GROUP = 0, 1, 3, 11
 
 
-def used(key: int, version: int, requests: int = 1, size: int = 100, lifted_to: int | None = None) -> Row:
-    lifted = version if lifted_to is None else lifted_to
-    return {"key": key, "version": version, "lifted_to": lifted, "requests": requests, "bytes": size}
+def used(key: int, version: int, requests: int = 1, size: int = 100, upgraded_to: int | None = None) -> Row:
+    upgraded = version if upgraded_to is None else upgraded_to
+    return {"key": key, "version": version, "upgraded_to": upgraded, "requests": requests, "bytes": size}
 
 
 def client(client_id: str | None, *apis: Row, **told: Any) -> Row:
@@ -30,8 +30,8 @@ def test_those_that_break_come_first_by_their_traffic(spark: SparkSession) -> No
     ledger = ledger_of(
         spark,
         client("old", used(FETCH, 3, 1), seq=1, connection_id=1),
-        client("old", used(FETCH, 3, 7, 700, lifted_to=4), used(METADATA, 0, 1, 50), seq=2, connection_id=1),
-        client("old", used(FETCH, 3, 2, 200, lifted_to=4), seq=3, connection_id=2),
+        client("old", used(FETCH, 3, 7, 700, upgraded_to=4), used(METADATA, 0, 1, 50), seq=2, connection_id=1),
+        client("old", used(FETCH, 3, 2, 200, upgraded_to=4), seq=3, connection_id=2),
         row("exchange", connection_id=2, client_id="old", response_bytes=1_000, weight=2.0),
         client(None, used(PRODUCE, 2), used(FETCH, 4), used(JOIN_GROUP, 0), seq=4, connection_id=3),
         client("new", used(FETCH, 18, 1, 10**9), seq=5, connection_id=4),
@@ -56,7 +56,7 @@ def test_those_that_break_come_first_by_their_traffic(spark: SparkSession) -> No
         "api_key": FETCH,
         "api": "Fetch",
         "version": 3,
-        "lifted_to": 4,
+        "upgraded_to": 4,
         "breaks": True,
         "why": "Kafka 4 serves Fetch from v4 on, not v3 (KIP-896); clients of this version cannot read its records"
         " (KIP-724)",

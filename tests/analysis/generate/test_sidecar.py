@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.analysis.generate.connection import REQUEST_BYTES, RESPONSE_BYTES
-from proxy.analysis.generate.lane import UPSTREAM_MAX_WAIT_US, VERSION
+from proxy.analysis.generate.fetcher import UPSTREAM_MAX_WAIT_US, VERSION
 from proxy.analysis.generate.mix import FETCH, KINDS, FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.convert.versions.table import LIFTS
@@ -89,28 +89,28 @@ def test_what_exchanges_bring_was_fetched_for_their_connection(whole: list[Row])
 def test_fetches_are_within_sessions_that_were_granted(whole: list[Row]) -> None:
     now: dict[tuple[str, int, str], int] = {}
     lives = Counter[str]()
-    for row in whole:  # sessions do not name their connection, but in this fleet a lane's node does
+    for row in whole:  # sessions do not name their connection, but in this fleet a fetcher's node does
         if row["record"] == "session" and row["side"] == "upstream":
             lives[row["event"]] += 1
             if row["event"] != "created":
                 assert row["event"] == "refused" or row["reason"]
         if row["record"] == "fetch":
-            lane = (row["proxy_id"], row["connection_id"], row["lane_id"])
+            fetcher = (row["proxy_id"], row["connection_id"], row["fetcher_id"])
             if row["kind"] == "incremental" and not row["error"]:
-                assert row["session_id"] == now[lane] != 0
-            now[lane] = row["session_id"]
+                assert row["session_id"] == now[fetcher] != 0
+            now[fetcher] = row["session_id"]
 
     assert lives["created"] == lives["evicted"] + lives["reset"] + lives["closed"] + len(
-        {lane for lane, session_id in now.items() if session_id} - closed_lanes(whole)
+        {fetcher for fetcher, session_id in now.items() if session_id} - closed_fetchers(whole)
     )
     assert all(lives[event] for event in ("created", "refused", "evicted", "reset", "closed"))
 
 
-def closed_lanes(rows: list[Row]) -> set[tuple[str, int, str]]:
-    """Return the lanes whose session was closed, by the session id."""
+def closed_fetchers(rows: list[Row]) -> set[tuple[str, int, str]]:
+    """Return the fetchers whose session was closed, by the session id."""
     ended = {(row["proxy_id"], row["session_id"]) for row in of(rows, "session") if row["event"] == "closed"}
     return {
-        (row["proxy_id"], row["connection_id"], row["lane_id"])
+        (row["proxy_id"], row["connection_id"], row["fetcher_id"])
         for row in of(rows, "fetch")
         if (row["proxy_id"], row["session_id"]) in ended
     }
@@ -157,9 +157,9 @@ def test_partitions_take_the_bytes_that_they_take_on_the_wire() -> None:
     assert [response_layout(version).stride for version in range(len(RESPONSE_BYTES))] == list(RESPONSE_BYTES)
 
 
-def test_what_is_lifted_is_lifted_as_sidefetch_lifts_it() -> None:
+def test_generated_upgrades_are_those_of_sidefetch() -> None:
     rows = of(list(fleet(FleetMix(), sidecars=40, hours=0.2)), "client")
-    told = {(api["key"], api["version"], api["lifted_to"]) for row in rows for api in row["apis"]}
+    told = {(api["key"], api["version"], api["upgraded_to"]) for row in rows for api in row["apis"]}
 
     assert {to for key, _, to in told if key == FETCH} == {VERSION}
     lifts = {(int(key), version): lift.to for (key, version), lift in LIFTS.items()}
@@ -184,7 +184,7 @@ def test_kinds_know_what_is_converted_for_them() -> None:
     assert {kind.converted_to for kind in KINDS if kind.fetch_version >= 4} == {None}
 
 
-def test_idle_lanes_wait_as_long_as_sidefetch_does(whole: list[Row]) -> None:
+def test_idle_fetchers_wait_as_long_as_sidefetch_does(whole: list[Row]) -> None:
     for row in of(whole, "fetch"):
         if row["fetches"] > 1:
             assert row["broker_us"] == row["fetches"] * UPSTREAM_MAX_WAIT_US

@@ -43,11 +43,11 @@ ROWS = (
         convert_us=1000,
         seq=0,
     ),
-    row("fetch", connection_id=1, lane_id="2-patient", lane="patient", rack="b", node=2, kind="full", seq=1)
+    row("fetch", connection_id=1, fetcher_id="2-live", fetcher="live", rack="b", node=2, kind="full", seq=1)
     | {"request_bytes": 120, "response_bytes": 4300, "record_bytes": 4000, "size": 3, "session_id": 7},
-    row("session", side="upstream", node=2, lane_id="2-patient", session_id=7, event="created", seq=2),
-    row("session", side="upstream", node=2, lane_id="2-patient", session_id=7, event="evicted", seq=3),
-    row("client", **OLD, apis=[{"key": 1, "version": 1, "lifted_to": 17, "requests": 9, "bytes": 900}], seq=4),
+    row("session", side="upstream", node=2, fetcher_id="2-live", session_id=7, event="created", seq=2),
+    row("session", side="upstream", node=2, fetcher_id="2-live", session_id=7, event="evicted", seq=3),
+    row("client", **OLD, apis=[{"key": 1, "version": 1, "upgraded_to": 17, "requests": 9, "bytes": 900}], seq=4),
     row("lost", reason="full", count=5, seq_first=5, seq_last=9, seq=9),
     row(
         "topology", proxy_id="topology", topic="sales", leader=2, replicas=[{"node": 2, "rack": "b", "in_sync": 1}]

@@ -1,22 +1,22 @@
-"""Sessions of lanes replayed with other cache sizes, on rows made by hand."""
+"""Sessions of fetchers replayed with other cache sizes, on rows made by hand."""
 
 from proxy.analysis.whatif.replay import BACK_OFF_S, Others, Outcome, Replay
 
 
 def fetched(
-    replay: Replay, lane: str, now_s: float, *, told_id: int = 0, size: int = 10, full: bool = False
+    replay: Replay, fetcher: str, now_s: float, *, told_id: int = 0, size: int = 10, full: bool = False
 ) -> None:
-    replay.fetched("proxy", lane, told_id, size, 1, now_s, full=full)
+    replay.fetched("proxy", fetcher, told_id, size, 1, now_s, full=full)
 
 
-def test_a_lane_that_never_asked_for_a_session_wants_none() -> None:
+def test_a_fetcher_that_never_asked_for_a_session_wants_none() -> None:
     replay = Replay(8, shards=1)
     fetched(replay, "a", 0.0)
 
     assert replay.outcome == Outcome()
 
 
-def test_a_lane_has_its_session_until_it_is_closed() -> None:
+def test_a_fetcher_has_its_session_until_it_is_closed() -> None:
     replay = Replay(1, shards=1)
     fetched(replay, "a", 0.0, told_id=7, full=True)
     fetched(replay, "a", 1.0, told_id=7)
@@ -58,7 +58,7 @@ def test_a_refusal_of_then_is_a_session_where_there_is_room() -> None:
     assert (replay.outcome.granted, replay.outcome.in_session) == (1, 1)
 
 
-def test_a_lane_that_is_slow_to_fetch_loses_its_session_and_notices() -> None:
+def test_a_fetcher_that_is_slow_to_fetch_loses_its_session_and_notices() -> None:
     replay = Replay(1, shards=1)
     fetched(replay, "a", 0.0, told_id=7, full=True)
     fetched(replay, "b", 121.0, told_id=8, full=True)
@@ -83,11 +83,11 @@ def test_followers_take_slots_and_keep_them() -> None:
     assert outcome.refused > 1
 
 
-def test_lanes_of_which_nothing_is_heard_are_forgotten() -> None:
+def test_fetchers_of_which_nothing_is_heard_are_forgotten() -> None:
     replay = Replay(8, shards=1)
     for hour in range(100):
-        fetched(replay, f"lane {hour}", hour * 3600.0, told_id=hour + 1, full=True)
+        fetched(replay, f"fetcher {hour}", hour * 3600.0, told_id=hour + 1, full=True)
 
-    assert len(replay._lanes) <= 2
+    assert len(replay._fetchers) <= 2
     assert len(replay._by_told) <= 2
     assert replay.outcome.granted == 100

@@ -17,8 +17,8 @@ def test_sessions_are_those_of_clients_that_read_anything_of_a_broker() -> None:
     little = Fleet(read=1)
     assert little.sessions == 1000
     assert little.session_partitions == pytest.approx(1)
-    assert Fleet(lanes=2).sessions == 200_000
-    assert Fleet(lanes=2).session_partitions == pytest.approx(500)
+    assert Fleet(fetchers=2).sessions == 200_000
+    assert Fleet(fetchers=2).session_partitions == pytest.approx(500)
 
 
 def test_enough_slots_grant_everybody_and_too_few_refuse() -> None:

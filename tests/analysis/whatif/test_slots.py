@@ -20,7 +20,7 @@ def fetch(at_s: float, session_id: int, **told: object) -> Row:
         "at_us": at_us,
         "first_at_us": at_us,
         "node": 1,
-        "lane_id": "1-patient",
+        "fetcher_id": "1-long-poll",
         "kind": "incremental",
         "size": 10,
     }
@@ -37,7 +37,7 @@ def test_each_broker_is_played_with_each_number_of_slots(spark: SparkSession) ->
         fetch(4, 6, first_at_us=2 * SECOND_US, fetches=3, size=30, **second),
         row("session", at_us=5 * SECOND_US, node=1, side="upstream", event="closed", session_id=5),
         fetch(20, 6, **second),
-        fetch(0, 9, kind="full", node=2, lane_id="2-patient", **first),
+        fetch(0, 9, kind="full", node=2, fetcher_id="2-long-poll", **first),
     )
 
     frame = slots(ledger, [1, 8], shards=1)
@@ -48,7 +48,7 @@ def test_each_broker_is_played_with_each_number_of_slots(spark: SparkSession) ->
     tight, wide, other = rows[1, 1], rows[1, 8], rows[2, 1]
     assert (wide["granted"], wide["refused"], wide["fetches"], wide["named_anew"]) == (2, 0, 6, 20)
     assert wide["hit_ratio"] == 4 / 6
-    # The second lane is refused, names all in its run, and gets the slot once the first has gone.
+    # The second fetcher is refused, names all in its run, and gets the slot once the first has gone.
     assert (tight["granted"], tight["refused"], tight["named_anew"]) == (2, 1, 10 + 10 + 30 + 10)
     assert (other["granted"], other["peak_partitions"]) == (1, 10)
 
@@ -80,9 +80,9 @@ def played(rows: list[Row], others: Others) -> dict[int, Outcome]:
         if each["record"] == "session":
             replay.closed(each["proxy_id"], each["session_id"], at_us / 1e6)
             continue
-        lane = f"{each['connection_id']}/{each['lane_id']}"
+        fetcher = f"{each['connection_id']}/{each['fetcher_id']}"
         size = each["size"] // each["fetches"]
         replay.fetched(
-            each["proxy_id"], lane, each["session_id"], size, fetches, at_us / 1e6, full=each["kind"] == "full"
+            each["proxy_id"], fetcher, each["session_id"], size, fetches, at_us / 1e6, full=each["kind"] == "full"
         )
     return {node: replay.outcome for node, replay in replays.items()}

@@ -12,8 +12,8 @@ OLD: dict[str, Any] = {"client_id": "billing", "software": "speaks as Kafka 0.9"
 NEW: dict[str, Any] = {"client_id": "shop", "software": "apache-kafka-java 4.3.1", "connection_id": 2}
 
 
-def used(key: int, version: int, lifted_to: int, requests: int) -> dict[str, int]:
-    return {"key": key, "version": version, "lifted_to": lifted_to, "requests": requests, "bytes": 0}
+def used(key: int, version: int, upgraded_to: int, requests: int) -> dict[str, int]:
+    return {"key": key, "version": version, "upgraded_to": upgraded_to, "requests": requests, "bytes": 0}
 
 
 def upgraded(spark: SparkSession, **told: Any) -> dict[str, SparkRow]:
@@ -34,13 +34,13 @@ def upgraded(spark: SparkSession, **told: Any) -> dict[str, SparkRow]:
     return {each["client_id"]: each for each in frame.collect()}
 
 
-def test_each_clients_conversions_lifts_and_full_fetches_are_told(spark: SparkSession) -> None:
+def test_each_clients_conversions_upgrades_and_full_fetches_are_told(spark: SparkSession) -> None:
     clients = upgraded(spark)
 
     old = clients["billing"]
     assert old["is_upgraded"]
     assert (old["converted_bytes"], old["conversion_cpu_us"], old["padding_bytes"]) == (2000, 14, 10)
-    assert old["lifted_requests"] == 15
+    assert old["upgraded_requests"] == 15
     assert (old["full_fetches"], old["named_partitions"], old["answered_partitions"]) == (12, 596, 596)
     assert [clients["shop"][name] for name in RESULT.names[4:]] == [0] * 7
 

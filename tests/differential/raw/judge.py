@@ -208,21 +208,22 @@ def _part(case: Case, asked: Partition, part: Part, before: Part, after: Part, s
             )
         return
     if not is_young:
-        yield from _offsets(case, part, before, after)
+        yield from _offsets(case, asked, part, before, after)
         yield from _never_back(case, part, seen)
         if part.records and not after.error:
             yield from _records(case, asked, part, after)
 
 
-def _offsets(case: Case, part: Part, before: Part, after: Part) -> Iterator[Violation]:
+def _offsets(case: Case, asked: Partition, part: Part, before: Part, after: Part) -> Iterator[Violation]:
     key, watermark = part.key, part.high_watermark
     if after.error or before.error:
         return
     if watermark > after.high_watermark:
         yield Violation("high-watermark-ahead", f"{key}: {watermark}, the leader says {after.high_watermark}")
     least = max(before.high_watermark, case.acknowledged.get(key, -1))
-    # Unless the client hardly waits, its records may have been read up to 1 s ago, with the offsets of that time.
-    is_fresh = case.has_leader_reads and (case.query.max_wait_ms < _INSTANT_MS or not part.records)
+    # Unless the client hardly waits, its records may have been read up to 1 s ago, with the offsets of that time,
+    # also if they did not fit into this response. That there is nothing new must be true now.
+    is_fresh = case.has_leader_reads and (case.query.max_wait_ms < _INSTANT_MS or asked.offset >= watermark)
     if watermark < least and is_fresh:
         text = (
             f"{key}: high watermark {watermark}, the leader said {least} before (max wait {case.query.max_wait_ms})"

@@ -14,7 +14,7 @@ import attrs
 
 from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import FetcherId
 from proxy.session.downstream import (
     FetchContext,
     FetchSessionCache,
@@ -72,7 +72,7 @@ class Flight:
     """A fetch that was sent to the broker."""
 
     request: FetchRequest
-    link: LaneId
+    link: FetcherId
     sent_at: int
     """On the count of all events."""
     sent_s: float
@@ -137,8 +137,8 @@ class ModelBroker:
         """In which answers a batch went out whole."""
         self.failed_s: dict[tuple[str, int], float] = {}
         """The last time when an error of a partition was delivered."""
-        self.failed_at: dict[Key, int] = {}
-        """The same in the count of all events, by the name or id of the request."""
+        self.failed_at: dict[tuple[Key, int], int] = {}
+        """The same in the count of all events, by the name or id and the leader epoch of the request."""
         self.by_bytes: dict[bytes, Stored] = {}
         self.throttle_ms = 0
         """The throttle time of the next responses; 0 for none."""
@@ -192,7 +192,7 @@ class ModelBroker:
 
     # ------------------------------------------------------------------------------------------ its fetches
 
-    def take(self, frame: bytes, link: LaneId, at: int, now_s: float, known: Topology) -> Flight:
+    def take(self, frame: bytes, link: FetcherId, at: int, now_s: float, known: Topology) -> Flight:
         """A frame, with its size, is on its way."""
         header, cursor = read_request_header(memoryview(frame)[4:])
         assert header.api_version == self.version
@@ -251,7 +251,7 @@ class ModelBroker:
         for key, look in flight.looks.items():
             if look.error:
                 name = self.name_of(key[0], known)
-                self.failed_at[key] = at
+                self.failed_at[key, flight.covers[key].leader_epoch] = at
                 if name is not None:
                     self.failed_s[name, key[1]] = now_s
 

@@ -184,7 +184,7 @@ def was_answered(world: "World", exchange: Exchange, response: FetchResponse, sa
             continue
         _check_watermark(world, each)
         if len(each.reply.records):
-            _check_records(world, exchange, each)
+            _check_records(world, exchange, each, is_delayed=response.throttle_ms > 0)
         elif not (response.throttle_ms or _is_redirect(each)):
             _check_nothing_new(world, exchange, each, is_empty=is_empty, is_given=id(each.reply) in given)
     if is_empty and not response.throttle_ms and world.was_well_since(exchange.sent_at):
@@ -281,7 +281,7 @@ def _check_watermark(world: "World", each: Said) -> None:
     world.shown[each.name] = (shown, possible)
 
 
-def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
+def _check_records(world: "World", exchange: Exchange, each: Said, *, is_delayed: bool) -> None:
     """The log's own batches from the one with the offset on, none missing and none from another time."""
     whole, cut = whole_batches(each.reply.records)
     assert whole, "a batch that is cut before its end"
@@ -300,7 +300,7 @@ def _check_records(world: "World", exchange: Exchange, each: Said) -> None:
     bound = each.reply.last_stable_offset if isolation else each.reply.high_watermark
     assert last.last < bound, "records behind the end that is told"
     for batch in batches:
-        assert _is_current(world, exchange, each.ask, batch), (
+        assert is_delayed or _is_current(world, exchange, each.ask, batch), (
             f"{each.name} at {batch.base}: from an earlier reading"
         )
     is_still_there = first.base >= log.start and not any(batch in log.removed for batch in batches)
@@ -328,12 +328,13 @@ def _holds(world: "World", exchange: Exchange, flight: Flight, key: Key) -> bool
     if name is None or flight.delivered_at is None:
         return False
     failures = world.broker.failed_at
-    failed_at = max(failures.get(key, 0), failures.get((name, key[1]), 0))
+    epoch = flight.covers[key].leader_epoch
+    failed_at = max(failures.get((key, epoch), 0), failures.get(((name, key[1]), epoch), 0))
     is_young = world.now_s - flight.delivered_s <= world.limits.upstream_max_wait_s + _AGE_SLACK_S
     return (
         (is_young or flight.delivered_at > exchange.sent_at)
         and flight.delivered_at > failed_at
-        and flight.delivered_at > world.wires[flight.link].lost_at
+        and (flight.delivered_at > world.wires[flight.link].lost_at or flight.sent_at > exchange.sent_at)
         and flight.request.options.isolation == exchange.options.isolation
         and _identity(flight.known, name, key[1]) == _identity(world.known, name, key[1])
     )

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxy.cluster.routing import Selector
 from proxy.errors import ErrorCode
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import FetcherId
 from proxy.wire.fetch import FetchOptions
 from tests.relay.model import judge
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, ModelBroker, ModelFollower
@@ -318,7 +318,7 @@ class Reading(RuleBasedStateMachine):
         link=some_link,
         lasts_s=st.sampled_from([0.05, 0.4, 3.0, 20.0]),
     )
-    def suffer(self, what: Accident, link: LaneId, lasts_s: float, then: Polls) -> None:
+    def suffer(self, what: Accident, link: FetcherId, lasts_s: float, then: Polls) -> None:
         world, wire = self.world, self.world.wires[link]
         broker = world.brokers[link.source.node_id]
         world.trouble(lasts_s)

@@ -11,12 +11,11 @@ from typing import Final
 import attrs
 
 from proxy.bypass import Bypass
-from proxy.cluster.routing import Selector
+from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
-from proxy.fetch.commands import LaneId
+from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.reading import Reading
-from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
@@ -29,7 +28,6 @@ from proxy.relay.commands import (
     LinkFrame,
     LinkLost,
     LinkOpened,
-    MemoryNeeded,
     MetadataUpdated,
     OpenLink,
     RefreshMetadata,
@@ -44,14 +42,14 @@ from tests.relay.model import judge
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient
 from tests.relay.model.logs import Log
-from tests.relay.playbook import lane
+from tests.relay.solo import MemoryNeeded, Solo
 
 __all__ = ["LANES", "NO_RACK", "Racks", "Wire", "World"]
 
 LANES: Final = [
-    lane(node_id, quick=quick, rackless=rackless)
+    FetcherId(Source(BrokerId(node_id), rackless), kind)
     for node_id, rackless in ((LEADER, False), (LEADER, True), (FOLLOWER, False))
-    for quick in (False, True)
+    for kind in FetcherKind
 ]
 _ELSEWHERE: Final = 3
 """The leader of partitions that node 1 does not lead."""
@@ -91,7 +89,7 @@ class Limits:
     """None where it waits for the broker whatever happens."""
 
 
-def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[ClientRelay, Limits]:
+def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[Solo, Limits]:
     """A relay with a patience of 10 s."""
     reading = Reading(
         upstream_max_wait_s=10.0,
@@ -105,7 +103,7 @@ def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[ClientRelay, Limits
         checks_liveness=True,
         tells_exchanges=True,
     )
-    return ClientRelay(BrokerId(LEADER), _place, 0.0, reading), Limits(10.0, 5.0)
+    return Solo(BrokerId(LEADER), _place, reading), Limits(10.0, 5.0)
 
 
 def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG001
@@ -217,7 +215,7 @@ class World:
         for link in self.links_to(node_id):
             self.lose(link, seen=False)
 
-    def links_to(self, node_id: int) -> list[LaneId]:
+    def links_to(self, node_id: int) -> list[FetcherId]:
         return [each for each in LANES if each.source.node_id == node_id]
 
     def haunt(self) -> None:
@@ -374,7 +372,7 @@ class World:
 
     # ---------------------------------------------------------------------------------------- the relay
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: Event | MemoryNeeded) -> None:
         self.at += 1
         for command in self.relay.handle(event, self.now_s):
             self._carry_out(command)
@@ -411,14 +409,14 @@ class World:
                 pass
 
     def _take(self, link: Link, frame: bytes) -> Flight:
-        assert isinstance(link, LaneId)
+        assert isinstance(link, FetcherId)
         broker = self.brokers[link.source.node_id]
         return broker.take(frame, link, self.at, self.now_s, self.known)
 
     def _drop(self, link: Link, *, seen: bool) -> None:
         wire = self.wires[link]
         wire.is_open = wire.is_opening = False
-        assert isinstance(link, LaneId)
+        assert isinstance(link, FetcherId)
         broker = self.brokers[link.source.node_id]
         for flight in self.under_way():
             if flight.link != link:
@@ -434,9 +432,9 @@ class World:
 
     def farewell(self) -> None:
         """The client goes, and every session that was heard of is closed."""
-        _, farewell = self.relay.farewell(self.now_s)
+        _, farewell = self.relay.leave(self.now_s)
         for command in farewell:
-            flight = self._take(command.lane, command.frame)
+            flight = self._take(command.fetcher, command.frame)
             broker = self.brokers[flight.node_id]
             broker.open(flight, self.now_s)
             broker.look(flight, self.now_s)

@@ -1,0 +1,958 @@
+"""The cached logs of clients that share upstream fetches, and the assignment of these logs to fetchers.
+
+A log that a client waits for is *placed* on a fetcher of its source, whose requests then have it, and stays there
+while its readers advance::
+
+    first request, probe, far behind ---> catch-up --------------------+
+          |                                                            | at its end
+          v                                                            v
+    long-poll <---- quiet for 2 s, when both are free ------------ live, or queued for it
+          |                                                            ^
+          +---- moves often, beside 100 quiet ones --------------------+
+
+``LOG_CACHE.md`` has the rules.
+"""
+
+from collections.abc import Iterable, Iterator
+from math import ceil
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from proxy.cluster.routing import Routes, Source
+from proxy.cluster.topology import BrokerId, Topology
+from proxy.errors import BadRecords, BrokerProtocolError, ErrorCode
+from proxy.fetch.commands import (
+    CacheCommand,
+    CloseFetcher,
+    CloseSession,
+    EmitRecord,
+    FetcherId,
+    FetcherKind,
+    OpenFetcher,
+    RefreshMetadata,
+    Wake,
+)
+from proxy.fetch.fetcher import MANY, PARKED_S, Fetcher, FetchResult, FetchWait
+from proxy.fetch.lowering import STALE_TOPOLOGY
+from proxy.fetch.offsets import OffsetTable, highest
+from proxy.fetch.reading import Reading
+from proxy.fetch.shared_log import KEPT_S, LogIndex, LogKey, SharedLog
+from proxy.session.upstream import RejectedResponse, RejectionReason
+from proxy.wire.apis import ApiRanges
+from proxy.wire.fetch import UNKNOWN, FetchOptions, FetchResponse, PartitionKey, PartitionReply, Topic
+
+if TYPE_CHECKING:
+    from proxy.fetch.positions import Positions
+    from proxy.fetch.reader import Reader
+
+__all__ = ["CacheKey", "LogCache"]
+
+_LIVE_WAIT_S: Final = 0.1
+"""The max wait of a request of a live fetcher; logs that are to join it wait for up to this time."""
+_DRAINING_WAIT_S: Final = 0.1
+_PACE_S: Final = 0.05
+"""The least time between two requests while all readers want more bytes than there are."""
+_LARGE_BYTES: Final = 64 * 1024
+"""The size of a response after which the next request is not delayed, and of unread entries after which a log
+without waiting readers is not filled further."""
+_PARTITION_S: Final = 1e-6
+"""The cost of an unchanged partition of a fetch for the broker and for the client, in seconds."""
+_LEAST_PAUSE_S: Final = 1e-3
+_FAILED_S: Final = 10.0
+"""The time for which a partition that had an error is requested apart from others."""
+_UNUSED_S: Final = 30.0
+"""The time without logs after which a fetcher closes its session and its connection."""
+_ATTEMPTS: Final = 4
+"""The number of rejected responses in a row after which the waiting client fetches get an error."""
+_MOST_CUTS: Final = 10
+"""The number of responses in a row without room for a log after which its readers do not wait for it."""
+_INSTANT_S: Final = 1e-6
+TOPIC_ERRORS: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    }
+)
+"""Errors that hold for all partitions of a topic: it was deleted, or the principal may not read it."""
+
+
+class CacheKey(NamedTuple):
+    """The sharing key of a log cache: readers of client fetches with equal keys share one."""
+
+    owner: object
+    """The reader, if clients do not share; else the principal, with or without the client id."""
+    client_id: str | None
+    """The client id of upstream fetches."""
+    isolation: int
+    """The isolation level: 0 for all records, 1 for committed ones only."""
+    rack: str
+    """The rack in upstream fetches; empty for none."""
+    is_redirected: bool
+    """Whether clients themselves fetch from the replica that a leader prefers (Fetch v11 with a rack)."""
+    is_exclusive: bool
+    """Whether there is only one reader, so that upstream fetches may have its min bytes."""
+    node_id: BrokerId | None
+    """The broker whose listener the clients use, if they have a rack; else None. Such clients may read a broker as
+    a follower that others read as a leader, and only errors of leaders are passed on."""
+
+
+class _Fetchers(NamedTuple):
+    """The three fetchers of one source."""
+
+    long_poll: Fetcher
+    live: Fetcher
+    catch_up: Fetcher
+
+
+class LogCache:
+    """The cached logs of clients that share upstream fetches, with their offsets, routes and fetchers.
+
+    Use: pass events of connections to ``opened``, ``answering``, ``received`` and ``lost``, then call ``settle``,
+    and carry out the commands that ``take_commands`` returns. ``deadline_s`` returns the time at which ``settle``
+    is needed without an event.
+    """
+
+    def __init__(self, key: CacheKey, reading: Reading, jitter: float) -> None:
+        """*jitter*: 0..1, spreads the next requests for sessions of caches that were refused one."""
+        self.key = key
+        self.offsets = OffsetTable()
+        self.topology = Topology()
+        self.readers: dict[Reader, None] = {}
+        """The members: the readers that use this cache."""
+        self.number = 0
+        """The number of the last client fetch that has begun."""
+        self.throttled_until_s = 0.0
+        """The end of the last throttling by a broker."""
+        self.is_draining = False
+        """Whether Sidefetch shuts down, so that requests wait no longer than client fetches."""
+        self.is_unparked = reading.upstream_max_wait_s == 0
+        """Whether requests always wait no longer than client fetches."""
+        self._reading = reading
+        self._jitter = jitter
+        self._max_bytes = 0
+        self._routes: dict[BrokerId, Routes] = {}
+        self._sources: dict[Source, _Fetchers] = {}
+        self._index = LogIndex()
+        self._queue: dict[SharedLog, None] = {}
+        """The logs to place on a fetcher."""
+        self._failed_s: dict[PartitionKey, float] = {}
+        """The partitions that had an error, with the time until which they are requested apart from others."""
+        self._dirty: dict[Reader, None] = {}
+        """The readers to wake."""
+        self._stale: dict[Topic, None] = {}
+        """The topics whose metadata must be refreshed."""
+        self._commands: list[CacheCommand] = []
+
+    # ------------------------------------------------------------------------------------------- for readers
+
+    def routes(self, node_id: BrokerId) -> Routes:
+        """Return the choice of sources for clients that take broker *node_id* for the leader."""
+        routes = self._routes.get(node_id)
+        if routes is None:
+            routes = Routes(node_id, self._reading.selector, self._reading.preferred_max_age_s)
+            self._routes[node_id] = routes
+        return routes
+
+    def leader(self, node_id: BrokerId) -> Fetcher:
+        """Return the long-poll fetcher of broker *node_id*, which clients take for the leader."""
+        return self._fetchers(Source(node_id), self.routes(node_id)).long_poll
+
+    def open(self, fetcher: Fetcher, now_s: float) -> None:
+        """Command the connection of a fetcher, unless it is open or being opened."""
+        if not (fetcher.is_open or fetcher.is_opening):
+            fetcher.opening(now_s + self._reading.ask_timeout_s if fetcher.is_follower else None)
+            self._commands.append(OpenFetcher(fetcher.id, self.key.client_id))
+
+    def begin(self, max_bytes: int) -> int:
+        """Return a number for a client fetch that begins, one higher than the last; *max_bytes*: its limit."""
+        self.number += 1
+        self._max_bytes = max_bytes if self.key.is_exclusive else max(max_bytes, self._max_bytes)
+        return self.number
+
+    def read(self, reader: "Positions", key: LogKey, offset: int, max_bytes: int, now_s: float) -> SharedLog:
+        """Return the log to read from *offset* on, a new one if needed; *reader* is a reader of it until ``leave``.
+
+        *max_bytes*: the partition limit of the client.
+        """
+        self._fetchers(key.source, self.routes(reader.node_id))
+        log = self._index.find(key, offset, now_s)
+        if reader not in log.readers:
+            log.add_reader(reader)
+            if log.fetcher is not None:
+                reader.placed(log, None, log.fetcher)
+        if max_bytes > log.max_bytes or (self.key.is_exclusive and max_bytes != log.max_bytes):
+            log.max_bytes = max_bytes
+            if log.fetcher is not None:
+                log.fetcher.moved[log] = None
+        return log
+
+    def leave(self, reader: "Positions", log: SharedLog, now_s: float, *, is_replaced: bool) -> None:
+        """Remove *reader* from the readers of *log*; a log without readers is dropped, at once or after 1 s.
+
+        *is_replaced*: whether the client reads another log of this partition instead.
+        """
+        log.remove_reader(reader)
+        if log.fetcher is not None:
+            reader.placed(log, log.fetcher, None)
+        if log.readers or log.is_void:
+            return
+        self._queue.pop(log, None)
+        if self.key.is_exclusive and is_replaced:
+            self._leave_fetcher(log)  # nobody else comes
+            self._index.drop(log)
+        else:
+            self._index.unread(log, now_s)
+            if log.fetcher is not None:
+                log.fetcher.moved[log] = None
+
+    def forget(self, node_id: BrokerId, key: PartitionKey) -> None:
+        """Forget the selected source of a partition for clients of broker *node_id*, unless somebody reads it."""
+        if not any(log.readers for log in self._index.of_partition(key)):
+            self.routes(node_id).forget(key)
+
+    def want(self, log: SharedLog) -> None:
+        """Record that a client waits at the end of *log*, so that ``settle`` places it on a fetcher."""
+        log.is_at_end = True
+        if log.fetcher is None and not log.is_void:
+            self._queue[log] = None
+
+    def join(self, reader: "Reader") -> None:
+        """Add a member, which is woken when its logs change."""
+        self.readers[reader] = None
+
+    def part(self, reader: "Reader") -> None:
+        """Remove a member, which must have left its logs before."""
+        self.readers.pop(reader, None)
+        self._dirty.pop(reader, None)
+
+    def leave_longer(self, reader: "Positions") -> None:
+        """Place logs of *reader* again that are in requests which may wait longer than its client fetch.
+
+        Logs of parked requests stay if their offsets are known: a missing response then means "nothing new".
+        """
+        for fetcher in () if self.is_draining else list(reader.fetchers):
+            if not fetcher.outwaits(reader.deadline_s, reader.min_bytes):
+                continue
+            for log in list(fetcher.untold if fetcher.is_parked else fetcher.logs.values()):
+                if reader in log.readers:
+                    self._requeue(log)
+
+    def hurry(self, reader: "Positions", now_s: float) -> None:
+        """Request the unknown offsets of partitions of *reader* at once, rather than wait for a long poll."""
+        for fetcher in list(reader.fetchers):
+            is_long = fetcher.is_parked and fetcher.outwaits(now_s + _INSTANT_S, reader.min_bytes)
+            for log in list(fetcher.untold) if is_long else ():
+                if reader in log.readers:
+                    self._requeue(log)
+
+    def void(self, log: SharedLog) -> None:
+        """Drop a log whose records may be outdated; its readers must find another one."""
+        self._void(log)
+
+    def drop_entries(self, log: SharedLog) -> None:
+        """Drop the entries of a log; readers with undelivered ones must find another log."""
+        log.log.skip(log.log.end)
+        for reader in log.readers:
+            if log.key.partition in reader.ready:
+                reader.log_void(log)
+                self._dirty[reader.owner] = None
+
+    def start_over(self, reader: "Positions", now_s: float) -> None:
+        """Close the connections that *reader* waits for, since they are stuck, and drop their logs."""
+        for fetcher in list(reader.fetchers):
+            if fetcher.is_in_flight:
+                self._commands.append(
+                    CloseFetcher(fetcher.id, "a client fetch has outlived its wait", is_fault=True)
+                )
+                self._commands += fetcher.lost(now_s)
+            for log in list(fetcher.logs.values()):
+                self._void(log)
+
+    # ------------------------------------------------------------------------------------------- events
+
+    def opened(self, fetcher_id: FetcherId, ranges: ApiRanges, now_s: float) -> None:
+        """Take the event that the connection of a fetcher is open; *ranges*: the API versions of the broker.
+
+        A broker without a usable Fetch version is treated as a lost connection.
+        """
+        fetcher = self._fetcher(fetcher_id)
+        by_id, was_used = fetcher.by_id, fetcher.version > 0
+        try:
+            fetcher.opened(ranges)
+            home = self._home(fetcher)
+            if home is not None and home.version and home.by_id != fetcher.by_id:
+                raise BrokerProtocolError(f"broker {fetcher_id.source.node_id} names topics in another way")
+        except BrokerProtocolError as unfit:
+            self._commands.append(CloseFetcher(fetcher_id, str(unfit), is_fault=not fetcher.is_follower))
+            fetcher.is_open = False
+            self.lost(fetcher_id, now_s)
+            return
+        if was_used and by_id != fetcher.by_id:
+            for log in [log for log in self._index if log.key.source == fetcher_id.source]:
+                self._void(log)
+        for reader in self.readers:
+            if reader.is_connecting_to(fetcher):
+                self._dirty[reader] = None
+
+    def _home(self, fetcher: Fetcher) -> Fetcher | None:
+        """Return a leader's fetcher, for a follower's: both must name topics in the same way, by id or name."""
+        if not fetcher.is_follower:
+            return None
+        return next((each.long_poll for each in self._sources.values() if not each.long_poll.is_follower), None)
+
+    def answering(self, fetcher_id: FetcherId) -> None:
+        """Take the event that a large response has begun to arrive."""
+        fetcher = self._fetcher(fetcher_id)
+        fetcher.answering(self.number)
+        for reader in fetcher.waiting:
+            self._dirty[reader.owner] = None
+
+    def received(self, fetcher_id: FetcherId, frame: memoryview, now_s: float) -> None:
+        """Apply a broker's response to the logs, and wake their readers.
+
+        If *frame* is no response to the request in flight, the connection is closed.
+        """
+        fetcher = self._fetcher(fetcher_id)
+        was_answering = fetcher.is_answering
+        try:
+            result = fetcher.received(frame, self.number, now_s, topic_name=self.topology.name_of)
+        except BrokerProtocolError as wrong:
+            self._commands.append(CloseFetcher(fetcher_id, str(wrong), is_fault=True))
+            self.lost(fetcher_id, now_s)
+            return
+        for reader in fetcher.waiting:
+            if was_answering:
+                reader.owner.watched(now_s)
+            if reader.is_due(now_s) or reader.waits_upstream(now_s):
+                self._dirty[reader.owner] = None
+        if isinstance(result.outcome, RejectedResponse):
+            self._commands += result.records()
+            self._rejected(fetcher, result.outcome, now_s)
+            return
+        fetcher.rejections = 0
+        response = result.response
+        for routes in self._routes.values():
+            routes.answers(fetcher_id.source.node_id)
+        if response.throttle_ms:
+            self.throttled_until_s = max(self.throttled_until_s, now_s + response.throttle_ms / 1000)
+            if not response.topics:
+                # The broker has read nothing: its response says nothing about any partition.
+                self._commands += result.records()
+                for reader in list(fetcher.waiting):
+                    reader.owner.throttled(now_s)
+                    self._dirty[reader.owner] = None
+                return
+        kept_bytes = self._take(fetcher, result, now_s)
+        self._commands += result.records(kept_bytes)
+        fetcher.confirmed = max(fetcher.confirmed, result.number)
+        if self.key.isolation and fetcher.is_behind:
+            self._suspect_cuts(fetcher, response)
+        self._uncut(fetcher, has_records=response.record_bytes > 0)
+        for log in list(fetcher.checked):
+            if result.asked(log.key.partition) is not None:
+                for reader in list(log.readers):
+                    reader.owner.looked_back(log)
+        self._pace(fetcher, response.record_bytes, now_s)
+        if fetcher.id.kind is FetcherKind.CATCH_UP:
+            for log in list(fetcher.logs.values()):
+                self._leave_catch_up(log, result)
+        elif any(result.asked(log.key.partition) is not None for log in fetcher.untold):
+            # The session says "unchanged" of a partition whose offsets are not known here.
+            fetcher.restart()
+            self._count_rejection(fetcher, now_s)
+
+    def lost(self, fetcher_id: FetcherId, now_s: float) -> None:
+        """Take the event that a connection was lost, or could not be opened.
+
+        The logs of the fetcher, and all logs with records from its broker, are dropped. Partitions of a follower
+        are then read from the leader; readers that wait for a leader try again, or get an error.
+        """
+        fetcher = self._fetcher(fetcher_id)
+        was_open = fetcher.is_open
+        self._commands += fetcher.lost(now_s)
+        source = fetcher_id.source
+        logs = [
+            log
+            for log in self._index
+            if log.fetcher is fetcher or (log.key.source == source and log.log.size_bytes)
+        ]
+        if fetcher.is_follower:
+            self._leave_follower(fetcher, logs, now_s)
+            return
+        affected = [reader for reader in self.readers if reader.depends_on(fetcher)]
+        fetcher.rejections += 1
+        gives_up = not was_open or fetcher.rejections >= _ATTEMPTS
+        if gives_up:
+            fetcher.rejections = 0
+        for log in logs:
+            self._void(log)
+        for reader in affected:
+            reader.source_lost(gives_up=gives_up, now_s=now_s)
+            self._dirty[reader] = None
+
+    def see(self, topology: Topology) -> None:
+        """Take a new topology, and drop the logs whose leader, epoch or topic id it contradicts.
+
+        Cost: O(logs) if it has changed.
+        """
+        before, self.topology = self.topology, topology
+        if before is topology:
+            return
+        same: dict[Topic, bool] = {}
+        for log in list(self._index):
+            key = log.key.partition
+            if key.topic not in same:
+                same[key.topic] = before.topic(key.topic) is topology.topic(key.topic)
+            if not same[key.topic] and before.led(key) != topology.led(key):
+                self._void(log)
+
+    def drain(self) -> None:
+        """Let later requests wait no longer than the client fetches: Sidefetch shuts down."""
+        self.is_draining = True
+
+    def drop_records(self) -> None:
+        """Drop all cached entries: their memory is needed."""
+        for log in list(self._index):
+            if log.log.size_bytes:
+                self._void(log)
+
+    def close(self, now_s: float) -> list[EmitRecord | CloseSession]:
+        """Return telemetry and the requests that close the sessions at the brokers; no other call may follow."""
+        return [
+            command
+            for each in self._sources.values()
+            for fetcher in each
+            for command in fetcher.close_session(now_s)
+        ]
+
+    # ------------------------------------------------------------------------------------------- planning
+
+    def settle(self, now_s: float) -> None:
+        """Place logs on fetchers, command the requests that are due, drop old entries, close late connections."""
+        self._close_late(now_s)
+        for log in list(self._index.outdated(now_s)):
+            self._leave_fetcher(log)
+            self._index.drop(log)
+        for routes in self._routes.values():
+            for key in list(routes.expired(now_s)):
+                for log in list(self._index.of_partition(key)):
+                    self._void(log)
+        for each in self._sources.values():
+            self._balance(each, now_s)
+        for log in list(self._queue):
+            self._place(log, now_s)
+        self._queue = self._queue or {}
+        for each in list(self._sources.values()):
+            for fetcher in each:
+                self._ask(fetcher, now_s)
+        if self.offsets.is_large(len(self._index)):
+            self.offsets.prune(self._index.partitions)
+
+    def take_commands(self) -> list[CacheCommand]:
+        """Return and clear the pending commands, with a ``Wake`` for each reader whose logs have changed."""
+        commands, self._commands = self._commands, []
+        if self._stale:
+            commands.append(RefreshMetadata(frozenset(self._stale)))
+            self._stale.clear()
+        dirty, self._dirty = self._dirty, {}
+        commands += map(Wake, dirty)
+        return commands
+
+    @property
+    def oldest_s(self) -> float | None:
+        """The arrival time of the oldest cached entries; None if there are none."""
+        return self._index.oldest_s
+
+    def is_connected(self, fetcher_id: FetcherId) -> bool:
+        """Return whether a fetcher has a connection, or one is being opened."""
+        each = self._sources.get(fetcher_id.source, ())
+        return any(one.id == fetcher_id and (one.is_open or one.is_opening) for one in each)
+
+    @property
+    def busy(self) -> list[FetcherId]:
+        """The fetchers with a request in flight."""
+        return [fetcher.id for each in self._sources.values() for fetcher in each if fetcher.is_in_flight]
+
+    def deadline_s(self, now_s: float) -> float | None:
+        """Return the time at which ``settle`` is needed without an event; None for never."""
+        times = []
+        for each in self._sources.values():
+            for fetcher in each:
+                if fetcher.late_s is not None:
+                    times.append(fetcher.late_s)
+                if fetcher.waiting and fetcher.is_free:
+                    times += (fetcher.paced_until_s, fetcher.held_until_s)
+        expires_s = self._index.expires_s
+        if expires_s is not None:
+            times.append(expires_s + _INSTANT_S)
+        return min((time_s for time_s in times if time_s > now_s), default=None)
+
+    def describe(self, now_s: float) -> str:
+        """Return a text about the state of all connections, for the program's log."""
+        fetchers = [fetcher for each in self._sources.values() for fetcher in each]
+        return ", ".join(fetcher.describe(now_s) for fetcher in fetchers if fetcher.version or fetcher.is_opening)
+
+    def is_served(self, log: SharedLog, now_s: float) -> bool:
+        """Return whether an event will answer for a log at whose end a client fetch waits (rule L1).
+
+        It is in a request or the next one, or queued while a fetcher of its source is busy.
+        """
+        fetcher = log.fetcher
+        if fetcher is None:
+            each = self._sources[log.key.source]
+            return log in self._queue and any(one.is_in_flight or one.is_opening for one in each)
+        paced_until_s = max(fetcher.paced_until_s, fetcher.held_until_s)
+        return fetcher.is_in_flight or fetcher.is_opening or now_s < paced_until_s
+
+    # ------------------------------------------------------------------------------------------- fetchers
+
+    def _fetchers(self, source: Source, routes: Routes) -> _Fetchers:
+        each = self._sources.get(source)
+        if each is None:
+            route = routes.kind(source)
+            each = _Fetchers(*(Fetcher(FetcherId(source, kind), route, self._jitter) for kind in FetcherKind))
+            self._sources[source] = each
+        return each
+
+    def _fetcher(self, fetcher_id: FetcherId) -> Fetcher:
+        each = self._sources[fetcher_id.source]
+        return next(fetcher for fetcher in each if fetcher.id == fetcher_id)
+
+    def _close_late(self, now_s: float) -> None:
+        for each in self._sources.values():
+            for fetcher in each:
+                if fetcher.late_s is None or now_s < fetcher.late_s:
+                    continue
+                if fetcher.is_opening:
+                    fetcher.opening(None)
+                    self._leave_follower(fetcher, list(fetcher.logs.values()), now_s)
+                    continue
+                why = f"no answer within {fetcher.late_s - fetcher.heard_s:g} s"
+                self._commands.append(CloseFetcher(fetcher.id, why, is_fault=True))
+                self.lost(fetcher.id, now_s)
+
+    def _leave_follower(self, fetcher: Fetcher, logs: list[SharedLog], now_s: float) -> None:
+        """Read *logs* of a follower from the leaders, within the same client fetches."""
+        keys = [log.key.partition for log in logs]
+        for routes in self._routes.values():
+            routes.lost(fetcher.id.source.node_id, keys, now_s)
+        for reader in fetcher.waiting:
+            reader.owner.watched(now_s)
+        for log in logs:
+            self._void(log)
+
+    def _rejected(self, fetcher: Fetcher, outcome: RejectedResponse, now_s: float) -> None:
+        if outcome.why is not RejectionReason.ERROR:
+            self._count_rejection(fetcher, now_s)
+        elif fetcher.is_follower:
+            self._leave_follower(fetcher, list(fetcher.logs.values()), now_s)
+        else:
+            for reader in list(fetcher.waiting):
+                reader.owner.refused(outcome.error, now_s)
+                self._dirty[reader.owner] = None
+
+    def _count_rejection(self, fetcher: Fetcher, now_s: float) -> None:
+        fetcher.rejections += 1
+        if fetcher.rejections >= _ATTEMPTS:
+            fetcher.rejections = 0
+            for reader in list(fetcher.waiting):
+                reader.owner.source_lost(gives_up=True, now_s=now_s)
+                self._dirty[reader.owner] = None
+
+    # ------------------------------------------------------------------------------------------- logs
+
+    def _void(self, log: SharedLog) -> None:
+        """Drop a log; its readers must find another one."""
+        log.is_void = True
+        self._queue.pop(log, None)
+        self._leave_fetcher(log)
+        self._index.drop(log)
+        for reader in log.readers:
+            reader.log_void(log)
+            self._dirty[reader.owner] = None
+
+    def _leave_fetcher(self, log: SharedLog) -> None:
+        fetcher, log.fetcher = log.fetcher, None
+        if fetcher is not None:
+            fetcher.leave(log)
+            for reader in log.readers:
+                reader.placed(log, fetcher, None)
+                if reader.is_waiting:
+                    self._dirty[reader.owner] = None
+
+    def _place(self, log: SharedLog, now_s: float) -> None:
+        if not log.is_awaited:
+            del self._queue[log]
+            return
+        fetcher = self._choose(log, now_s)
+        if fetcher is not None:
+            del self._queue[log]
+            fetcher.join(log, log.log.end)
+            log.fetcher = fetcher
+            if self.offsets.get(log.key.partition) is None:
+                fetcher.untold[log] = None
+            for reader in log.readers:
+                reader.placed(log, None, fetcher)
+
+    def _choose(self, log: SharedLog, now_s: float) -> Fetcher | None:
+        """Return the fetcher to place *log* on; None if it waits until one is free."""
+        long_poll, live, catch_up = self._sources[log.key.source]
+        has_failed = self._failed_s.get(log.key.partition, now_s) > now_s
+        disturbs = log.is_cut or log.key.is_probe or has_failed
+        is_disturbed = disturbs and (_others_wait(long_poll, log) or _others_wait(live, log))
+        if is_disturbed or (log.key.is_probe and len(long_poll.probes) < len(long_poll.logs)):
+            return catch_up if self._takes(catch_up, log) else None
+        is_apart = (log.is_live(now_s) or has_failed) and len(long_poll.logs) >= MANY
+        if not is_apart and self._takes(long_poll, log):
+            return long_poll
+        if self._takes(live, log):
+            return live
+        is_urgent = disturbs or any(each.is_waiting and each.number > log.confirmed for each in log.readers)
+        return catch_up if is_urgent and self._takes(catch_up, log) else None
+
+    def _takes(self, fetcher: Fetcher, log: SharedLog) -> bool:
+        """Return whether *log* can join; another log of its partition leaves the fetcher if it has no readers."""
+        if not fetcher.is_free:
+            return False
+        other = fetcher.logs.get(log.key.partition)
+        if other is not None and not other.readers:
+            self._leave_fetcher(other)
+            other = None
+        return other is None
+
+    def _balance(self, fetchers: _Fetchers, now_s: float) -> None:
+        """Move logs between the long-poll and the live fetcher, as far as they are free."""
+        long_poll, live, _ = fetchers
+        if not long_poll.is_free:
+            return
+        if len(long_poll.logs) > MANY:
+            for log in [log for log in long_poll.moved if log.is_live(now_s)]:
+                self._requeue(log)
+        if len(long_poll.probes) < len(long_poll.logs):
+            for log in list(long_poll.probes):
+                self._requeue(log)
+        # The response in flight for a log that leaves is dropped: the broker must have no records so far.
+        if not (live.is_free or (live.is_parked and now_s >= live.heard_s + PARKED_S)):
+            return
+        is_small = len(long_poll.logs) + len(live.logs) <= MANY
+        for log in [log for log in live.logs.values() if is_small or not log.is_live(now_s)]:
+            if self._choose(log, now_s) is long_poll:
+                self._requeue(log)
+
+    def _requeue(self, log: SharedLog) -> None:
+        self._leave_fetcher(log)
+        self._queue[log] = None
+
+    def _leave_catch_up(self, log: SharedLog, result: FetchResult) -> None:
+        """Remove a log from the catch-up fetcher after its response, and queue it if readers need more of it."""
+        if result.asked(log.key.partition) is None:
+            return
+        self._leave_fetcher(log)
+        for reader in log.readers:
+            self._dirty[reader.owner] = None
+        is_awaited = any(reader.is_waiting and reader.number > log.confirmed for reader in log.readers)
+        if log.is_at_end and (is_awaited or log.is_cut or not log.key.is_probe):
+            self._queue[log] = None
+
+    # ------------------------------------------------------------------------------------------- requests
+
+    def _ask(self, fetcher: Fetcher, now_s: float) -> None:
+        if fetcher.is_in_flight:
+            return
+        if not fetcher.logs:
+            self._leave_unused(fetcher, now_s)
+            return
+        if not (fetcher.waiting or fetcher.is_wanted):
+            return
+        if not fetcher.is_open:
+            self.open(fetcher, now_s)
+            return
+        if now_s < fetcher.paced_until_s and not any(reader.is_due(now_s) for reader in fetcher.waiting):
+            return
+        if not fetcher.is_wanted and all(
+            reader.is_due(now_s) and reader.is_satisfied_by(fetcher) for reader in fetcher.waiting
+        ):
+            return  # the clients wait for other fetchers
+        self._update(fetcher, now_s)
+        if not (fetcher.logs and (fetcher.waiting or fetcher.is_wanted)):
+            return
+        wait = self._wait_of(fetcher, now_s)
+        if wait is None:
+            return
+        rack = "" if fetcher.id.source.is_rackless else self.key.rack
+        max_bytes = min(self._max_bytes, self._reading.fetch_buffer_bytes)
+        options = FetchOptions(0, 1, max_bytes, self.key.isolation, rack)
+        self._commands.append(fetcher.request(self.key.client_id, options, wait, self.number, now_s))
+
+    def _update(self, fetcher: Fetcher, now_s: float) -> None:
+        """Set the offsets of the next request to the ends of the logs; logs not to be filled further leave."""
+        for log in list(fetcher.moved):
+            is_unread = not (log.is_at_end or log.is_wanted)
+            is_old = now_s - log.moved_s > KEPT_S or log.log.size_bytes > _LARGE_BYTES
+            if not log.readers or (is_unread and is_old):
+                self._leave_fetcher(log)
+            elif log.is_cut and _others_wait(fetcher, log):
+                self._requeue(log)
+                self._place(log, now_s)
+            else:
+                fetcher.move(log, log.log.end)
+        fetcher.moved.clear()
+
+    def _wait_of(self, fetcher: Fetcher, now_s: float) -> FetchWait | None:
+        """Return the wait parameters of the next request; None if it must be sent later."""
+        reading, timeout_s = self._reading, self._reading.ask_timeout_s
+        if fetcher.id.kind is FetcherKind.CATCH_UP:
+            return FetchWait(0.0, timeout_s=timeout_s)
+        readers = fetcher.waiting
+        shortest_s = min((reader.remaining_s(now_s) for reader in readers), default=0.0)
+        longest_s = reading.upstream_max_wait_s
+        if fetcher.id.kind is FetcherKind.LIVE:
+            longest_s = min(longest_s, _LIVE_WAIT_S) if longest_s else _LIVE_WAIT_S
+        is_awaited = bool(fetcher.untold) and any(len(reader.fetchers) > 1 for reader in readers)
+        plain = None if is_awaited else self._plain_wait(fetcher, shortest_s, now_s)
+        if plain is not None:
+            return plain
+        if readers and all(reader.wants_more for reader in readers):
+            due_s = fetcher.sent_s + _PACE_S
+            if now_s < min(due_s, now_s + shortest_s):
+                fetcher.held_until_s = min(due_s, now_s + shortest_s)
+                return None
+        is_urgent = any(
+            fetcher.confirmed < reader.number and (reader.is_due(now_s) or reader.remaining_s(now_s) < PARKED_S)
+            for reader in readers
+        )
+        if is_urgent or is_awaited or fetcher.probes:
+            return FetchWait(0.0, timeout_s=timeout_s)
+        is_bound = self.is_unparked or self.is_draining
+        is_redirect_slow = bool(self.key.rack) and fetcher.is_slow_to_redirect and fetcher.is_changed
+        if readers and (fetcher.untold or is_bound or is_redirect_slow):
+            longest_s = min(shortest_s, longest_s or shortest_s)
+            return FetchWait(longest_s, timeout_s=timeout_s)
+        if fetcher.creates_session(now_s):
+            return FetchWait(0.0, timeout_s=timeout_s)
+        return FetchWait(longest_s, timeout_s=timeout_s)
+
+    def _plain_wait(self, fetcher: Fetcher, shortest_s: float, now_s: float) -> FetchWait | None:
+        """Return wait parameters with the min bytes of the only reader; None if there are others, or these are 1.
+
+        The broker then waits for as many bytes as the client would.
+        """
+        if not self.key.is_exclusive or len(fetcher.waiting) != 1:
+            return None
+        reader = next(iter(fetcher.waiting))
+        if not reader.is_plain(now_s):
+            return None
+        share = ceil(
+            (min(reader.min_bytes, self._reading.fetch_buffer_bytes) - reader.ready_bytes) / reader.sources
+        )
+        wait_s = 0.0 if reader.is_due(now_s) else shortest_s
+        return FetchWait(wait_s, max(share, 1), self._reading.ask_timeout_s)
+
+    def _pace(self, fetcher: Fetcher, record_bytes: int, now_s: float) -> None:
+        """Delay the next request after a small response, if it has 1,000 partitions or more.
+
+        For each request, the broker checks every partition, and a client with full fetches gets all of them.
+        Without Sidefetch, the time that the client needs for them spaces its fetches.
+        """
+        pause_s = _PARTITION_S * len(fetcher.logs)
+        if pause_s >= _LEAST_PAUSE_S and 0 < record_bytes < _LARGE_BYTES:
+            fetcher.paced_until_s = now_s + pause_s
+
+    def _leave_unused(self, fetcher: Fetcher, now_s: float) -> None:
+        if not fetcher.is_open or now_s - fetcher.sent_s <= _UNUSED_S:
+            return
+        if fetcher.has_session:
+            wait = FetchWait(0.0, 0, self._reading.ask_timeout_s)
+            self._commands.append(fetcher.request(None, FetchOptions(0, 0), wait, self.number, now_s))
+        elif fetcher.id.kind is not FetcherKind.LONG_POLL or fetcher.is_follower or fetcher.id.source.is_rackless:
+            self._commands.append(CloseFetcher(fetcher.id, "nothing is read there any more", is_fault=False))
+            self._commands += fetcher.lost(now_s)
+
+    # ------------------------------------------------------------------------------------------- responses
+
+    def _take(self, fetcher: Fetcher, result: FetchResult, now_s: float) -> int:
+        """Apply a response to the logs; return the bytes of records that were appended."""
+        kept_bytes = 0
+        gone: set[Topic] = set()
+        for topic, replies in result.response.topics:
+            for reply in replies:
+                key = PartitionKey(topic, reply.partition)
+                ask, log = result.asked(key), fetcher.logs.get(key)
+                if ask is None:
+                    continue
+                is_current = log is not None and log.log.end == ask.offset and log.key.epoch == ask.epoch
+                if not reply.error:
+                    self._learn(fetcher, log, key, reply, ask.epoch)
+                elif not fetcher.is_follower:
+                    self._disprove(key, ask.epoch, reply.error, log if is_current else None)
+                if log is None or not is_current:
+                    continue
+                offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
+                log.offsets = highest(log.offsets, offsets)
+                if not reply.error:
+                    self._failed_s.pop(key, None)
+                    if log.key.source.is_rackless:
+                        self._accepted(log, now_s)
+                if reply.error in TOPIC_ERRORS:
+                    gone.add(topic)
+                if _is_failure(reply):
+                    self._fail(fetcher, log, reply, result, now_s)
+                elif len(reply.records):
+                    kept_bytes += self._append(fetcher, log, reply, result, now_s)
+                elif self._end_of(reply) > log.log.end:
+                    fetcher.cut[log] = None
+        for log in [log for log in self._index if log.key.partition.topic in gone] if gone else ():
+            if log.log.size_bytes and log.moved_s < result.sent_s:
+                self._void(log)
+        return kept_bytes
+
+    def _suspect_cuts(self, fetcher: Fetcher, response: FetchResponse) -> None:
+        """Add to ``fetcher.cut`` the logs that a full response may have left out.
+
+        Brokers leave out a partition without records of which only the last stable offset has moved (KIP-227).
+        """
+        named = {(topic, reply.partition) for topic, replies in response.topics for reply in replies}
+        for key, log in fetcher.logs.items():
+            offsets = self.offsets.get(key)
+            if offsets is not None and offsets[0] > log.log.end and (key.topic, key.partition) not in named:
+                fetcher.cut[log] = None
+
+    def _uncut(self, fetcher: Fetcher, *, has_records: bool) -> None:
+        """Decide whether readers wait for logs of which a response had no records, though there are some.
+
+        Such a log is cut if the response had other records. The first partition that has records is never cut
+        (KIP-74): if there are none at all, these records were compacted, or cannot be read yet. After ten cuts in a
+        row it is not waited for, since brokers begin with other partitions each time.
+        """
+        for log in list(fetcher.cut):
+            log.cuts += 1
+            log.is_cut = has_records and log.cuts <= _MOST_CUTS
+            for reader in log.readers:
+                reader.log_cut(log)
+            if not log.is_cut:
+                del fetcher.cut[log]
+                log.cuts = 0
+
+    def _disprove(self, key: PartitionKey, epoch: int, error: int, asked: SharedLog | None) -> None:
+        """Drop the logs with entries of a partition for which its leader sent *error*, except *asked*.
+
+        *asked* is the log of the request: its readers get the error.
+        """
+        if error != ErrorCode.offset_out_of_range:
+            for log in list(self._index.of_partition(key)):
+                if log.log.size_bytes and log.key.epoch == epoch and log is not asked:
+                    self._void(log)
+
+    def _learn(
+        self, fetcher: Fetcher, log: SharedLog | None, key: PartitionKey, reply: PartitionReply, epoch: int
+    ) -> None:
+        if log is None and (fetcher.is_follower or not fetcher.by_id):
+            # The offsets may be from before an election, or of another topic of this name.
+            fetcher.unlearned[key] = None
+            return
+        is_log_known = fetcher.by_id and epoch != UNKNOWN
+        may_fall = not (fetcher.is_follower or is_log_known)
+        is_new = self.offsets.learn(key, reply, epoch, is_leader=not fetcher.is_follower, may_fall=may_fall)
+        if log is not None:
+            fetcher.untold.pop(log, None)
+        for each in self._index.of_partition(key) if is_new else ():
+            each.log.trim(reply.log_start_offset)
+            for reader in each.readers:
+                reader.changed[key] = None
+
+    def _append(
+        self, fetcher: Fetcher, log: SharedLog, reply: PartitionReply, result: FetchResult, now_s: float
+    ) -> int:
+        records = memoryview(reply.records)
+        try:
+            is_appended = log.log.append(log.log.end, records, reply.aborted or (), now_s=now_s)
+        except (BadRecords, ValueError):
+            is_appended = False
+        if not is_appended:
+            # Records that cannot be split go unchanged to the readers at this offset.
+            self._fail(fetcher, log, reply, result, now_s)
+            return len(records)
+        if fetcher.is_follower:
+            for routes in self._routes.values():
+                routes.works(log.key.partition)
+        log.moved(now_s)
+        fetcher.cut.pop(log, None)
+        log.cuts = 0
+        log.is_cut = self._end_of(reply) > log.log.end and 2 * len(records) >= log.max_bytes
+        self._index.filled(log)
+        fetcher.moved[log] = None
+        for reader in log.readers:
+            reader.log_moved(log)
+            if reader.is_waiting:
+                self._dirty[reader.owner] = None
+        for low in self._index.overtaken(log):
+            self._queue.pop(low, None)
+            self._leave_fetcher(low)
+            for reader in low.readers:
+                reader.log_reached(low)
+                self._dirty[reader.owner] = None
+        return len(records)
+
+    def _end_of(self, reply: PartitionReply) -> int:
+        """Return the end of the readable records: the last stable offset or the high watermark."""
+        return reply.last_stable_offset if self.key.isolation else reply.high_watermark
+
+    def _fail(
+        self, fetcher: Fetcher, log: SharedLog, reply: PartitionReply, result: FetchResult, now_s: float
+    ) -> None:
+        """Handle a response for *log* other than records: redirect, refresh metadata, or pass it to the readers.
+
+        The log is dropped; if it has undelivered entries and no reader at its end, only its fetcher is left.
+        """
+        key = log.key.partition
+        is_routed = reply.preferred_read_replica != UNKNOWN and not self.key.is_redirected
+        readers = [reader for reader in log.readers if reader.reads_end_of(log)]
+        if fetcher.is_follower and reply.error == ErrorCode.offset_out_of_range:
+            for reader in readers:
+                reader.at_leader[key] = None
+        elif fetcher.is_follower and not len(reply.records):
+            for routes in self._routes.values():
+                routes.failed(key, now_s)
+            if reply.error in STALE_TOPOLOGY:
+                self._refresh_metadata(key)
+        elif is_routed and not reply.error:
+            for routes in self._routes_of(log.readers):
+                if not routes.prefer(key, reply.preferred_read_replica, self.topology, now_s):
+                    self._refresh_metadata(key)
+        else:
+            if reply.error:
+                self._failed_s[key] = now_s + _FAILED_S
+            for reader in readers:
+                reader.owner.log_failed(log, reply, result)
+        if readers or reply.error or not log.readers:
+            self._void(log)
+        else:
+            self._leave_fetcher(log)  # its entries are delivered first
+
+    def _refresh_metadata(self, key: PartitionKey) -> None:
+        info = self.topology.topic(key.topic)
+        topic = key.topic if info is None or info.name is None else info.name
+        self._stale[topic] = None
+
+    def _accepted(self, log: SharedLog, now_s: float) -> None:
+        """Avoid a follower for a while that refused an offset which the leader now accepts."""
+        key = log.key.partition
+        for reader in log.readers:
+            if key in reader.at_leader:
+                del reader.at_leader[key]
+                self.routes(reader.node_id).failed(key, now_s)
+
+    def _routes_of(self, readers: Iterable["Positions"]) -> Iterator[Routes]:
+        return (self._routes[node_id] for node_id in dict.fromkeys(reader.node_id for reader in readers))
+
+
+def _others_wait(fetcher: Fetcher, log: SharedLog) -> bool:
+    """Return whether client fetches wait for the fetcher that do not read *log*."""
+    return any(reader not in log.readers for reader in fetcher.waiting)
+
+
+def _is_failure(reply: PartitionReply) -> bool:
+    """Return whether a reply has an error, a preferred replica or a diverging epoch."""
+    is_redirect = reply.preferred_read_replica != UNKNOWN
+    return bool(reply.error or is_redirect or reply.diverging_epoch is not None)

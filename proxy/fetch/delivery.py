@@ -1,0 +1,337 @@
+"""The partitions of one client connection, and the composition of its responses from cached logs and errors."""
+
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+from proxy.cluster.topology import BrokerId, Topology
+from proxy.convert.types import CodecRefused, Converted, DamagedEntry, IncompleteEntry, NothingForClient
+from proxy.errors import ErrorCode
+from proxy.events import DamageRecord, Record, TruncationRecord
+from proxy.fetch.commands import EmitRecord, ReaderCommand
+from proxy.fetch.converting import Job
+from proxy.fetch.exchange import Exchange, erroneous
+from proxy.fetch.lowering import STALE_TOPOLOGY
+from proxy.fetch.positions import Deliverable, Positions
+from proxy.fetch.reading import Reading
+from proxy.fetch.shared_log import LogKey, SharedLog
+from proxy.fetch.sheet import Sheet
+from proxy.fetch.wanted import Asker, Change, Wanted
+from proxy.wire.fetch import (
+    UNKNOWN,
+    FetchPartition,
+    FetchRequest,
+    PartitionKey,
+    PartitionReply,
+    Topic,
+    request_layout,
+    response_layout,
+)
+
+__all__ = ["Delivery"]
+
+_ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
+_EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
+
+
+class Delivery:
+    """The requested partitions and the responses of one client connection.
+
+    It takes over client fetches (``update``) and puts records, errors and offsets into responses. ``Reader``
+    decides when a fetch is answered.
+    """
+
+    def __init__(self, node_id: BrokerId, reading: Reading) -> None:
+        """*node_id*: the broker whose listener the client uses, and which it takes for the leader."""
+        self.wanted = Wanted()
+        """The partitions and offsets of the last client fetch."""
+        self.sheet = Sheet(response_layout(0), committed=False)
+        """The response template; empty before the first ``update``."""
+        self._node_id = node_id
+        self._policy = reading.policy
+        self._seen = reading.seen
+        self._read: dict[PartitionKey, tuple[int, int]] = {}
+        """By partition, the leader epoch and high watermark of the last delivered records; only for clients that
+        send no epochs."""
+        self._client_id: str | None = None
+        self._tells_epochs = False
+        """Whether the client sends leader epochs."""
+        self._follows = False
+        """Whether the client itself fetches from the replica that a leader prefers."""
+        self.stale: dict[Topic, None] = {}
+        """The topics whose metadata must be refreshed, because of errors."""
+        self._answered: set[PartitionKey] = set()
+        """The partitions that are in the response of the open client fetch already."""
+
+    # ------------------------------------------------------------------------------------------- requests
+
+    def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:
+        """Take over the partitions of a client fetch, or a new topology for it; return the changes.
+
+        The response template is adapted, too.
+
+        Args: request: the fetch, with all partitions of the client's session.
+              at: the logs that the client reads; partitions with outdated offsets are added to its ``changed``.
+              by_id: whether upstream fetches name topics by id.
+        """
+        layout = request_layout(request.version)
+        self._client_id = request.header.client_id
+        self._follows = bool(request.options.rack_id)
+        self._tells_epochs = tells_epochs(request)
+        asker = Asker(self._node_id, by_id, self._follows, self._policy.switch_for(request.version))
+        committed = bool(request.options.isolation)
+        is_other = not self.sheet.suits(request.version, committed=committed)
+        change = self.wanted.update(layout, request.sections, topology, asker)
+        for key in change.touched:
+            self._look_back(key)
+        reshaped: Iterable[int] = change.reshaped
+        if is_other:
+            at.void_all()  # the response of another version may have offsets that the last one lacked
+            self.sheet = Sheet(response_layout(request.version), committed=committed)
+            reshaped = range(len(request.sections))
+            at.changed.update(dict.fromkeys(self.wanted.asks))
+        if is_other or change.reshaped or change.is_rearranged:
+            self.sheet.reshape(layout, request.sections, frozenset(reshaped), change.replaced)
+        if change.reshaped:
+            at.changed.update(dict.fromkeys(key for key in change.touched if key in self.wanted.asks))
+        return change
+
+    def _look_back(self, key: PartitionKey) -> None:
+        """Have the leader check a partition for truncation, if its epoch has grown since the client read it."""
+        ask = self.wanted.asks.get(key)
+        if ask is not None and not self._tells_epochs and ask.last_fetched_epoch == UNKNOWN:
+            if key in self._read:
+                epoch, high_watermark = self._read[key]
+                is_suspected = epoch < ask.epoch and ask.offset <= high_watermark
+            else:
+                epoch = self._seen.suspected(self._client_id, key, ask)
+                is_suspected = epoch != UNKNOWN
+            if is_suspected:
+                self.wanted.check(key, epoch)
+
+    def begin(self, exchange: Exchange) -> None:
+        """Begin the response of *exchange* from the start, with the errors of partitions that are not read."""
+        exchange.news = {}
+        self._answered = set()
+        self.add_misfits(exchange)
+
+    def add_misfits(self, exchange: Exchange) -> None:
+        """Add the errors of partitions that are not requested from brokers, unless the response has them."""
+        if self.wanted.misfits:
+            answered = exchange.answered
+            for (topic, partition), error in self.wanted.misfits.items():
+                if (topic, partition) not in answered:
+                    exchange.add(topic, erroneous(partition, error))
+
+    def answered(self, exchange: Exchange) -> set[PartitionKey]:
+        """Return the partitions of which the response has records or an error already."""
+        return self._answered if exchange.news else set()
+
+    def log_key(self, key: PartitionKey, rack: str, at: Positions, now_s: float) -> tuple[LogKey, FetchPartition]:
+        """Return the identity of the log to read of a partition, and the client's offset and limit.
+
+        The source is the leader, or the replica that is to be read for a client in *rack*.
+        """
+        ask = self.wanted.asks[key]
+        routes = at.cache.routes(self._node_id)
+        if key in at.at_leader:
+            source = routes.rackless
+        elif key in self.wanted.checked:
+            source = routes.home if self._follows or not rack else routes.rackless
+        else:
+            source = routes.source(key, rack, at.cache.topology, now_s)
+            if source.is_rackless and not rack:
+                source = routes.home
+        return LogKey(key, source, ask.epoch, ask.last_fetched_epoch, at.is_probe), ask
+
+    # ------------------------------------------------------------------------------------------- responses
+
+    def failed(
+        self,
+        exchange: Exchange,
+        log: SharedLog,
+        reply: PartitionReply,
+        topology: Topology,
+        commands: list[ReaderCommand],
+    ) -> bool:
+        """Add the error of a broker for a partition to the response, unless the partition is to be read again.
+
+        *reply* is a broker's response other than records that a log can hold: an error, a redirect, a diverging
+        epoch, or damaged records, which the client gets as they are. Topics with stale metadata are added to
+        ``stale``, telemetry to *commands*.
+
+        Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that
+        its metadata is out of date.
+        """
+        key = log.key.partition
+        named, ask = self.wanted.named.get(key.topic), self.wanted.asks.get(key)
+        if named is None or ask is None:
+            return False
+        if reply.error in STALE_TOPOLOGY:
+            self.stale[named] = None
+        if len(reply.records):
+            self._answered.add(key)
+            exchange.add(named, self._unsplit(exchange, key, reply, commands))
+            return False
+        if not self._is_to_be_asked_again(key, reply):
+            self._answered.add(key)
+            exchange.add(named, self._leaders_word(exchange, named, key, ask, reply, topology, commands))
+        return _is_ours(reply, exchange, named, by_id=isinstance(key.topic, bytes))
+
+    def _unsplit(
+        self, exchange: Exchange, key: PartitionKey, reply: PartitionReply, commands: list[ReaderCommand]
+    ) -> PartitionReply:
+        """Return the client's reply for damaged records: unchanged, or CORRUPT_MESSAGE if they need conversion."""
+        offset, why = self.wanted.asks[key].offset, "the header of its first entry is damaged"
+        target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
+        if target is None or Job.of(key, reply, offset, target) is None:
+            return reply
+        topic = str(self.wanted.named[key.topic])
+        commands.append(EmitRecord(DamageRecord(self._node_id, topic, key.partition, offset, why)))
+        return erroneous(key.partition, ErrorCode.corrupt_message)
+
+    def _leaders_word(
+        self,
+        exchange: Exchange,
+        named: Topic,
+        key: PartitionKey,
+        ask: FetchPartition,
+        reply: PartitionReply,
+        topology: Topology,
+        commands: list[ReaderCommand],
+    ) -> PartitionReply:
+        """Return the client's reply for a broker's error.
+
+        It is NOT_LEADER_OR_FOLLOWER if the broker refused an epoch that Sidefetch added, and OFFSET_OUT_OF_RANGE if
+        records that the client has read were truncated.
+        """
+        if reply.diverging_epoch is None or key not in self.wanted.checked:
+            is_ours = _is_ours(reply, exchange, named, by_id=False)
+            return reply._replace(error=ErrorCode.not_leader_or_follower) if is_ours else reply
+        self._read.pop(key, None)
+        self._seen.forget(self._client_id, key)
+        self.wanted.uncheck(key)
+        topic, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
+        record = TruncationRecord(
+            self._node_id, topic, key.partition, ask.offset, read_under, *reply.diverging_epoch
+        )
+        commands.append(EmitRecord(record))
+        return erroneous(reply.partition, ErrorCode.offset_out_of_range)
+
+    def looked_back(self, key: PartitionKey) -> bool:
+        """End the check of a partition for truncation, which the leader passed; return whether there was one."""
+        return key in self.wanted.asks and self.wanted.uncheck(key)
+
+    def _is_to_be_asked_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
+        """Return whether to read the partition again: Sidefetch had changed the offset or added a truncation check.
+
+        These changes are undone for the next request.
+        """
+        if reply.diverging_epoch is not None:
+            _, end_offset = reply.diverging_epoch
+            # The epoch that Sidefetch knows may have no records of its own: then nothing is missing up to its end.
+            return end_offset >= self.wanted.asks[key].offset and self.wanted.uncheck(key)
+        if reply.error != ErrorCode.offset_out_of_range:
+            return False
+        # The offset after skipped records may be deleted, and the client's own not; or the broker forgot the epoch.
+        return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
+
+    def lacks(self, at: Positions, answered: set[PartitionKey]) -> bool:
+        """Return whether the response lacks offsets that no broker has reported yet. Cost: O(changed).
+
+        *answered*: the partitions that the response has already.
+        """
+        offsets = at.cache.offsets
+        return any(offsets.get(key) is None and key not in at.ready and key not in answered for key in at.changed)
+
+    def patch(self, at: Positions) -> None:
+        """Write the offsets that have changed into the response template. Cost: O(changed)."""
+        for key in list(at.changed):
+            offsets, named = at.cache.offsets.get(key), self.wanted.named.get(key.topic)
+            if offsets is not None and named is not None:
+                self.sheet.learn(named, key.partition, offsets)
+                del at.changed[key]
+
+    def hand_out(self, exchange: Exchange, at: Positions, deliverable: Deliverable) -> tuple[Job, ...]:
+        """Add the records of *deliverable* to the response; return the conversions of those that need one first.
+
+        The client's positions move behind all these records.
+        """
+        committed = bool(exchange.request.options.isolation)
+        target = self._policy.target(exchange.version, committed=committed)
+        jobs = []
+        for key, found in deliverable.slices:
+            ask, named = self.wanted.asks[key], self.wanted.named[key.topic]
+            log = at.logs[key]
+            high_watermark, last_stable, log_start = at.cache.offsets.raise_to(key, log.key.epoch, log.offsets)
+            aborted = found.aborted if committed else None
+            reply = PartitionReply(
+                key.partition,
+                ErrorCode.none,
+                high_watermark,
+                last_stable,
+                log_start,
+                aborted,
+                records=found.records,
+            )
+            job = None if target is None else Job.of(key, reply, ask.offset, target)
+            if not self._tells_epochs and ask.epoch != UNKNOWN:
+                self._read[key] = (ask.epoch, high_watermark)
+                self._seen.told(self._client_id, key, ask.epoch, found.next_offset)
+            self.wanted.uncheck(key)
+            at.delivered(key, found.next_offset)
+            if exchange.telling is not None:
+                exchange.telling.handed_out(key.topic, log.key.source, len(found.records), found.arrived_s)
+            if job is None:
+                exchange.add(named, reply)
+                self._answered.add(key)
+            else:
+                jobs.append(job)
+        return tuple(jobs)
+
+    def converted(self, exchange: Exchange, jobs: tuple[Job, ...]) -> tuple[bool, list[Record]]:
+        """Add the results of conversions to the response; return whether a partition was skipped, and telemetry.
+
+        If all records of a partition are invisible to the client, it is skipped: Sidefetch reads on behind them, as
+        old clients do not advance past records that they never see (KAFKA-5443, ruby-kafka 555).
+        """
+        was_skipped = False
+        records: list[Record] = []
+        for job in jobs:
+            key, topic = job.key, self.wanted.named[job.key.topic]
+            match job.outcome:
+                case Converted():
+                    exchange.add(topic, job.reply, job.conversion)
+                case NothingForClient(next_offset):
+                    was_skipped = True
+                    self.wanted.skip(key, next_offset)
+                    continue
+                case DamagedEntry(offset, why):
+                    exchange.add(topic, erroneous(key.partition, ErrorCode.corrupt_message))
+                    records.append(DamageRecord(self._node_id, str(topic), key.partition, offset, why))
+                case CodecRefused():
+                    exchange.add(topic, erroneous(key.partition, ErrorCode.unsupported_compression_type))
+                case IncompleteEntry():
+                    exchange.add(topic, job.reply, b"")
+                case None:
+                    raise AssertionError("it was not begun")
+                case never:
+                    assert_never(never)
+            self._answered.add(key)
+        return was_skipped, records
+
+
+def tells_epochs(request: FetchRequest) -> bool:
+    """Return whether a client sends leader epochs, so that it detects truncation itself."""
+    layout = request_layout(request.version)
+    first = next((section.entries for section in request.sections if section.entries), None)
+    return first is not None and layout.ask(layout.entry.unpack_from(first)).epoch != UNKNOWN
+
+
+def _is_ours(reply: PartitionReply, exchange: Exchange, topic: Topic, *, by_id: bool) -> bool:
+    """Return whether a broker refuses a leader epoch or a topic id that Sidefetch added to the client's request.
+
+    *by_id*: whether the upstream request named the topic by id.
+    """
+    if reply.error in _EPOCH_ERRORS:
+        return not exchange.has_epoch(topic, reply.partition)
+    return by_id and reply.error in _ID_ERRORS and isinstance(topic, str)

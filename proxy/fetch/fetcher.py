@@ -1,0 +1,497 @@
+"""One loop of upstream fetches: a connection to a broker, with at most one fetch in flight, and its session."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from proxy.errors import BrokerProtocolError
+from proxy.events import FetchRecord, RouteKind, SessionEvent, SessionRecord
+from proxy.fetch.commands import CloseSession, EmitRecord, FetcherId, FetcherKind, SendFetch
+from proxy.fetch.sent import Sent, name_of
+from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, SessionId
+from proxy.session.upstream import (
+    AcceptedResponse,
+    FetchPlan,
+    RejectedResponse,
+    RejectionReason,
+    SessionResponseFields,
+    UpstreamSession,
+)
+from proxy.wire.apis import ApiRanges
+from proxy.wire.fetch import (
+    FETCH,
+    IDS_VERSION,
+    MAX_VERSION,
+    UNKNOWN,
+    FetchOptions,
+    FetchPartition,
+    FetchResponse,
+    PartitionKey,
+    Topic,
+    write_request,
+)
+from proxy.wire.headers import RequestHeader
+
+if TYPE_CHECKING:
+    from proxy.fetch.positions import Positions
+    from proxy.fetch.shared_log import SharedLog
+
+__all__ = ["FetchResult", "FetchWait", "Fetcher"]
+
+_SESSIONS_VERSION: Final = 7
+_LEADERS_VERSION: Final = 4
+_FOLLOWERS_VERSION: Final = 11
+"""The oldest Fetch version with which followers answer consumers (KIP-392)."""
+_LAST_SLOW_REDIRECT: Final = 13
+"""The newest Fetch version of the Kafka versions 3.1 to 3.4, in which KAFKA-13767 is not fixed."""
+
+_BACK_OFF_S: Final = 10.0
+"""The time without a session after a broker refused or evicted one: its slots are scarce."""
+_NAMED_SESSION_LIMIT: Final = 1000
+"""The most partitions of a session by name: Kafka's hash of names makes larger ones stall a broker."""
+MANY: Final = 100
+"""The number of partitions from which naming each in every fetch costs more than a session loses.
+
+Below it, a reader that is behind gets no session: the response that creates one does not rotate the partitions, so
+that one would be read twice in a row.
+"""
+_GRACE_S: Final = 2.0
+"""The time that a broker may take beyond the max wait of a request."""
+PARKED_S: Final = 0.05
+"""The time after which an unanswered long poll counts as parked: with records, its broker would have answered."""
+
+
+@attrs.frozen
+class FetchWait:
+    """The wait parameters of an upstream fetch."""
+
+    wait_s: float
+    """The max wait of the request."""
+    min_bytes: int = 1
+    timeout_s: float = 0.0
+    """The time without a response after which the connection is closed; at least the max wait and 2 s."""
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it is a long poll for the first record, so that a missing response means "nothing new"."""
+        return self.wait_s > 0 and self.min_bytes <= 1
+
+
+@attrs.frozen
+class _InFlight:
+    """The upstream fetch that waits for its response."""
+
+    sent: Sent
+    wait: FetchWait
+    max_bytes: int
+    """The limit of the whole response."""
+    late_s: float
+    """The time by which the response must have begun."""
+    number: int
+    """The number of the last client fetch that began before it was sent."""
+    begun_number: int | None = None
+    """The number of the last client fetch that began before its response; None until the response begins."""
+
+
+@attrs.frozen
+class FetchResult:
+    """The response to an upstream fetch, and whether its session accepts it."""
+
+    response: FetchResponse
+    outcome: AcceptedResponse | RejectedResponse
+    """Whether the response may be used; a rejected one has a top-level error, or contradicts the session."""
+    asked: Callable[[PartitionKey], FetchPartition | None]
+    """Returns the requested offset of a partition, also of one that only the session has; None if it was not
+    requested. It is valid until the next request is sent."""
+    sent_s: float
+    """The time of the request."""
+    number: int
+    """The number of the last client fetch that it confirms logs for."""
+    _record: Callable[[int], FetchRecord]
+    _session_records: tuple[EmitRecord, ...]
+
+    def records(self, kept_bytes: int = 0) -> Iterator[EmitRecord]:
+        """Yield the telemetry of the fetch and of its session; *kept_bytes* of its records were added to logs."""
+        yield EmitRecord(self._record(kept_bytes))
+        yield from self._session_records
+
+
+class Fetcher:
+    """A loop of upstream fetches to one broker, with at most one in flight, and its fetch session.
+
+    Each request has all logs of the fetcher, at their ends. Logs join only while no request is in flight, and may
+    leave at any time. After a reconnect the session is kept, unless the connection was lost with a fetch in flight.
+    """
+
+    def __init__(self, fetcher_id: FetcherId, route: RouteKind, jitter: float) -> None:
+        """Create a fetcher without a connection.
+
+        Args: route: the reason why the broker is read: it is the leader, or a closer replica.
+              jitter: 0..1, spreads the next requests for sessions of fetchers that were refused one.
+        """
+        self.id = fetcher_id
+        self.is_follower = route in ("preferred", "selected")
+        self._route = route
+        self._back_off_s = _BACK_OFF_S * (1 + jitter)
+        self._sessionless_until_s = 0.0
+        self._session = UpstreamSession()
+        self._in_flight: _InFlight | None = None
+        self._correlation_id = 0
+        self._session_made_s: float | None = None
+        self._sent_s = float("-inf")
+        self._opens_by_s: float | None = None
+        self.version = 0
+        """The Fetch version of the connection, or of the last one; 0 before the first."""
+        self.is_open = False
+        """Whether there is a connection."""
+        self.is_opening = False
+        """Whether a connection is being opened."""
+        self.is_behind: bool | None = None
+        """Whether the last response was about as large as its limits allow; None before the first."""
+        self.muted_until_s = 0.0
+        """The time until which the broker reads no request, since it throttles the connection (KIP-219)."""
+        self.paced_until_s = 0.0
+        """The time before which a request is sent only for a client fetch that is due."""
+        self.held_until_s = 0.0
+        """The time before which no request is sent, as all waiting clients want more bytes than there are."""
+        self.confirmed = 0
+        """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed: the broker
+        has said that there is nothing beyond their ends."""
+        self.rejections = 0
+        """The number of rejected responses and lost connections in a row."""
+        self.is_wanted = False
+        """Whether to send a request though no client waits, so that it is in flight when the next client fetch
+        comes."""
+        self.is_changed = False
+        """Whether the next request has other offsets than the last one."""
+        self.logs: dict[PartitionKey, SharedLog] = {}
+        """The logs that it fills, by partition."""
+        self.moved: dict[SharedLog, None] = {}
+        """The logs whose ends are not those of the session's last request."""
+        self.untold: dict[SharedLog, None] = {}
+        """The logs of partitions whose high watermark no broker has reported."""
+        self.probes: dict[SharedLog, None] = {}
+        """The logs for clients with a max wait below 10 ms."""
+        self.cut: dict[SharedLog, None] = {}
+        """The logs for whose records the last response had no room."""
+        self.checked: dict[SharedLog, None] = {}
+        """The logs whose requests have a last fetched epoch, to detect truncation."""
+        self.unlearned: dict[PartitionKey, None] = {}
+        """The partitions of the session whose last reported offsets were not used, since their logs had left."""
+        self.waiting: dict[Positions, None] = {}
+        """The clients with an open fetch that read its logs."""
+
+    # ------------------------------------------------------------------------------------------- its state
+
+    @property
+    def has_session(self) -> bool:
+        """Whether it has a fetch session with the broker."""
+        return self._session.session_id != NO_SESSION
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a request waits for its response."""
+        return self._in_flight is not None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a large response has begun to arrive."""
+        return self._in_flight is not None and self._in_flight.begun_number is not None
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether a long poll is in flight, which the broker answers at the first record of any log."""
+        return self._in_flight is not None and self._in_flight.wait.is_parked and not self.is_answering
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no request is in flight, so that logs can join."""
+        return self._in_flight is None
+
+    @property
+    def by_id(self) -> bool:
+        """Whether its requests name topics by id."""
+        return self.version >= IDS_VERSION
+
+    @property
+    def is_slow_to_redirect(self) -> bool:
+        """Whether the broker names a preferred replica only when the max wait is over (KAFKA-13767)."""
+        return self.version <= _LAST_SLOW_REDIRECT
+
+    @property
+    def heard_s(self) -> float:
+        """The time at which the broker reads the request in flight, after any throttling."""
+        return max(self._sent_s, self.muted_until_s)
+
+    @property
+    def sent_s(self) -> float:
+        """The time of the last request; negative infinity before the first."""
+        return self._sent_s
+
+    @property
+    def late_s(self) -> float | None:
+        """The time by which the response must have begun, or the connection be open; None if neither is due."""
+        if self._in_flight is None:
+            return self._opens_by_s
+        return None if self.is_answering else self._in_flight.late_s
+
+    def is_sure(self, number: int, now_s: float, *, is_probe: bool, has_records: bool) -> bool:
+        """Return whether the broker confirms for the client fetch *number* that its logs have no new records.
+
+        It has answered a request that was sent later, or a long poll has been in flight for long enough.
+
+        Args: is_probe: whether only a response confirms it.
+              has_records: whether the client's response has records of other logs; a request that waits for more
+                  than one byte then confirms it, too.
+        """
+        if self.confirmed >= number:
+            return True
+        flight = self._in_flight
+        if flight is None or is_probe or self.is_answering:
+            return False
+        if not (flight.wait.is_parked or (has_records and flight.wait.wait_s > 0)):
+            return False
+        return now_s >= self.sure_s(number)
+
+    def sure_s(self, number: int) -> float:
+        """Return the time at which a long poll in flight confirms "nothing new" for the client fetch *number*."""
+        was_sent_for_it = self._in_flight is not None and self._in_flight.number >= number
+        return self.heard_s + (PARKED_S if was_sent_for_it else 0.0)
+
+    def was_asked_before(self, number: int) -> bool:
+        """Return whether the request in flight was sent before the client fetch *number* began."""
+        return self._in_flight is not None and self._in_flight.number < number
+
+    def outwaits(self, deadline_s: float, min_bytes: int) -> bool:
+        """Return whether the request in flight may wait for longer, or for more bytes, than a client fetch."""
+        flight = self._in_flight
+        if flight is None or self.is_answering or flight.wait.wait_s == 0:
+            return False
+        return self.heard_s + flight.wait.wait_s > deadline_s or flight.wait.min_bytes > max(min_bytes, 1)
+
+    def describe(self, now_s: float) -> str:
+        """Return a text about its state, for the program's log."""
+        state = "opening" if self.is_opening else "idle" if self.is_open else "closed"
+        if self._in_flight is not None:
+            state = f"{'parked' if self.is_parked else 'in flight'} for {now_s - self._sent_s:.3f} s"
+        return f"{name_of(self.id)}: {state}, {len(self.logs)} partitions"
+
+    # ------------------------------------------------------------------------------------------- its logs
+
+    def join(self, log: "SharedLog", offset: int) -> None:
+        """Add *log* to the next requests, at *offset*; only while no request is in flight."""
+        assert self._in_flight is None
+        if log.key.partition in self.unlearned:
+            self.restart()
+        self.confirmed = min(self.confirmed, log.confirmed) if self.logs else log.confirmed
+        self.logs[log.key.partition] = log
+        self._put(log, offset)
+        if log.key.is_probe:
+            self.probes[log] = None
+        if log.key.last_fetched_epoch != UNKNOWN:
+            self.checked[log] = None
+
+    def move(self, log: "SharedLog", offset: int) -> None:
+        """Request *log* from *offset* on, after all others (KAFKA-12330); only while no request is in flight."""
+        self._session.take_out(log.key.partition)
+        self._put(log, offset)
+
+    def _put(self, log: "SharedLog", offset: int) -> None:
+        key, self.is_changed = log.key, True
+        self._session.put(key.partition, FetchPartition(offset, log.max_bytes, key.epoch, key.last_fetched_epoch))
+
+    def leave(self, log: "SharedLog") -> None:
+        """Remove *log* from the next requests; the response to a request in flight is not applied to it."""
+        log.confirmed = 0 if log in self.cut else self.confirmed
+        del self.logs[log.key.partition]
+        self._session.take_out(log.key.partition)
+        for each in (self.moved, self.untold, self.probes, self.cut, self.checked):
+            each.pop(log, None)
+
+    def restart(self) -> None:
+        """Name every partition in the next request, so that the broker reports the offsets of each again."""
+        self._session.restart()
+        self.unlearned.clear()
+        self.confirmed = 0
+
+    # ------------------------------------------------------------------------------------------- connections
+
+    def opening(self, by_s: float | None) -> None:
+        """Record that a connection is being opened; *by_s*: when it must be open at the latest, None for never."""
+        self.is_opening, self._opens_by_s = True, by_s
+
+    def opened(self, ranges: ApiRanges) -> None:
+        """Record that a connection is open; *ranges*: the API versions of the broker.
+
+        Raises: BrokerProtocolError: the broker serves no Fetch version that Sidefetch needs.
+        """
+        served = ranges.get(FETCH)
+        version = min(served.last, MAX_VERSION) if served is not None else 0
+        oldest = _FOLLOWERS_VERSION if self.is_follower else _LEADERS_VERSION
+        if version < oldest:
+            node_id = self.id.source.node_id
+            raise BrokerProtocolError(f"broker {node_id} serves Fetch up to v{version}, v{oldest} is needed")
+        by_id, self.version = self.by_id, version
+        if self.by_id != by_id:
+            self._session.restart()
+        self.is_open, self.is_opening, self._opens_by_s = True, False, None
+
+    def lost(self, now_s: float) -> list[EmitRecord]:
+        """Record that the connection was lost; return the telemetry of the request in flight, if there was one.
+
+        The fetcher keeps its logs.
+        """
+        self.is_open, self.is_opening, self._opens_by_s = False, False, None
+        self.muted_until_s = 0.0
+        self.confirmed = 0
+        flight, self._in_flight = self._in_flight, None
+        if flight is None:
+            return []
+        self._session.lost(flight.sent.plan)
+        return [EmitRecord(flight.sent.unanswered(now_s))]
+
+    # ------------------------------------------------------------------------------------------- requests
+
+    def creates_session(self, now_s: float) -> bool:
+        """Return whether the next request creates a session."""
+        return not self._session.session_id and self._keeps_session(now_s)
+
+    def _keeps_session(self, now_s: float) -> bool:
+        size = len(self.logs)
+        is_worth_it = self.is_behind is not None and (self.has_session or not self.is_behind or size >= MANY)
+        if self.id.kind is FetcherKind.CATCH_UP or (self.id.kind is FetcherKind.LIVE and size < MANY):
+            is_worth_it = False
+        return (
+            size > 0
+            and is_worth_it
+            and self.version >= _SESSIONS_VERSION
+            and now_s >= self._sessionless_until_s
+            and (self.by_id or size <= _NAMED_SESSION_LIMIT)
+        )
+
+    def request(
+        self, client_id: str | None, options: FetchOptions, wait: FetchWait, number: int, now_s: float
+    ) -> SendFetch:
+        """Return the command to send the next request, for all logs, which is then in flight.
+
+        Args: client_id: the client id of the request.
+              options: the limits and the isolation level; *wait* replaces max wait and min bytes.
+              number: the number of the last client fetch that has begun.
+        """
+        options = attrs.evolve(options, max_wait_ms=ceil(wait.wait_s * 1000 - 0.001), min_bytes=wait.min_bytes)
+        plan = self._session.plan(keep=self._keeps_session(now_s))
+        command = self._framed(plan, client_id, options)
+        heard_s = max(now_s, self.muted_until_s)
+        late_s = heard_s + max(wait.wait_s + _GRACE_S, wait.timeout_s)
+        sent = self._sent(plan, command.frame, now_s)
+        self._in_flight = _InFlight(sent, wait, options.max_bytes, late_s, number)
+        self._sent_s = now_s
+        self.is_wanted = self.is_changed = False
+        self.untold = self.untold or {}
+        return command
+
+    def answering(self, number: int) -> None:
+        """Record that a large response has begun to arrive; *number*: that of the last client fetch until now."""
+        if self._in_flight is not None and self._in_flight.begun_number is None:
+            self._in_flight = attrs.evolve(self._in_flight, begun_number=number)
+
+    def received(
+        self, frame: memoryview, number: int, now_s: float, *, topic_name: Callable[[Topic], str]
+    ) -> FetchResult:
+        """Decode the broker's response in *frame*, and apply it to the session; no request is in flight afterwards.
+
+        Args: number: the number of the last client fetch that has begun.
+              topic_name: returns the name of a topic for telemetry.
+        Raises: BrokerProtocolError: it is no response to the request. The caller must close the connection and call
+                    ``lost``.
+        """
+        flight = self._in_flight
+        if flight is None:
+            raise BrokerProtocolError("an answer to nothing")
+        response = flight.sent.read(frame)
+        self._in_flight = None
+        self.muted_until_s = now_s + response.throttle_ms / 1000
+        keys = [PartitionKey(topic, each.partition) for topic, replies in response.topics for each in replies]
+        fields = SessionResponseFields(response.error, SessionId(response.session_id), response.throttle_ms, keys)
+        outcome = self._session.receive(flight.sent.plan, fields)
+        if isinstance(outcome, AcceptedResponse):
+            self.is_behind = _is_behind(response, flight.max_bytes, self._session.asked)
+        self._learn_of_slots(flight.sent.plan, response, outcome, now_s)
+        if flight.wait.is_parked:
+            confirms = number if flight.begun_number is None else flight.begun_number
+        else:
+            # A redirect ends the wait at once (KIP-392): the other logs have not waited for as many bytes.
+            confirms = 0 if flight.wait.wait_s and response.redirects else flight.number
+        record = partial(flight.sent.answered, response, len(frame), now_s, topic_name)
+        records = tuple(self._session_records(flight.sent, outcome, now_s))
+        return FetchResult(response, outcome, self._session.asked, flight.sent.sent_s, confirms, record, records)
+
+    def close_session(self, now_s: float) -> Iterator[EmitRecord | CloseSession]:
+        """Yield telemetry and, if there is a session, the request that closes it; the fetcher's use ends here."""
+        size = self._session.size
+        yield from self.lost(now_s)
+        plan = self._session.farewell()
+        if plan is None:
+            return
+        yield self._session_record(plan.session_id, "closed", size, "the client has gone")
+        frame = self._framed(plan, None, FetchOptions(0, 0)).frame
+        yield CloseSession(self.id, frame, self._sent(plan, frame, now_s).closed)
+
+    def _learn_of_slots(
+        self, plan: FetchPlan, response: FetchResponse, outcome: AcceptedResponse | RejectedResponse, now_s: float
+    ) -> None:
+        match outcome:
+            case RejectedResponse(why):
+                is_crowded = why is RejectionReason.EVICTED
+            case AcceptedResponse(session_id):
+                asked_for_one = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
+                is_crowded = asked_for_one and session_id == NO_SESSION
+        if is_crowded:
+            self._sessionless_until_s = now_s + self._back_off_s
+
+    def _session_records(
+        self, sent: Sent, outcome: AcceptedResponse | RejectedResponse, now_s: float
+    ) -> Iterator[EmitRecord]:
+        plan = sent.plan
+        match outcome:
+            case AcceptedResponse(session_id) if plan.epoch == INITIAL_EPOCH and session_id == NO_SESSION:
+                yield self._session_record(session_id, "refused", plan.size, "the broker has granted none")
+            case AcceptedResponse(session_id) if plan.epoch == INITIAL_EPOCH:
+                self._session_made_s = now_s
+                yield self._session_record(session_id, "created", plan.size)
+            case RejectedResponse(why) if plan.session_id != NO_SESSION:
+                event: SessionEvent = "evicted" if why is RejectionReason.EVICTED else "reset"
+                yield self._session_record(plan.session_id, event, plan.size, why.value)
+            case _:
+                pass
+
+    def _session_record(self, session_id: int, event: SessionEvent, size: int, reason: str = "") -> EmitRecord:
+        made_s, used_s = (self._session_made_s, self._sent_s) if session_id else (None, None)
+        node_id, name = self.id.source.node_id, name_of(self.id)
+        return EmitRecord(SessionRecord(node_id, session_id, event, size, "upstream", name, reason, made_s, used_s))
+
+    def _sent(self, plan: FetchPlan, frame: bytes, now_s: float) -> Sent:
+        return Sent(self.id, self._route, plan, self.version, self._correlation_id, len(frame), now_s)
+
+    def _framed(self, plan: FetchPlan, client_id: str | None, options: FetchOptions) -> SendFetch:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(FETCH, self.version, self._correlation_id, client_id)
+        frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
+        return SendFetch(self.id, frame)
+
+
+def _is_behind(
+    response: FetchResponse, max_bytes: int, asked: Callable[[PartitionKey], FetchPartition | None]
+) -> bool:
+    """Return whether *response* uses half of a limit or more, so that there are probably more records."""
+    total_bytes = 0
+    for topic, replies in response.topics:
+        for reply in replies:
+            ask = asked(PartitionKey(topic, reply.partition)) if len(reply.records) else None
+            if ask is not None and 2 * len(reply.records) >= ask.max_bytes:
+                return True
+            total_bytes += len(reply.records)
+    return 2 * total_bytes >= max_bytes

@@ -1,0 +1,366 @@
+"""The cached log that a client reads of each partition, and the state of its open fetch at these logs."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from proxy.cluster.topology import BrokerId
+from proxy.fetch.cache import LogCache
+from proxy.fetch.fetcher import Fetcher
+from proxy.fetch.log import Slice
+from proxy.fetch.shared_log import LogKey, SharedLog
+from proxy.wire.fetch import FetchPartition, PartitionKey, Topic
+
+if TYPE_CHECKING:
+    from proxy.fetch.reader import Reader
+
+__all__ = ["Deliverable", "Positions"]
+
+_INSTANT_S: Final = 1e-6
+"""Times that differ by less than this count as equal."""
+
+
+class Deliverable(NamedTuple):
+    """The records for one response to a client, within its limits."""
+
+    slices: list[tuple[PartitionKey, Slice]]
+    """The records by partition, in the order in which the partitions became ready."""
+    size_bytes: int
+    """The size of all records."""
+    is_all: bool
+    """Whether the response has room for all records that are ready."""
+
+
+class Positions:
+    """The cached log that one client reads of each of its partitions, and the state of its open fetch there.
+
+    It registers the client as a reader of the logs of a ``LogCache``, which reports changes of these logs (methods
+    ``placed`` and ``log_*``). A partition is in ``logs`` from its first client fetch on. It is in ``loose`` if its
+    log must be found again: its records were delivered, its log is void, or its offset has changed.
+    """
+
+    def __init__(self, owner: "Reader", cache: LogCache, *, is_probe: bool) -> None:
+        """*is_probe*: whether "nothing new" needs the response to a request sent after the client fetch."""
+        self.owner = owner
+        self.node_id = owner.node_id
+        self.cache = cache
+        self.is_probe = is_probe
+        self.logs: dict[PartitionKey, SharedLog] = {}
+        self.loose: dict[PartitionKey, None] = {}
+        """The partitions whose log must be found again, with ``find``."""
+        self.ready: dict[PartitionKey, None] = {}
+        """The partitions with records to deliver, in the order in which they became ready."""
+        self.fetchers: dict[Fetcher, int] = {}
+        """The fetchers of the logs, with the number of logs on each."""
+        self.changed: dict[PartitionKey, None] = {}
+        """The partitions whose offsets in the response template are outdated."""
+        self.shares: Counter[tuple[Topic, BrokerId]] = Counter()
+        """The number of logs by topic and source."""
+        self.at_leader: dict[PartitionKey, None] = {}
+        """The partitions that are read from the leader, since a follower does not have the client's offset."""
+        self._unplaced: dict[PartitionKey, None] = {}
+        """The partitions whose logs are assigned to no fetcher."""
+        self._cut: dict[PartitionKey, None] = {}
+        """The partitions of which the source has more records than its last response had room for."""
+        # The state of the open client fetch:
+        self.is_waiting = False
+        """Whether it waits for logs."""
+        self.number = 0
+        """Its number in the log cache."""
+        self.deadline_s = float("-inf")
+        """The end of its max wait."""
+        self.min_bytes = 1
+        self.ready_bytes = 0
+        """The size of the records that are ready for it, within its limits."""
+        self.has_enough = False
+        """Whether its records, or an error, end its wait."""
+        self.plain_until_s = float("-inf")
+        """The time until which upstream requests have the client's min bytes: brokers wait for them."""
+
+    # ------------------------------------------------------------------------------------------- for the reader
+
+    def find(self, key: PartitionKey, log_key: LogKey, ask: FetchPartition, now_s: float) -> None:
+        """Read a partition from the offset of *ask* in the log with the identity *log_key*.
+
+        The partition is ready if that log has records at the offset; otherwise the client waits at its end.
+        """
+        self.loose.pop(key, None)
+        self._cut.pop(key, None)
+        log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
+        if self.is_probe and ask.offset < log.log.end:
+            # Its entries arrived before. Readers at its end keep it, and the request in flight for it.
+            if self.logs.get(key) is not log:
+                self.cache.leave(self, log, now_s, is_replaced=True)
+            self.cache.drop_entries(log)
+            log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
+        before, self.logs[key] = self.logs.get(key), log
+        if before is not log:
+            self.shares[key.topic, log_key.source.node_id] += 1
+            if before is not None:
+                self._leave(before, now_s, is_replaced=True)
+        if log.fetcher is None:
+            self._unplaced[key] = None
+        if self.cache.offsets.get(key) is None or before is not log:
+            self.changed[key] = None
+        if ask.offset < log.log.end:
+            self.ready.pop(key, None)
+            self.ready[key] = None
+        else:
+            self.ready.pop(key, None)
+            self.cache.want(log)
+            if log.cuts:
+                self._cut[key] = None
+
+    def drop(self, key: PartitionKey, now_s: float) -> None:
+        """Stop reading a partition that the client does not request any more."""
+        log = self.logs.pop(key, None)
+        for each in (self.loose, self.ready, self.changed, self._unplaced, self._cut):
+            each.pop(key, None)
+        if log is not None:
+            self._leave(log, now_s, is_replaced=False)
+
+    def _leave(self, log: SharedLog, now_s: float, *, is_replaced: bool) -> None:
+        self.shares[log.key.partition.topic, log.key.source.node_id] -= 1
+        self.cache.leave(self, log, now_s, is_replaced=is_replaced)
+
+    def leave(self, now_s: float) -> None:
+        """End the open client fetch, and stop reading all logs."""
+        self.stop()
+        for key in list(self.logs):
+            self.drop(key, now_s)
+
+    def void(self, key: PartitionKey) -> None:
+        """Drop the log of a partition, whose topic was created again; it must be found again."""
+        log = self.logs.get(key)
+        if log is not None:
+            self.cache.void(log)
+
+    def void_all(self) -> None:
+        """Drop all logs, so that brokers report all offsets again, unless clients share the log cache."""
+        if self.cache.key.is_exclusive:
+            for log in list(self.logs.values()):
+                self.cache.void(log)
+
+    def void_ready(self) -> None:
+        """Drop the logs that have undelivered records, so that these are read again."""
+        for key in list(self.ready):
+            self.cache.void(self.logs[key])
+
+    def wait(self) -> None:
+        """Let the open client fetch wait for its logs: their fetchers send requests for it."""
+        self.is_waiting = True
+        for fetcher in self.fetchers:
+            fetcher.waiting[self] = None
+        for key in self._unplaced:
+            if key not in self.ready:
+                self.cache.want(self.logs[key])
+
+    def stop(self) -> None:
+        """End the wait of the client fetch: fetchers send no more requests for it."""
+        self.is_waiting = False
+        for fetcher in self.fetchers:
+            fetcher.waiting.pop(self, None)
+        # A dict that had many items keeps its size when they are gone.
+        self.loose = self.loose or {}
+        self.ready = self.ready or {}
+        self.changed = self.changed or {}
+        self._unplaced = self._unplaced or {}
+        self._cut = self._cut or {}
+
+    def deliverable(
+        self, asks: Callable[[PartitionKey], FetchPartition], max_bytes: int, *, is_cut: bool
+    ) -> Deliverable:
+        """Return the ready records that fit into a response of *max_bytes*, and set ``ready_bytes``.
+
+        A first entry that is larger than a limit is returned alone (KIP-74). A partition whose log has lost the
+        records becomes loose.
+
+        Args: asks: returns the offset and limit of a partition.
+              is_cut: whether an entry that is larger than a limit is returned with others, as below Fetch v3, since
+                  it is cut off later.
+        """
+        slices: list[tuple[PartitionKey, Slice]] = []
+        size_bytes, is_all = 0, True
+        for key in list(self.ready):
+            ask, log = asks(key), self.logs[key]
+            left = max_bytes - size_bytes
+            limit = min(ask.max_bytes, left)
+            # By name, a topic that was created again cannot be distinguished from the one before.
+            found = log.log.slice(ask.offset, limit, at_least_one=True, is_joined=isinstance(key.topic, bytes))
+            if found is None:
+                del self.ready[key]
+                self.loose[key] = None
+                continue
+            size = len(found.records)
+            if size <= limit or is_cut:
+                slices.append((key, found))
+                size_bytes += size
+                is_all = is_all and (limit == ask.max_bytes or found.next_offset == log.log.end)
+            elif slices:
+                is_all = False
+            else:
+                return Deliverable([(key, found)], size, is_all=False)
+        self.ready_bytes = size_bytes
+        return Deliverable(slices, size_bytes, is_all)
+
+    def delivered(self, key: PartitionKey, next_offset: int) -> None:
+        """Record that the client is sent the records before *next_offset*: its log must be found again.
+
+        If clients do not share the log, these records are dropped.
+        """
+        if self.cache.key.is_exclusive:
+            self.logs[key].log.skip(next_offset)  # nobody else reads them
+        self.ready.pop(key, None)
+        self.loose[key] = None
+
+    def is_sure(self, now_s: float, answered: Container[PartitionKey], *, has_records: bool) -> bool:
+        """Return whether each partition is ready, in *answered*, confirmed or parked. Cost: O(ready).
+
+        Args: answered: the partitions that the response has already.
+              has_records: whether the response has records or errors; partitions that were cut off in a broker's
+                  response then count as confirmed.
+        """
+        if any(key not in answered for key in self.loose):
+            return False
+        if not has_records and any(key not in self.ready for key in self._cut):
+            return False
+        if any(key not in self.ready and key not in answered for key in self._unconfirmed()):
+            return False
+        is_draining = self.cache.is_draining
+        ready = self._ready_logs()
+        return all(
+            ready[fetcher] == logs
+            or fetcher.is_sure(
+                self.number, now_s, is_probe=self.is_probe and not is_draining, has_records=has_records
+            )
+            or (is_draining and (fetcher.outwaits(now_s, 1) or fetcher.was_asked_before(self.number)))
+            for fetcher, logs in self.fetchers.items()
+        )
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether brokers have confirmed "nothing new" for all logs, in responses. Cost: O(fetchers)."""
+        if self.loose or self._cut or any(key not in self.ready for key in self._unconfirmed()):
+            return False
+        return all(each.confirmed >= self.number for each in self.fetchers)
+
+    def _unconfirmed(self) -> Iterator[PartitionKey]:
+        """Yield the partitions assigned to no fetcher that were not confirmed for the client fetch."""
+        return (key for key in self._unplaced if self.logs[key].confirmed < self.number)
+
+    def _ready_logs(self) -> Counter[Fetcher | None]:
+        """Return the number of logs with records to deliver on each fetcher."""
+        return Counter(self.logs[key].fetcher for key in self.ready)
+
+    def turns_s(self) -> Iterator[float]:
+        """Yield the times at which the requests in flight of fetchers count as parked."""
+        for fetcher in self.fetchers:
+            if fetcher.is_in_flight:
+                yield fetcher.sure_s(self.number)
+
+    def unserved(self, answered: Container[PartitionKey], now_s: float) -> list[PartitionKey]:
+        """Return the partitions that no event will answer (rule L1): a bug if there are any. Cost: O(partitions).
+
+        *answered*: the partitions that the response has already.
+        """
+        return [
+            key
+            for key, log in self.logs.items()
+            if key not in self.ready
+            and key not in answered
+            and not (log.fetcher is None and log.confirmed >= self.number)
+            and not (log.fetcher is not None and log.fetcher.confirmed >= self.number and not self._is_cut(key))
+            and not self.cache.is_served(log, now_s)
+        ]
+
+    def _is_cut(self, key: PartitionKey) -> bool:
+        """Return whether more of a partition must be read before the client is answered."""
+        return key in self._cut and not self.ready
+
+    # ------------------------------------------------------------------------------------------- for the cache
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether records are ready, but fewer than the client waits for."""
+        return 0 < self.ready_bytes < self.min_bytes and not self.has_enough
+
+    @property
+    def sources(self) -> int:
+        """The number of fetchers that share the client's min bytes, at least 1: those that are not parked."""
+        return max(sum(not fetcher.is_parked for fetcher in self.fetchers), 1)
+
+    def remaining_s(self, now_s: float) -> float:
+        """Return the rest of the client's max wait in seconds, at least 0."""
+        return max(self.deadline_s - now_s, 0.0)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether the client fetch has enough records or an error, or its max wait is over."""
+        return self.has_enough or now_s + _INSTANT_S >= self.deadline_s
+
+    def is_satisfied_by(self, fetcher: Fetcher) -> bool:
+        """Return whether the client fetch needs no more from *fetcher*. Cost: O(ready).
+
+        Its logs there are confirmed, or all have records to deliver.
+        """
+        if fetcher.confirmed >= self.number and (not self._cut or bool(self.ready)):
+            return True
+        return self._ready_logs()[fetcher] == self.fetchers[fetcher]
+
+    def is_plain(self, now_s: float) -> bool:
+        """Return whether upstream requests may have the client's min bytes, so that the broker waits for them."""
+        return self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
+
+    def waits_upstream(self, now_s: float) -> bool:
+        """Return whether upstream requests wait as the client does: it is answered when all brokers answered."""
+        return self.cache.key.is_exclusive and (self.cache.is_unparked or self.is_plain(now_s))
+
+    def reads_end_of(self, log: SharedLog) -> bool:
+        """Return whether the client waits at the end of *log*: the next response for the log concerns it."""
+        return log.key.partition not in self.ready and log.key.partition not in self.loose
+
+    def placed(self, log: SharedLog, before: Fetcher | None, now: Fetcher | None) -> None:
+        """Record that *log* left the fetcher *before* (None if it had none) and joined *now* (None for none)."""
+        key = log.key.partition
+        if before is not None:
+            self.fetchers[before] -= 1
+            if not self.fetchers[before]:
+                del self.fetchers[before]
+                before.waiting.pop(self, None)
+        if now is None:
+            if self.logs.get(key) is log:
+                self._unplaced[key] = None
+            return
+        self.fetchers[now] = self.fetchers.get(now, 0) + 1
+        self._unplaced.pop(key, None)
+        if self.is_waiting:
+            now.waiting[self] = None
+
+    def log_moved(self, log: SharedLog) -> None:
+        """Mark the partition of *log*, which has new records, as ready if the client was at its end."""
+        key = log.key.partition
+        self._cut.pop(key, None)
+        if key not in self.ready and key not in self.loose:
+            self.ready[key] = None
+
+    def log_cut(self, log: SharedLog) -> None:
+        """Take over from ``log.is_cut`` whether the last response had no room for records that *log* waits for."""
+        if log.is_cut and self.reads_end_of(log):
+            self._cut[log.key.partition] = None
+        elif not log.is_cut:
+            self._cut.pop(log.key.partition, None)
+
+    def log_void(self, log: SharedLog) -> None:
+        """Mark the partition of *log* as loose, since the log is void or another one has its range."""
+        key = log.key.partition
+        if self.logs.get(key) is log:
+            self.ready.pop(key, None)
+            self._cut.pop(key, None)
+            self.loose[key] = None
+
+    def log_reached(self, log: SharedLog) -> None:
+        """Mark the partition as loose if the client is at the end of *log*, which is within another log.
+
+        A client with records to deliver from *log* continues there later.
+        """
+        if self.reads_end_of(log):
+            self.log_void(log)

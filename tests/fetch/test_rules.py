@@ -1,0 +1,438 @@
+"""The rules of the log cache, L1 to L17 of ``proxy/fetch/LOG_CACHE.md``."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from proxy.errors import ErrorCode
+from proxy.relay.commands import Command
+from tests.old_clients import batch
+from tests.relay.batches import BATCH, SMALL, batches, given, part
+from tests.relay.playbook import CATCH_UP, LIVE, LONG_POLL, Part, Play, fetcher_id, parts_of, told, topology
+from tests.relay.shared import SharedPlay
+from tests.relay.solo import MemoryNeeded
+
+NEWS = batch(100, b"news")
+MANY = range(120)
+"""More partitions than one fetcher reads if some of them move and others do not."""
+
+
+def parked(partitions: int = 1, **options: object) -> Play:
+    """A client whose partitions wait at the broker, at offset 0; it asks next."""
+    play = Play(topology(max(partitions, 3)), upstream_max_wait_s=10, **options)  # type: ignore[arg-type]
+    play.established(*range(partitions))
+    return play
+
+
+def waiting(partitions: int = 1, **options: object) -> SharedPlay:
+    """Clients a and b that share a request which waits at the end of all partitions, offset 100; both ask next."""
+    play = SharedPlay(topology(max(partitions, 3)), **options)
+    play.at_end(*range(partitions), offset=100)
+    play.wait(0.6)
+    assert len(play.answers("a")) == len(play.answers("b")) == 1
+    play.asked.clear()
+    return play
+
+
+def records_of(commands: Sequence[Command]) -> dict[int, bytes]:
+    (answer,) = told(commands)
+    parts = [each for topic in answer.responses for each in topic.partitions]
+    return {each.partition_index: bytes(each.records) for each in parts if each.records}
+
+
+def test_l1_partition_of_an_open_fetch_that_nothing_answers_is_found() -> None:
+    play = Play()
+    play.fetch({0: 0, 1: 0})
+    assert play.relay.unserved() == []
+    play.open(LONG_POLL)
+    assert play.relay.unserved() == []
+
+    lost, other = play.relay.cache._index
+    play.relay.cache._leave_fetcher(lost)
+
+    assert play.relay.unserved() == [lost.key.partition]
+    assert other.fetcher is not None
+
+
+def test_l2_log_is_on_one_fetcher_at_a_time() -> None:
+    play = parked(len(MANY))
+    offsets = dict.fromkeys(MANY, 0)
+    for at in range(4):
+        play.open_wanted(play.fetch(offsets | {5: at}))
+        link = play.asked[-1].link if play.asked else LONG_POLL
+        play.answer({5: Part(0, 101 + at, batch(at, b"more"))}, link=link)
+        for log in play.relay.cache._index:
+            fetchers = [fetcher for each in play.relay.cache._sources.values() for fetcher in each]
+            assert [fetcher for fetcher in fetchers if log in fetcher.logs.values()] == (
+                [log.fetcher] if log.fetcher is not None else []
+            )
+
+    assert {each.link for each in play.asked} == {LONG_POLL, LIVE}
+
+
+def test_l2_response_to_a_request_of_an_earlier_leader_epoch_is_not_used() -> None:
+    play = parked()
+    play.fetch({0: 0})
+
+    commands = play.tell(topology(epoch=6))
+    commands += play.answer({0: Part(records=batch(0, b"of epoch 5"))})
+
+    assert told(commands) == []
+    asked = play.asked[-1]
+    assert (asked.offsets, asked.leader_epochs) == ({0: 0}, {0: 6})
+    commands = play.answer({0: Part(records=batch(0, b"of epoch 6"))}, link=asked.link)
+    assert records_of(commands) == {0: batch(0, b"of epoch 6")}
+
+
+def test_l3_each_slice_of_a_response_lists_the_aborted_transactions_that_overlap_it_once() -> None:
+    play = Play(upstream_max_wait_s=10)
+    play.part_bytes = SMALL
+    play.fetch({0: 0}, isolation_level=1)
+    play.open(LONG_POLL)
+
+    commands = play.answer({0: part(0, 7, aborted=((7, 5), (8, 55)))})
+    for first in (20, 40):
+        commands += play.fetch({0: first}, isolation_level=1)
+
+    parts = [each for answer in told(commands) for topic in answer.responses for each in topic.partitions]
+    assert [len(each.records) for each in parts] == [2 * BATCH] * 3
+    listed = [[(one.producer_id, one.first_offset) for one in each.aborted_transactions] for each in parts]
+    assert listed == [[(7, 5)], [(7, 5)], [(7, 5), (8, 55)]]
+
+
+def test_l4_grown_leader_epoch_voids_cached_records() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    play.answer({0: Part(0, 101, NEWS)})
+    assert play.records("a") == [{0: NEWS}]
+
+    play.tell(topology(epoch=6))
+    play.fetch_as("b", {0: 100})
+
+    assert play.records("b") == []
+    assert (play.asked[-1].offsets, play.asked[-1].leader_epochs) == ({0: 100}, {0: 6})
+
+
+def test_l4_client_with_another_epoch_reads_a_log_of_its_own() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    play.answer({0: Part(0, 101, NEWS)})
+    assert play.records("a") == [{0: NEWS}]
+
+    play.fetch_as("b", {0: 100}, epochs={0: 4})
+
+    assert play.records("b") == []
+    assert (play.asked[-1].offsets, play.asked[-1].leader_epochs) == ({0: 100}, {0: 4})
+
+
+def reads_to_100(play: Play) -> None:
+    """The old client of *play* reads records up to offset 100, under leader epoch 5."""
+    play.fetch({0: 0}, version=4)
+    play.open(LONG_POLL)
+    play.answer({0: Part(high_watermark=100, records=batch(0, *[b"x"] * 100))})
+
+
+def test_l5_look_back_of_one_connection_is_not_lost_to_another_with_its_client_id() -> None:
+    play = Play()
+    reads_to_100(play)
+    first, asked = play.relay, dict(play._correlation_ids)
+    play.reconnect()
+    play.known = topology(epoch=7)
+    play.fetch({0: 0}, version=4)
+    play.open(LONG_POLL)
+    play.answer({0: Part(high_watermark=50, records=batch(0, *[b"x"] * 50))})
+
+    play.relay, play._correlation_ids = first, asked
+    play.fetch({0: 100}, version=4)
+
+    assert dict(play.asked[-1].looks_back) == {0: 5}
+
+
+@pytest.mark.parametrize(("offset", "looks_back"), [(100, {0: 5}), (99, {}), (40, {})])
+def test_l5_after_a_reconnect_only_the_exact_offset_is_looked_back_for(
+    offset: int, looks_back: dict[int, int]
+) -> None:
+    play = Play()
+    reads_to_100(play)
+    play.reconnect()
+    play.known = topology(epoch=7)
+
+    play.fetch({0: offset}, version=4)
+    play.open(LONG_POLL)
+
+    assert dict(play.asked[-1].looks_back) == looks_back
+
+
+def test_l6_catch_up_has_no_session_and_does_not_wait() -> None:
+    play = parked(len(MANY))
+    offsets = dict.fromkeys(MANY, 0) | {5: 50}
+    play.open_wanted(play.fetch(offsets))
+    assert play.relay.is_busy(LONG_POLL)
+    assert play.relay.is_busy(LIVE)
+    play.wait(0.5)
+
+    for at in range(100, 104):
+        moved = dict.fromkeys(range(6, 110), at)
+        play.open_wanted(play.fetch(offsets | moved))
+        assert dict(play.asked_on(CATCH_UP)[-1].offsets) == moved
+        play.answer(dict.fromkeys(moved, Part(high_watermark=at)), link=CATCH_UP)
+        play.wait(0.5)
+
+    requests = play.asked_on(CATCH_UP)
+    assert {(each.session_id, each.epoch, each.max_wait_ms) for each in requests} == {(0, -1, 0)}
+
+
+def test_l6_catch_up_does_not_delay_readers_at_the_end() -> None:
+    play = waiting(2)
+    play.part_bytes = SMALL
+    play.fetch_as("a", {0: 100, 1: 100})
+    for first in range(0, 100, 20):
+        play.fetch_as("b", {1: first})
+        link = play.asked[-1].link
+        assert link != LONG_POLL
+        assert play.relay.is_busy(LONG_POLL)
+        if first < 80:
+            play.answer({1: part(first, 2, end=100)}, link=link)
+            assert play.records("b") == [{1: batches(first, 2)}]
+
+    play.answer({0: Part(0, 101, NEWS)})
+
+    assert play.records("a") == [{0: NEWS, 1: b""}]
+
+
+def test_l7_log_that_arrives_beside_a_long_poll_is_requested_at_once() -> None:
+    play = parked(3)
+
+    play.open_wanted(play.fetch({0: 0, 1: 0, 2: 50}))
+
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (LIVE, {2: 50})
+    assert play.asked[-1].max_wait_ms <= 100
+
+
+def test_l7_log_that_arrives_beside_two_requests_is_requested_at_once() -> None:
+    play = parked(3)
+    play.open_wanted(play.fetch({0: 0, 1: 0, 2: 50}))
+    play.answer({2: Part(0, 100, batch(50, b"x"))}, link=LIVE)
+    play.wait(0.1)
+    play.fetch({0: 0, 1: 0, 2: 51})
+    assert play.relay.is_busy(LONG_POLL)
+    play.wait(0.5)
+
+    play.open_wanted(play.fetch({0: 0, 1: 70, 2: 51}))
+
+    requests = [each for each in play.asked if each.offsets.get(1) == 70]
+    assert requests[0].max_wait_ms <= 100
+
+
+def test_l8_throttled_response_confirms_nothing() -> None:
+    play = Play()
+    play.established(0, version=7)
+    play.fetch({0: 0}, version=7)
+
+    assert told(play.answer({}, throttle_ms=300), version=7) == []
+    assert told(play.wait(0.29), version=7) == []
+    play.wait(0.02)
+
+    assert play.relay.is_busy(LONG_POLL)
+    assert len(told(play.answer({}), version=7)) == 1
+
+
+def test_l8_throttled_request_is_not_parked() -> None:
+    play = parked()
+    play.answer({})
+    play.fetch({0: 0})
+    assert len(told(play.answer({}, throttle_ms=14_000))) == 1
+
+    play.fetch({0: 0})
+    assert told(play.wait(13.9)) == []
+    assert len(told(play.wait(0.2))) == 1
+
+
+def test_l9_request_is_parked_after_50_ms_without_a_byte_of_its_response() -> None:
+    play = parked(3)
+    play.open_wanted(play.fetch({0: 0, 1: 0, 2: 50}))
+
+    assert told(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
+    assert told(play.wait(0.049)) == []
+    assert records_of(play.wait(0.002)) == {1: batch(0, b"news")}
+
+
+def test_l10_cached_entries_live_for_a_second() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    play.answer({0: Part(0, 101, NEWS)})
+    assert play.records("a") == [{0: NEWS}]
+
+    play.wait(0.9)
+    play.fetch_as("b", {0: 100})
+    assert play.records("b") == [{0: NEWS}]
+    play.wait(0.2)
+    play.fetch_as("b", {0: 100})
+
+    assert play.records("b") == []
+    assert play.relay.cache.oldest_s is None
+
+
+def test_l10_records_below_a_grown_log_start_are_not_delivered() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    play.answer({0: Part(0, 120, batches(100, 1))})
+    play.answers("a")
+    play.fetch_as("a", {0: 110})
+    play.answer({0: Part(0, 120, batches(110, 1), log_start=110)}, link=play.asked[-1].link)
+    play.answers("a")
+
+    play.fetch_as("b", {0: 100})
+
+    assert play.records("b") == []
+    assert dict(play.asked[-1].offsets) == {0: 100}
+
+
+def test_l10_topic_authorization_error_drops_the_records_of_the_topic() -> None:
+    play = waiting(2)
+    play.fetch_as("a", {0: 100, 1: 100})
+    play.answer({0: Part(0, 101, NEWS)})
+    assert play.records("a") == [{0: NEWS, 1: b""}]
+    play.wait(0.2)
+    play.fetch_as("a", {1: 100})
+    play.answer({1: Part(ErrorCode.topic_authorization_failed, -1)})
+    assert len(play.answers("a")) == 1
+
+    play.fetch_as("b", {0: 100})
+
+    assert play.records("b") == []
+
+
+def test_l11_out_of_range_at_a_follower_is_settled_by_the_leader_for_this_client_alone() -> None:
+    play = SharedPlay(rack="b")
+    for name in ("a", "b"):
+        play.fetch_as(name, {0: 100})
+    play.answer({0: Part(high_watermark=100, preferred=2)})
+    play.wait(0.5)
+    follower, rackless = fetcher_id(2), fetcher_id(1, rackless=True)
+    play.answer({0: Part(high_watermark=100)}, link=follower)
+    out_of_range = Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)
+    play.answers("a"), play.answers("b")
+
+    play.fetch_as("b", {0: 9999})
+    play.answer({0: out_of_range}, link=play.asked[-1].link)
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (rackless, {0: 9999})
+    play.answer({0: out_of_range}, link=rackless)
+
+    (answer,) = play.answers("b")
+    assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
+    play.fetch_as("a", {0: 100})
+    play.answer({0: Part(0, 101, NEWS)}, link=follower)
+    assert play.records("a") == [{0: NEWS}]
+
+
+def test_l12_clients_of_different_principals_do_not_share() -> None:
+    play = SharedPlay()
+    play.relay.relays["b"]._read_by(play._reading.of("User:bob"))
+
+    play.fetch_as("a", {0: 0})
+    play.fetch_as("b", {0: 0})
+
+    assert len(play.relay.caches) == 2
+
+
+@pytest.mark.parametrize("options", [{"isolation_level": 1}, {"rack_id": "c"}])
+def test_l12_clients_share_only_with_equal_isolation_and_rack(options: dict[str, object]) -> None:
+    play = SharedPlay()
+    play.fetch_as("a", {0: 0})
+    play.fetch_as("b", {0: 0}, **options)
+
+    assert len(play.relay.caches) == 2
+
+
+def test_l13_cached_records_are_dropped_when_memory_is_needed_and_read_again() -> None:
+    play = parked(2)
+    play.answer({0: part(0, 2)})
+    play.handle(MemoryNeeded())
+    assert play.relay.cache.oldest_s is None
+
+    assert told(play.fetch({0: 0, 1: 0})) == []
+
+    assert given(play.answer({0: part(0, 2)})) == {0: (0, 2)}
+
+
+def test_l14_only_the_first_batch_of_the_first_partition_exceeds_a_limit() -> None:
+    play = parked(2)
+    play.part_bytes = BATCH // 2
+    play.answer({0: part(0, 1), 1: part(0, 1)})
+
+    assert given([*play.fetch({0: 0, 1: 0}), *play.wait(0.1)]) == {0: (0, 1)}
+    assert given([*play.fetch({0: 10, 1: 0}), *play.answer({})]) == {1: (0, 1)}
+
+
+def test_l14_limits_hold_for_the_whole_response() -> None:
+    play = parked(3)
+    play.answer({p: part(0, 8) for p in range(3)})
+
+    commands = [*play.fetch(dict.fromkeys(range(3), 0), max_bytes=10 * BATCH), *play.wait(0.1)]
+
+    assert sum(number for _, number in given(commands).values()) == 10
+
+
+def test_l15_min_bytes_is_1_upstream() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100}, min_bytes=1000)
+    play.fetch_as("b", {0: 100}, min_bytes=5000)
+    play.answer({})
+    play.wait(0.05)
+
+    assert {each.min_bytes for each in play.asked} == {1}
+
+
+def test_l15_requests_are_50_ms_apart_while_all_clients_want_more_than_there_is() -> None:
+    play = waiting()
+    for name in ("a", "b"):
+        play.fetch_as(name, {0: 100}, min_bytes=100_000, max_wait_ms=5_000)
+    end = 100
+    for _ in range(50):
+        if play.relay.is_busy(LONG_POLL):
+            play.answer({0: Part(0, end + 1, batch(end, b"news"))})
+            end += 1
+        play.wait(0.01)
+
+    assert 8 <= len(play.asked) <= 11
+
+
+def test_l16_log_without_readers_leaves_its_fetcher() -> None:
+    play = waiting(2)
+    play.fetch_as("a", {0: 100, 1: 100})
+    play.fetch_as("b", {0: 100})
+    play.leave("a")
+
+    play.answer({0: Part(0, 101, NEWS)})
+    play.fetch_as("b", {0: 101})
+
+    assert play.asked[-1].forgotten == [1]
+
+
+def test_l16_response_for_a_log_that_was_dropped_is_not_kept() -> None:
+    play = waiting(2)
+    play.fetch_as("a", {1: 100}, max_wait_ms=5_000)
+    play.fetch_as("b", {0: 100}, max_wait_ms=5_000)
+    play.leave("a")
+    play.wait(1.2)
+
+    play.answer({1: Part(0, 101, NEWS)})
+
+    assert play.relay.cache.oldest_s is None
+
+
+@pytest.mark.parametrize("limit", ["partition", "response"])
+def test_l17_batch_larger_than_all_limits_is_delivered_alone(limit: str) -> None:
+    play = waiting(2)
+    if limit == "partition":
+        play.part_bytes = 10
+    max_bytes = 10 if limit == "response" else 1 << 20
+    for name in ("a", "b"):
+        play.fetch_as(name, {0: 100, 1: 100}, max_bytes=max_bytes)
+
+    play.answer({0: part(100, 1), 1: part(100, 1)})
+
+    for name in ("a", "b"):
+        (delivered,) = play.records(name)
+        assert sorted(delivered.values()) == [b"", batches(100, 1)]
