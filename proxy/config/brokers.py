@@ -129,7 +129,8 @@ class UpstreamConfig:
             " off: each client connection has fetches of its own; client-id: connections with the same client id"
             " and login; principal: all with the same login, and brokers see the client id sidefetch in fetches,"
             " to which their quotas then apply. Clients with a login that cannot be repeated, such as SCRAM, share"
-            " with nobody.",
+            " with nobody. client-id and principal are experimental: high watermarks in responses may be up to 1 s"
+            " old, also for clients with a max wait of 0.",
             "Default: off, since brokers then see each client's fetches as without Sidefetch.",
         ),
     )
