@@ -33,7 +33,7 @@ from proxy.fetch.commands import (
 )
 from proxy.fetch.fetcher import MANY, PARKED_S, Fetcher, FetchResult, FetchWait
 from proxy.fetch.lowering import STALE_TOPOLOGY
-from proxy.fetch.offsets import OffsetTable, highest
+from proxy.fetch.offsets import OffsetTable, highest, offsets_of
 from proxy.fetch.reading import Reading
 from proxy.fetch.shared_log import KEPT_S, LogIndex, LogKey, SharedLog
 from proxy.session.upstream import RejectedResponse, RejectionReason
@@ -44,11 +44,10 @@ if TYPE_CHECKING:
     from proxy.fetch.positions import Positions
     from proxy.fetch.reader import Reader
 
-__all__ = ["CacheKey", "LogCache"]
+__all__ = ["INSTANT_S", "CacheKey", "LogCache"]
 
 _LIVE_WAIT_S: Final = 0.1
 """The max wait of a request of a live fetcher; logs that are to join it wait for up to this time."""
-_DRAINING_WAIT_S: Final = 0.1
 _PACE_S: Final = 0.05
 """The least time between two requests while all readers want more bytes than there are."""
 _LARGE_BYTES: Final = 64 * 1024
@@ -65,7 +64,8 @@ _ATTEMPTS: Final = 4
 """The number of rejected responses in a row after which the waiting client fetches get an error."""
 _MOST_CUTS: Final = 10
 """The number of responses in a row without room for a log after which its readers do not wait for it."""
-_INSTANT_S: Final = 1e-6
+INSTANT_S: Final = 1e-6
+"""Times that differ by less than this count as equal."""
 TOPIC_ERRORS: Final = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -241,14 +241,20 @@ class LogCache:
     def hurry(self, reader: "Positions", now_s: float) -> None:
         """Request the unknown offsets of partitions of *reader* at once, rather than wait for a long poll."""
         for fetcher in list(reader.fetchers):
-            is_long = fetcher.is_parked and fetcher.outwaits(now_s + _INSTANT_S, reader.min_bytes)
+            is_long = fetcher.is_parked and fetcher.outwaits(now_s + INSTANT_S, reader.min_bytes)
             for log in list(fetcher.untold) if is_long else ():
                 if reader in log.readers:
                     self._requeue(log)
 
     def void(self, log: SharedLog) -> None:
-        """Drop a log whose records may be outdated; its readers must find another one."""
-        self._void(log)
+        """Drop a log, whose records may be outdated; its readers must find another one."""
+        log.is_void = True
+        self._queue.pop(log, None)
+        self._leave_fetcher(log)
+        self._index.drop(log)
+        for reader in log.readers:
+            reader.log_void(log)
+            self._dirty[reader.owner] = None
 
     def drop_entries(self, log: SharedLog) -> None:
         """Drop the entries of a log; readers with undelivered ones must find another log."""
@@ -267,7 +273,7 @@ class LogCache:
                 )
                 self._commands += fetcher.lost(now_s)
             for log in list(fetcher.logs.values()):
-                self._void(log)
+                self.void(log)
 
     # ------------------------------------------------------------------------------------------- events
 
@@ -290,7 +296,7 @@ class LogCache:
             return
         if was_used and by_id != fetcher.by_id:
             for log in [log for log in self._index if log.key.source == fetcher_id.source]:
-                self._void(log)
+                self.void(log)
         for reader in self.readers:
             if reader.is_connecting_to(fetcher):
                 self._dirty[reader] = None
@@ -386,7 +392,7 @@ class LogCache:
         if gives_up:
             fetcher.rejections = 0
         for log in logs:
-            self._void(log)
+            self.void(log)
         for reader in affected:
             reader.source_lost(gives_up=gives_up, now_s=now_s)
             self._dirty[reader] = None
@@ -405,7 +411,7 @@ class LogCache:
             if key.topic not in same:
                 same[key.topic] = before.topic(key.topic) is topology.topic(key.topic)
             if not same[key.topic] and before.led(key) != topology.led(key):
-                self._void(log)
+                self.void(log)
 
     def drain(self) -> None:
         """Let later requests wait no longer than the client fetches: Sidefetch shuts down."""
@@ -415,16 +421,11 @@ class LogCache:
         """Drop all cached entries: their memory is needed."""
         for log in list(self._index):
             if log.log.size_bytes:
-                self._void(log)
+                self.void(log)
 
     def close(self, now_s: float) -> list[EmitRecord | CloseSession]:
         """Return telemetry and the requests that close the sessions at the brokers; no other call may follow."""
-        return [
-            command
-            for each in self._sources.values()
-            for fetcher in each
-            for command in fetcher.close_session(now_s)
-        ]
+        return [command for fetcher in self._all_fetchers() for command in fetcher.close_session(now_s)]
 
     # ------------------------------------------------------------------------------------------- planning
 
@@ -437,15 +438,14 @@ class LogCache:
         for routes in self._routes.values():
             for key in list(routes.expired(now_s)):
                 for log in list(self._index.of_partition(key)):
-                    self._void(log)
+                    self.void(log)
         for each in self._sources.values():
             self._balance(each, now_s)
         for log in list(self._queue):
             self._place(log, now_s)
         self._queue = self._queue or {}
-        for each in list(self._sources.values()):
-            for fetcher in each:
-                self._ask(fetcher, now_s)
+        for fetcher in self._all_fetchers():
+            self._ask(fetcher, now_s)
         if self.offsets.is_large(len(self._index)):
             self.offsets.prune(self._index.partitions)
 
@@ -464,34 +464,28 @@ class LogCache:
         """The arrival time of the oldest cached entries; None if there are none."""
         return self._index.oldest_s
 
-    def is_connected(self, fetcher_id: FetcherId) -> bool:
-        """Return whether a fetcher has a connection, or one is being opened."""
-        each = self._sources.get(fetcher_id.source, ())
-        return any(one.id == fetcher_id and (one.is_open or one.is_opening) for one in each)
-
     @property
     def busy(self) -> list[FetcherId]:
         """The fetchers with a request in flight."""
-        return [fetcher.id for each in self._sources.values() for fetcher in each if fetcher.is_in_flight]
+        return [fetcher.id for fetcher in self._all_fetchers() if fetcher.is_in_flight]
 
     def deadline_s(self, now_s: float) -> float | None:
         """Return the time at which ``settle`` is needed without an event; None for never."""
         times = []
-        for each in self._sources.values():
-            for fetcher in each:
-                if fetcher.late_s is not None:
-                    times.append(fetcher.late_s)
-                if fetcher.waiting and fetcher.is_free:
-                    times += (fetcher.paced_until_s, fetcher.held_until_s)
+        for fetcher in self._all_fetchers():
+            if fetcher.late_s is not None:
+                times.append(fetcher.late_s)
+            if fetcher.waiting and fetcher.is_free:
+                times += (fetcher.paced_until_s, fetcher.held_until_s)
         expires_s = self._index.expires_s
         if expires_s is not None:
-            times.append(expires_s + _INSTANT_S)
+            times.append(expires_s + INSTANT_S)
         return min((time_s for time_s in times if time_s > now_s), default=None)
 
     def describe(self, now_s: float) -> str:
         """Return a text about the state of all connections, for the program's log."""
-        fetchers = [fetcher for each in self._sources.values() for fetcher in each]
-        return ", ".join(fetcher.describe(now_s) for fetcher in fetchers if fetcher.version or fetcher.is_opening)
+        used = (fetcher for fetcher in self._all_fetchers() if fetcher.version or fetcher.is_opening)
+        return ", ".join(fetcher.describe(now_s) for fetcher in used)
 
     def is_served(self, log: SharedLog, now_s: float) -> bool:
         """Return whether an event will answer for a log at whose end a client fetch waits (rule L1).
@@ -515,22 +509,24 @@ class LogCache:
             self._sources[source] = each
         return each
 
+    def _all_fetchers(self) -> list[Fetcher]:
+        return [fetcher for each in self._sources.values() for fetcher in each]
+
     def _fetcher(self, fetcher_id: FetcherId) -> Fetcher:
         each = self._sources[fetcher_id.source]
         return next(fetcher for fetcher in each if fetcher.id == fetcher_id)
 
     def _close_late(self, now_s: float) -> None:
-        for each in self._sources.values():
-            for fetcher in each:
-                if fetcher.late_s is None or now_s < fetcher.late_s:
-                    continue
-                if fetcher.is_opening:
-                    fetcher.opening(None)
-                    self._leave_follower(fetcher, list(fetcher.logs.values()), now_s)
-                    continue
-                why = f"no answer within {fetcher.late_s - fetcher.heard_s:g} s"
-                self._commands.append(CloseFetcher(fetcher.id, why, is_fault=True))
-                self.lost(fetcher.id, now_s)
+        for fetcher in self._all_fetchers():
+            if fetcher.late_s is None or now_s < fetcher.late_s:
+                continue
+            if fetcher.is_opening:
+                fetcher.opening(None)
+                self._leave_follower(fetcher, list(fetcher.logs.values()), now_s)
+                continue
+            why = f"no answer within {fetcher.late_s - fetcher.heard_s:g} s"
+            self._commands.append(CloseFetcher(fetcher.id, why, is_fault=True))
+            self.lost(fetcher.id, now_s)
 
     def _leave_follower(self, fetcher: Fetcher, logs: list[SharedLog], now_s: float) -> None:
         """Read *logs* of a follower from the leaders, within the same client fetches."""
@@ -540,7 +536,7 @@ class LogCache:
         for reader in fetcher.waiting:
             reader.owner.watched(now_s)
         for log in logs:
-            self._void(log)
+            self.void(log)
 
     def _rejected(self, fetcher: Fetcher, outcome: RejectedResponse, now_s: float) -> None:
         if outcome.why is not RejectionReason.ERROR:
@@ -561,16 +557,6 @@ class LogCache:
                 self._dirty[reader.owner] = None
 
     # ------------------------------------------------------------------------------------------- logs
-
-    def _void(self, log: SharedLog) -> None:
-        """Drop a log; its readers must find another one."""
-        log.is_void = True
-        self._queue.pop(log, None)
-        self._leave_fetcher(log)
-        self._index.drop(log)
-        for reader in log.readers:
-            reader.log_void(log)
-            self._dirty[reader.owner] = None
 
     def _leave_fetcher(self, log: SharedLog) -> None:
         fetcher, log.fetcher = log.fetcher, None
@@ -714,9 +700,9 @@ class LogCache:
         if plain is not None:
             return plain
         if readers and all(reader.wants_more for reader in readers):
-            due_s = fetcher.sent_s + _PACE_S
-            if now_s < min(due_s, now_s + shortest_s):
-                fetcher.held_until_s = min(due_s, now_s + shortest_s)
+            due_s = min(fetcher.sent_s + _PACE_S, now_s + shortest_s)
+            if now_s < due_s:
+                fetcher.held_until_s = due_s
                 return None
         is_urgent = any(
             fetcher.confirmed < reader.number and (reader.is_due(now_s) or reader.remaining_s(now_s) < PARKED_S)
@@ -788,8 +774,7 @@ class LogCache:
                     self._disprove(key, ask.epoch, reply.error, log if is_current else None)
                 if log is None or not is_current:
                     continue
-                offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
-                log.offsets = highest(log.offsets, offsets)
+                log.offsets = highest(log.offsets, offsets_of(reply))
                 if not reply.error:
                     self._failed_s.pop(key, None)
                     if log.key.source.is_rackless:
@@ -804,7 +789,7 @@ class LogCache:
                     fetcher.cut[log] = None
         for log in [log for log in self._index if log.key.partition.topic in gone] if gone else ():
             if log.log.size_bytes and log.moved_s < result.sent_s:
-                self._void(log)
+                self.void(log)
         return kept_bytes
 
     def _suspect_cuts(self, fetcher: Fetcher, response: FetchResponse) -> None:
@@ -842,7 +827,7 @@ class LogCache:
         if error != ErrorCode.offset_out_of_range:
             for log in list(self._index.of_partition(key)):
                 if log.log.size_bytes and log.key.epoch == epoch and log is not asked:
-                    self._void(log)
+                    self.void(log)
 
     def _learn(
         self, fetcher: Fetcher, log: SharedLog | None, key: PartitionKey, reply: PartitionReply, epoch: int
@@ -926,7 +911,7 @@ class LogCache:
             for reader in readers:
                 reader.owner.log_failed(log, reply, result)
         if readers or reply.error or not log.readers:
-            self._void(log)
+            self.void(log)
         else:
             self._leave_fetcher(log)  # its entries are delivered first
 

@@ -25,6 +25,7 @@ from typing import Final
 
 import attrs
 
+from proxy.fetch.offsets import offsets_of
 from proxy.fetch.sheet import News, Sheet
 from proxy.fetch.wanted import differing_entries
 from proxy.wire.fetch import UNKNOWN, PartitionKey, RequestLayout, Topic, TopicSection, request_layout
@@ -207,11 +208,9 @@ class ClientSession:
                 continue
             told[index] = each
             if part.told is not None:
-                offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
                 # After an error, the next response without one must include the partition.
-                self._rows.pack_quiet(
-                    part.told, index, reply.partition, _NOTHING_TOLD if reply.error else offsets, committed=False
-                )
+                offsets = _NOTHING_TOLD if reply.error else offsets_of(reply)
+                self._rows.pack_quiet(part.told, index, reply.partition, offsets, committed=False)
         return told
 
     def _add(self, section: TopicSection) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from proxy.wire.fetch import UNKNOWN, PartitionKey, PartitionReply
 
-__all__ = ["OffsetTable", "Offsets", "highest"]
+__all__ = ["OffsetTable", "Offsets", "highest", "offsets_of"]
 
 Offsets = tuple[int, int, int]
 """High watermark, last stable offset and log start offset; -1 where a version of Fetch lacks one."""
@@ -49,7 +49,7 @@ class OffsetTable:
             may_fall: whether all offsets are taken over as they are. Set for a leader that was asked by topic name
                 or without an epoch: the topic may have been created again.
         """
-        offsets = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
+        offsets = offsets_of(reply)
         known_epoch, known = self._known.get(key, (UNKNOWN, None))
         if known is not None and not may_fall:
             if UNKNOWN != epoch < known_epoch:
@@ -68,6 +68,11 @@ class OffsetTable:
         unread = [key for key in self._known if key not in kept]
         for key in unread[: max(len(unread) - _SPARE // 2, 0)]:
             del self._known[key]
+
+
+def offsets_of(reply: PartitionReply) -> Offsets:
+    """Return the offsets in a partition's response."""
+    return reply.high_watermark, reply.last_stable_offset, reply.log_start_offset
 
 
 def highest(one: Offsets, other: Offsets) -> Offsets:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.cluster.topology import BrokerId
-from proxy.fetch.cache import LogCache
+from proxy.fetch.cache import INSTANT_S, LogCache
 from proxy.fetch.fetcher import Fetcher
 from proxy.fetch.log import Slice
 from proxy.fetch.shared_log import LogKey, SharedLog
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from proxy.fetch.reader import Reader
 
 __all__ = ["Deliverable", "Positions"]
-
-_INSTANT_S: Final = 1e-6
-"""Times that differ by less than this count as equal."""
 
 
 class Deliverable(NamedTuple):
@@ -102,11 +99,10 @@ class Positions:
             self._unplaced[key] = None
         if self.cache.offsets.get(key) is None or before is not log:
             self.changed[key] = None
+        self.ready.pop(key, None)
         if ask.offset < log.log.end:
-            self.ready.pop(key, None)
             self.ready[key] = None
         else:
-            self.ready.pop(key, None)
             self.cache.want(log)
             if log.cuts:
                 self._cut[key] = None
@@ -295,7 +291,11 @@ class Positions:
 
     def is_due(self, now_s: float) -> bool:
         """Return whether the client fetch has enough records or an error, or its max wait is over."""
-        return self.has_enough or now_s + _INSTANT_S >= self.deadline_s
+        return self.has_enough or self.is_over(now_s)
+
+    def is_over(self, now_s: float) -> bool:
+        """Return whether the max wait of the client fetch is over."""
+        return now_s + INSTANT_S >= self.deadline_s
 
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
         """Return whether the client fetch needs no more from *fetcher*. Cost: O(ready).
@@ -337,10 +337,9 @@ class Positions:
 
     def log_moved(self, log: SharedLog) -> None:
         """Mark the partition of *log*, which has new records, as ready if the client was at its end."""
-        key = log.key.partition
-        self._cut.pop(key, None)
-        if key not in self.ready and key not in self.loose:
-            self.ready[key] = None
+        self._cut.pop(log.key.partition, None)
+        if self.reads_end_of(log):
+            self.ready[log.key.partition] = None
 
     def log_cut(self, log: SharedLog) -> None:
         """Take over from ``log.is_cut`` whether the last response had no room for records that *log* waits for."""

@@ -47,7 +47,6 @@ _REFRESHES: Final = 3
 """The most metadata refreshes of one client fetch because of an id or an epoch that the client did not send."""
 _PLAIN_S: Final = 30.0
 """How long brokers wait for a client's min bytes themselves after there was less than it wanted."""
-_INSTANT_S: Final = 1e-6
 
 
 class Caches(Protocol):
@@ -509,7 +508,7 @@ class Reader:
         assert isinstance(self._phase, Converting)
         was_skipped, records = self._delivery.converted(exchange, self._phase.jobs)
         yield from map(EmitRecord, records)
-        is_over = now_s + _INSTANT_S >= exchange.deadline_s and not at.ready
+        is_over = at.is_over(now_s) and not at.ready
         if exchange.has_records or not was_skipped or is_over:
             yield from self._answer(exchange, at, now_s)
         else:

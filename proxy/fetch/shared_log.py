@@ -114,6 +114,11 @@ class SharedLog:
         """Whether an open client fetch needs records beyond its end. Cost: O(readers)."""
         return any(each.is_waiting and (each.reads_end_of(self) or not each.has_enough) for each in self.readers)
 
+    def trim_old(self, now_s: float) -> None:
+        """Drop entries older than 1 s, unless an open client fetch reads the log. Cost: O(readers)."""
+        if not self.is_awaited:
+            self.log.trim_before(now_s - KEPT_S)
+
     def is_live(self, now_s: float) -> bool:
         """Return whether records were appended at least three times in the last 2 s."""
         return now_s - self._moves[0] < _LIVE_S
@@ -161,8 +166,7 @@ class LogIndex:
         for log in self._logs.get(key.partition, ()):
             if log.key != key:
                 continue
-            if not log.is_awaited:
-                log.log.trim_before(now_s - KEPT_S)
+            log.trim_old(now_s)
             if log.log.start <= offset <= log.log.end and (found is None or found.log.end < log.log.end):
                 found = log
         if found is None:
@@ -220,8 +224,7 @@ class LogIndex:
             return
         self._sweep_s = now_s + KEPT_S / 4
         for log in list(self._filled):
-            if not log.is_awaited:
-                log.log.trim_before(now_s - KEPT_S)
+            log.trim_old(now_s)
             if not log.log.size_bytes:
                 del self._filled[log]
         for log in list(self._unread):

@@ -8,9 +8,9 @@ from proxy.errors import ErrorCode
 from proxy.relay.commands import Command
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, SMALL, batches, given, part
+from tests.relay.driver import MemoryNeeded
 from tests.relay.playbook import CATCH_UP, LIVE, LONG_POLL, Part, Play, fetcher_id, parts_of, told, topology
 from tests.relay.shared import SharedPlay
-from tests.relay.solo import MemoryNeeded
 
 NEWS = batch(100, b"news")
 MANY = range(120)

@@ -43,8 +43,9 @@ from proxy.wire.headers import read_request_header
 from tests.fetch.desk import Connection, wanted_of
 from tests.fuzz import harness, seeds
 from tests.pieces import joined
+from tests.relay.driver import MemoryNeeded
 from tests.relay.playbook import topology
-from tests.relay.solo import MemoryNeeded, Solo
+from tests.relay.solo import Solo
 
 __all__ = ["TARGETS"]
 

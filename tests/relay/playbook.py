@@ -47,7 +47,8 @@ from proxy.wire import messages
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import TopicId
 from tests.pieces import joined
-from tests.relay.solo import MemoryNeeded, Solo
+from tests.relay.driver import MemoryNeeded
+from tests.relay.solo import Solo
 from tests.wire.entities import item_type, made
 
 __all__ = [

@@ -1,80 +1,33 @@
 """Several client relays that read one log cache, without connections."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.fetch.cache import CacheKey, LogCache
-from proxy.fetch.commands import (
-    CacheCommand,
-    CloseFetcher,
-    CloseSession,
-    EmitRecord,
-    FetcherId,
-    OpenFetcher,
-    RefreshMetadata,
-    SendFetch,
-    Wake,
-)
-from proxy.fetch.reader import Reader
+from proxy.fetch.cache import LogCache
 from proxy.fetch.reading import Reading
 from proxy.relay.client import ClientRelay
-from proxy.relay.commands import (
-    ClientFrame,
-    CloseLink,
-    Command,
-    Event,
-    Link,
-    LinkAnswering,
-    LinkFrame,
-    LinkLost,
-    LinkOpened,
-    LogsChanged,
-    OpenLink,
-    Reply,
-    RunInThread,
-    Send,
-    ThreadFinished,
-)
+from proxy.relay.commands import ClientFrame, Command, Event, OpenLink, Reply, RunInThread, ThreadFinished
 from proxy.wire.addresses import Place
+from tests.relay.driver import MemoryNeeded, RelayDriver
 from tests.relay.playbook import Part, Play, told
-from tests.relay.solo import MemoryNeeded
 
 __all__ = ["SharedPlay", "SharedRelays"]
 
 
-class SharedRelays:
-    """The relays of several clients with their log caches; it takes all events and returns all commands.
-
-    The commands of the caches are returned as commands of links: ``OpenLink``, ``Send``, ``CloseLink``. Replies to
-    clients are kept in ``replies``.
-    """
+class SharedRelays(RelayDriver):
+    """The relays of several clients with their log caches; replies to clients are kept in ``replies``."""
 
     def __init__(self, nodes: Mapping[str, int], place: Place, reading: Reading) -> None:
         """*nodes*: the broker that each client takes for the leader."""
-        self._reading = reading
-        self._caches: dict[CacheKey, LogCache] = {}
-        self._now_s = 0.0
-        self.relays = {name: ClientRelay(BrokerId(node), place, reading, self) for name, node in nodes.items()}
+        super().__init__(reading)
+        self.relays |= {name: ClientRelay(BrokerId(node), place, reading, self) for name, node in nodes.items()}
         self.client = next(iter(nodes))
         """The name of the client that sends the next request."""
         self.replies: dict[str, list[Reply]] = {name: [] for name in nodes}
         """The replies to each client, by its name."""
-
-    # As Caches:
-
-    def join(self, key: CacheKey, reader: Reader, client_id: str | None) -> LogCache:
-        del client_id
-        cache = self._caches.setdefault(key, LogCache(key, self._reading, 0.0))
-        cache.join(reader)
-        return cache
-
-    def part(self, cache: LogCache, reader: Reader) -> None:
-        cache.part(reader)
-
-    # As connections:
 
     @property
     def cache(self) -> LogCache:
@@ -89,87 +42,24 @@ class SharedRelays:
     def caches(self) -> Sequence[LogCache]:
         return list(self._caches.values())
 
-    @property
-    def deadline_s(self) -> float | None:
-        times = [each.deadline_s(self._now_s) for each in self._caches.values()]
-        times += [each.deadline_s for each in self.relays.values()]
-        return min((each for each in times if each is not None), default=None)
-
-    def is_busy(self, link: Link) -> bool:
-        """Return whether a fetch waits for its response on *link*."""
-        return link in self.cache.busy
-
     def leave(self, name: str, now_s: float) -> list[Command]:
         """Disconnect the client *name*; return the commands that result."""
         self._now_s = now_s
         self.relays.pop(name).leave(now_s)
-        return list(self._settled(now_s))
+        return list(self.settled(now_s))
 
-    def unserved(self) -> list[object]:
-        return [key for relay in self.relays.values() for key in relay.reader.unserved()]
+    def receivers(self, event: Event) -> Iterable[str]:
+        return [self.client] if isinstance(event, ClientFrame) else super().receivers(event)
 
-    def handle(self, event: Event | MemoryNeeded, now_s: float) -> list[Command]:
-        self._now_s = now_s
-        return list(self._handle(event, now_s))
-
-    def _handle(self, event: Event | MemoryNeeded, now_s: float) -> Iterator[Command]:
-        match event:
-            case MemoryNeeded():
-                self.cache.drop_records()
-            case LinkOpened(FetcherId() as fetcher, ranges):
-                self.cache.opened(fetcher, ranges, now_s)
-            case LinkFrame(FetcherId() as fetcher, frame):
-                self.cache.received(fetcher, frame, now_s)
-            case LinkAnswering(FetcherId() as fetcher):
-                self.cache.answering(fetcher)
-            case LinkLost(FetcherId() as fetcher):
-                self.cache.lost(fetcher, now_s)
-            case ClientFrame():
-                yield from self._passed(self.client, event, now_s)
-            case _:
-                for name in self.relays:
-                    yield from self._passed(name, event, now_s)
-        yield from self._settled(now_s)
-
-    def _passed(self, name: str, event: Event, now_s: float) -> Iterator[Command]:
-        for command in self.relays[name].handle(event, now_s):
+    def passed(self, name: str, event: Event, now_s: float) -> Iterator[Command]:
+        for command in super().passed(name, event, now_s):
             match command:
                 case RunInThread(worker, run):
-                    yield from self._passed(name, ThreadFinished(worker, run()), now_s)
+                    yield from self.passed(name, ThreadFinished(worker, run()), now_s)
                 case Reply():
                     self.replies[name].append(command)
                 case _:
                     yield command
-
-    def _settled(self, now_s: float) -> Iterator[Command]:
-        for cache in list(self._caches.values()):
-            yield from self._carried_out(cache.take_commands(), now_s)
-            for _ in range(100):
-                cache.settle(now_s)
-                commands = cache.take_commands()
-                yield from self._carried_out(commands, now_s)
-                if not any(isinstance(command, Wake) for command in commands):
-                    break
-            else:
-                raise AssertionError("readers are woken without end")
-        assert not self.unserved(), f"nothing answers {self.unserved()}"
-
-    def _carried_out(self, commands: list[CacheCommand], now_s: float) -> Iterator[Command]:
-        for command in commands:
-            match command:
-                case OpenFetcher(fetcher, client_id):
-                    yield OpenLink(fetcher, client_id)
-                case SendFetch(fetcher, frame):
-                    yield Send(fetcher, [frame])
-                case CloseFetcher(fetcher, why, is_fault):
-                    yield CloseLink(fetcher, why, is_fault)
-                case Wake(reader):
-                    name = next(name for name, each in self.relays.items() if each.reader is reader)
-                    yield from self._passed(name, LogsChanged(), now_s)
-                case EmitRecord() | RefreshMetadata():
-                    yield command
-                case CloseSession():
-                    raise AssertionError("sessions are closed at the end only")
 
 
 class SharedPlay(Play):

@@ -2,8 +2,8 @@
 
 from proxy.relay.commands import Draining
 from tests.relay.batches import BATCH, SMALL, batches, given, part
+from tests.relay.driver import MemoryNeeded
 from tests.relay.playbook import LONG_POLL, Part, Play, told, topology
-from tests.relay.solo import MemoryNeeded
 
 
 def reading(partitions: int = 1) -> Play:

@@ -8,8 +8,8 @@ from proxy.errors import ErrorCode
 from proxy.relay.commands import CloseLink, Command, Draining, LinkAnswering, OpenLink
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, batches
+from tests.relay.driver import MemoryNeeded
 from tests.relay.playbook import CATCH_UP, LIVE, LONG_POLL, Part, Play, learnt, of_type, parts_of, told, topology
-from tests.relay.solo import MemoryNeeded
 
 IDLE = Part()
 MANY = range(120)

@@ -38,11 +38,12 @@ from proxy.relay.commands import (
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import FETCH, IDS_VERSION, FetchOptions
 from tests.pieces import joined
+from tests.relay.driver import MemoryNeeded
 from tests.relay.model import judge
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, Flight, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient
 from tests.relay.model.logs import Log
-from tests.relay.solo import MemoryNeeded, Solo
+from tests.relay.solo import Solo
 
 __all__ = ["LANES", "NO_RACK", "Racks", "Wire", "World"]
 
