@@ -17,7 +17,7 @@ from tests.relay.model import judge
 from tests.relay.model.broker import FOLLOWER, FOLLOWERS_VERSION, LEADER, RACK, ModelBroker, ModelFollower
 from tests.relay.model.client import ModelClient, Name
 from tests.relay.model.logs import Kind
-from tests.relay.model.world import LANES, NO_RACK, Racks, World
+from tests.relay.model.world import FETCHER_IDS, NO_RACK, Racks, World
 from tests.strategies import steps
 
 TOPICS: Final = {"a": 3, "b": 2}
@@ -79,7 +79,7 @@ ERRORS: Final = [
 ]
 
 some_name = st.sampled_from(NAMES)
-some_link = st.sampled_from(LANES)
+some_link = st.sampled_from(FETCHER_IDS)
 mostly = st.sampled_from([True, True, False])
 some_polls = st.lists(st.sampled_from([0, 20, 500, 30_000]), max_size=3).map(tuple)
 """Fetches of a client that is well, by their max wait."""

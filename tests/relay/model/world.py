@@ -45,9 +45,9 @@ from tests.relay.model.client import ModelClient
 from tests.relay.model.logs import Log
 from tests.relay.solo import Solo
 
-__all__ = ["LANES", "NO_RACK", "Racks", "Wire", "World"]
+__all__ = ["FETCHER_IDS", "NO_RACK", "Racks", "Wire", "World"]
 
-LANES: Final = [
+FETCHER_IDS: Final = [
     FetcherId(Source(BrokerId(node_id), rackless), kind)
     for node_id, rackless in ((LEADER, False), (LEADER, True), (FOLLOWER, False))
     for kind in FetcherKind
@@ -155,7 +155,7 @@ class World:
         self.gone: set[int] = set()
         """Brokers to which no connection can be made."""
         self.sent_at_once = 0
-        self.wires: dict[Link, Wire] = {link: Wire() for link in LANES}
+        self.wires: dict[Link, Wire] = {link: Wire() for link in FETCHER_IDS}
         self.known = Topology()
         """The relay's last topology."""
         self.learning = 0
@@ -217,7 +217,7 @@ class World:
             self.lose(link, seen=False)
 
     def links_to(self, node_id: int) -> list[FetcherId]:
-        return [each for each in LANES if each.source.node_id == node_id]
+        return [each for each in FETCHER_IDS if each.source.node_id == node_id]
 
     def haunt(self) -> None:
         """Deliver lost requests, whose responses nobody waits for."""
@@ -302,7 +302,7 @@ class World:
                 self.refreshed = self._cluster(self.refreshed)
             self._tell(self.refreshed)
             return True
-        for link in LANES:
+        for link in FETCHER_IDS:
             wire = self.wires[link]
             node_id = link.source.node_id
             if wire.is_opening and node_id in self.gone:
@@ -388,8 +388,8 @@ class World:
             case Send(link, pieces):
                 frame = b"".join(pieces)
                 assert self.wires[link].is_open
-                assert not any(flight.link == link for flight in self.under_way()), "two fetches on one lane"
-                assert int.from_bytes(frame[:4]) == len(frame) - 4, "a lane takes one fetch at a time"
+                assert not any(flight.link == link for flight in self.under_way()), "two fetches on one connection"
+                assert int.from_bytes(frame[:4]) == len(frame) - 4, "a fetcher sends one fetch at a time"
                 judge.was_sent(self, self._take(link, frame))
                 self.sent_at_once += 1
                 assert self.sent_at_once <= _SENT_AT_ONCE, "fetch upon fetch, and no time passes"
