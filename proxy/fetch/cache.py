@@ -813,8 +813,6 @@ class LogCache:
         for log in list(fetcher.cut):
             log.cuts += 1
             log.is_cut = has_records and log.cuts <= _MOST_CUTS
-            for reader in log.readers:
-                reader.log_cut(log)
             if not log.is_cut:
                 del fetcher.cut[log]
                 log.cuts = 0

@@ -238,7 +238,7 @@ class Fetcher:
             return self._opens_by_s
         return None if self.is_answering else self._in_flight.late_s
 
-    def is_sure(self, number: int, now_s: float, *, is_probe: bool, has_records: bool) -> bool:
+    def is_sure(self, number: int, now_s: float, *, is_probe: bool, has_records: bool, is_cut: bool) -> bool:
         """Return whether the broker confirms for the client fetch *number* that its logs have no new records.
 
         It has answered a request that was sent later, or a long poll has been in flight for long enough.
@@ -246,19 +246,23 @@ class Fetcher:
         Args: is_probe: whether only a response confirms it.
               has_records: whether the client's response has records of other logs; a request that waits for more
                   than one byte then confirms it, too.
+              is_cut: whether one of these logs is in ``cut``, so that only a later request confirms it.
         """
-        if self.confirmed >= number:
+        if self.confirmed >= number and not is_cut:
             return True
         flight = self._in_flight
         if flight is None or is_probe or self.is_answering:
             return False
         if not (flight.wait.is_parked or (has_records and flight.wait.wait_s > 0)):
             return False
-        return now_s >= self.sure_s(number)
+        return now_s >= self.sure_s(number, is_cut=is_cut)
 
-    def sure_s(self, number: int) -> float:
-        """Return the time at which a long poll in flight confirms "nothing new" for the client fetch *number*."""
-        was_sent_for_it = self._in_flight is not None and self._in_flight.number >= number
+    def sure_s(self, number: int, *, is_cut: bool) -> float:
+        """Return the time at which a long poll in flight confirms "nothing new" for the client fetch *number*.
+
+        *is_cut*: whether one of the client's logs is in ``cut``; see ``is_sure``.
+        """
+        was_sent_for_it = is_cut or (self._in_flight is not None and self._in_flight.number >= number)
         return self.heard_s + (PARKED_S if was_sent_for_it else 0.0)
 
     def was_asked_before(self, number: int) -> bool:

@@ -57,8 +57,6 @@ class Positions:
         """The partitions that are read from the leader, since a follower does not have the client's offset."""
         self._unplaced: dict[PartitionKey, None] = {}
         """The partitions whose logs are assigned to no fetcher."""
-        self._cut: dict[PartitionKey, None] = {}
-        """The partitions of which the source has more records than its last response had room for."""
         # The state of the open client fetch:
         self.is_waiting = False
         """Whether it waits for logs."""
@@ -82,7 +80,6 @@ class Positions:
         The partition is ready if that log has records at the offset; otherwise the client waits at its end.
         """
         self.loose.pop(key, None)
-        self._cut.pop(key, None)
         log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
         if self.is_probe and ask.offset < log.log.end:
             # Its entries arrived before. Readers at its end keep it, and the request in flight for it.
@@ -104,13 +101,11 @@ class Positions:
             self.ready[key] = None
         else:
             self.cache.want(log)
-            if log.cuts:
-                self._cut[key] = None
 
     def drop(self, key: PartitionKey, now_s: float) -> None:
         """Stop reading a partition that the client does not request any more."""
         log = self.logs.pop(key, None)
-        for each in (self.loose, self.ready, self.changed, self._unplaced, self._cut):
+        for each in (self.loose, self.ready, self.changed, self._unplaced):
             each.pop(key, None)
         if log is not None:
             self._leave(log, now_s, is_replaced=False)
@@ -161,7 +156,6 @@ class Positions:
         self.ready = self.ready or {}
         self.changed = self.changed or {}
         self._unplaced = self._unplaced or {}
-        self._cut = self._cut or {}
 
     def deliverable(
         self, asks: Callable[[PartitionKey], FetchPartition], max_bytes: int, *, is_cut: bool
@@ -218,8 +212,6 @@ class Positions:
         """
         if any(key not in answered for key in self.loose):
             return False
-        if not has_records and any(key not in self.ready for key in self._cut):
-            return False
         if any(key not in self.ready and key not in answered for key in self._unconfirmed()):
             return False
         is_draining = self.cache.is_draining
@@ -227,7 +219,11 @@ class Positions:
         return all(
             ready[fetcher] == logs
             or fetcher.is_sure(
-                self.number, now_s, is_probe=self.is_probe and not is_draining, has_records=has_records
+                self.number,
+                now_s,
+                is_probe=self.is_probe and not is_draining,
+                has_records=has_records,
+                is_cut=not has_records and self._is_cut(fetcher),
             )
             or (is_draining and (fetcher.outwaits(now_s, 1) or fetcher.was_asked_before(self.number)))
             for fetcher, logs in self.fetchers.items()
@@ -236,9 +232,9 @@ class Positions:
     @property
     def is_confirmed(self) -> bool:
         """Whether brokers have confirmed "nothing new" for all logs, in responses. Cost: O(fetchers)."""
-        if self.loose or self._cut or any(key not in self.ready for key in self._unconfirmed()):
+        if self.loose or any(key not in self.ready for key in self._unconfirmed()):
             return False
-        return all(each.confirmed >= self.number for each in self.fetchers)
+        return all(each.confirmed >= self.number and not self._is_cut(each) for each in self.fetchers)
 
     def _unconfirmed(self) -> Iterator[PartitionKey]:
         """Yield the partitions assigned to no fetcher that were not confirmed for the client fetch."""
@@ -252,7 +248,7 @@ class Positions:
         """Yield the times at which the requests in flight of fetchers count as parked."""
         for fetcher in self.fetchers:
             if fetcher.is_in_flight:
-                yield fetcher.sure_s(self.number)
+                yield fetcher.sure_s(self.number, is_cut=self._is_cut(fetcher))
 
     def unserved(self, answered: Container[PartitionKey], now_s: float) -> list[PartitionKey]:
         """Return the partitions that no event will answer (rule L1): a bug if there are any. Cost: O(partitions).
@@ -265,13 +261,17 @@ class Positions:
             if key not in self.ready
             and key not in answered
             and not (log.fetcher is None and log.confirmed >= self.number)
-            and not (log.fetcher is not None and log.fetcher.confirmed >= self.number and not self._is_cut(key))
+            and not (
+                log.fetcher is not None
+                and log.fetcher.confirmed >= self.number
+                and (self.ready or log not in log.fetcher.cut)
+            )
             and not self.cache.is_served(log, now_s)
         ]
 
-    def _is_cut(self, key: PartitionKey) -> bool:
-        """Return whether more of a partition must be read before the client is answered."""
-        return key in self._cut and not self.ready
+    def _is_cut(self, fetcher: Fetcher) -> bool:
+        """Return whether the client waits at the end of a log for which the last response of *fetcher* had no room."""
+        return any(self.logs.get(log.key.partition) is log and self.reads_end_of(log) for log in fetcher.cut)
 
     # ------------------------------------------------------------------------------------------- for the cache
 
@@ -302,7 +302,7 @@ class Positions:
 
         Its logs there are confirmed, or all have records to deliver.
         """
-        if fetcher.confirmed >= self.number and (not self._cut or bool(self.ready)):
+        if fetcher.confirmed >= self.number and (bool(self.ready) or not self._is_cut(fetcher)):
             return True
         return self._ready_logs()[fetcher] == self.fetchers[fetcher]
 
@@ -337,23 +337,14 @@ class Positions:
 
     def log_moved(self, log: SharedLog) -> None:
         """Mark the partition of *log*, which has new records, as ready if the client was at its end."""
-        self._cut.pop(log.key.partition, None)
         if self.reads_end_of(log):
             self.ready[log.key.partition] = None
-
-    def log_cut(self, log: SharedLog) -> None:
-        """Take over from ``log.is_cut`` whether the last response had no room for records that *log* waits for."""
-        if log.is_cut and self.reads_end_of(log):
-            self._cut[log.key.partition] = None
-        elif not log.is_cut:
-            self._cut.pop(log.key.partition, None)
 
     def log_void(self, log: SharedLog) -> None:
         """Mark the partition of *log* as loose, since the log is void or another one has its range."""
         key = log.key.partition
         if self.logs.get(key) is log:
             self.ready.pop(key, None)
-            self._cut.pop(key, None)
             self.loose[key] = None
 
     def log_reached(self, log: SharedLog) -> None:

@@ -179,8 +179,16 @@ def test_broker_that_is_too_old_is_refused(route: str, version: int) -> None:
 # ------------------------------------------------------------------------------------------- silence
 
 
-def sure(fetcher: Fetcher, after_s: float, *, number: int = 1, is_probe: bool = False, more: bool = False) -> bool:
-    return fetcher.is_sure(number, SENT_S + after_s, is_probe=is_probe, has_records=more)
+def sure(
+    fetcher: Fetcher,
+    after_s: float,
+    *,
+    number: int = 1,
+    is_probe: bool = False,
+    more: bool = False,
+    is_cut: bool = False,
+) -> bool:
+    return fetcher.is_sure(number, SENT_S + after_s, is_probe=is_probe, has_records=more, is_cut=is_cut)
 
 
 def test_silence_counts_after_50_ms_for_a_client_fetch_that_the_request_was_sent_for() -> None:
@@ -197,6 +205,16 @@ def test_silence_counts_at_once_for_a_client_fetch_that_began_later() -> None:
     ask(fetcher, number=2)
 
     assert sure(fetcher, 0.0, number=3)
+
+
+def test_silence_counts_after_50_ms_for_records_that_did_not_fit_into_the_response_before() -> None:
+    fetcher = with_session(2)
+    ask(fetcher, number=2)
+    fetcher.confirmed = 4
+
+    assert sure(fetcher, 0.0, number=4)
+    assert not sure(fetcher, PARKED_S - 0.001, number=4, is_cut=True)
+    assert sure(fetcher, PARKED_S, number=4, is_cut=True)
 
 
 def test_silence_does_not_count_once_a_response_has_begun_to_arrive() -> None:

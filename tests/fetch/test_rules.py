@@ -257,6 +257,18 @@ def test_l9_request_is_parked_after_50_ms_without_a_byte_of_its_response() -> No
     assert records_of(play.wait(0.002)) == {1: batch(0, b"news")}
 
 
+def test_l9_parked_request_confirms_records_that_did_not_fit_into_the_response_before() -> None:
+    play = parked(2)
+    play.fetch({0: 0, 1: 0})
+    assert records_of(play.answer({0: Part(0, 1, batch(0, b"news")), 1: Part(0, 5)})) == {0: batch(0, b"news")}
+    assert told(play.fetch({0: 1, 1: 0}, max_wait_ms=500)) == []
+    assert len(told(play.wait(0.5))) == 1
+
+    assert told(play.fetch({0: 1, 1: 0}, max_wait_ms=500)) == []
+
+    assert len(told(play.wait(0.5))) == 1
+
+
 def test_l10_cached_entries_live_for_a_second() -> None:
     play = waiting()
     play.fetch_as("a", {0: 100})

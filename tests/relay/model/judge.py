@@ -120,8 +120,8 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
     """Return whether the follower has the leader's records, or reports an error, or is not to be asked.
 
     It was asked under the epoch known at that time. If a later one becomes known, it may not have heard of it: it
-    rightly
-    waits until it has.
+    rightly waits until it has. A follower that the leader has preferred is read for a while, even if it is not in
+    sync by then.
     """
     ask, log = exchange.asks[name], world.broker.log(name)
     replica = world.broker.replicas[log]
@@ -142,7 +142,7 @@ def _is_not_withheld_by_the_follower(world: "World", exchange: Exchange, name: N
         info is not None and FOLLOWER not in info.replicas[name[1]].in_sync
         for info in (known.topic(name[0]) for known in exchange.known)
     )
-    return is_out and not world.broker.would_redirect(log, ask.offset)
+    return is_out and not _was_named_since(world, name) and not world.broker.would_redirect(log, ask.offset)
 
 
 def _may_be_read_there(world: "World", key: Key) -> bool:
@@ -151,8 +151,12 @@ def _may_be_read_there(world: "World", key: Key) -> bool:
     info = None if name is None else world.known.topic(name)
     if name is None or info is None or key[1] not in info.replicas:
         return True
-    is_in_sync = FOLLOWER in info.replicas[key[1]].in_sync
-    return is_in_sync or world.named_at.get((name, key[1]), 0) > world.told_at.get((name, key[1]), 0)
+    return FOLLOWER in info.replicas[key[1]].in_sync or _was_named_since(world, (name, key[1]))
+
+
+def _was_named_since(world: "World", name: Name) -> bool:
+    """Whether the leader has preferred the follower since the metadata that is known was sent."""
+    return world.named_at.get(name, 0) > world.told_at.get(name, 0)
 
 
 # -------------------------------------------------------------------------------------- when it is answered
