@@ -238,6 +238,11 @@ class LogCache:
                 if reader in log.readers:
                     self._requeue(log)
 
+    def lacks_offsets(self, log: SharedLog) -> bool:
+        """Return whether the offsets of the partition are unknown, or older than the records before *log*."""
+        known = self.offsets.get(log.key.partition)
+        return known is None or (known[0] < log.log.end and log.offsets[0] < 0)
+
     def hurry(self, reader: "Positions", now_s: float) -> None:
         """Request the unknown offsets of partitions of *reader* at once, rather than wait for a long poll."""
         for fetcher in list(reader.fetchers):
@@ -576,7 +581,7 @@ class LogCache:
             del self._queue[log]
             fetcher.join(log, log.log.end)
             log.fetcher = fetcher
-            if self.offsets.get(log.key.partition) is None:
+            if self.lacks_offsets(log):
                 fetcher.untold[log] = None
             for reader in log.readers:
                 reader.placed(log, None, fetcher)

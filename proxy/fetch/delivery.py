@@ -236,12 +236,15 @@ class Delivery:
         return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
 
     def lacks(self, at: Positions, answered: set[PartitionKey]) -> bool:
-        """Return whether the response lacks offsets that no broker has reported yet. Cost: O(changed).
+        """Return whether the response lacks offsets that no broker has reported yet, or not recently enough.
+
+        Cost: O(changed).
 
         *answered*: the partitions that the response has already.
         """
-        offsets = at.cache.offsets
-        return any(offsets.get(key) is None and key not in at.ready and key not in answered for key in at.changed)
+        return any(
+            key not in at.ready and key not in answered and at.cache.lacks_offsets(at.logs[key]) for key in at.changed
+        )
 
     def patch(self, at: Positions) -> None:
         """Write the offsets that have changed into the response template. Cost: O(changed)."""

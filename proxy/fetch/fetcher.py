@@ -172,7 +172,7 @@ class Fetcher:
         self.moved: dict[SharedLog, None] = {}
         """The logs whose ends are not those of the session's last request."""
         self.untold: dict[SharedLog, None] = {}
-        """The logs of partitions whose high watermark no broker has reported."""
+        """The logs of partitions whose high watermark is not known, or is below the offset of the log."""
         self.probes: dict[SharedLog, None] = {}
         """The logs for clients with a max wait below 10 ms."""
         self.cut: dict[SharedLog, None] = {}
