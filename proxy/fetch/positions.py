@@ -307,8 +307,13 @@ class Positions:
         return self._ready_logs()[fetcher] == self.fetchers[fetcher]
 
     def is_plain(self, now_s: float) -> bool:
-        """Return whether upstream requests may have the client's min bytes, so that the broker waits for them."""
-        return self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
+        """Return whether upstream requests may have the client's min bytes, so that the broker waits for them.
+
+        No source may have two fetchers for the client: while one has enough, the other would wait for more, and its
+        silence would not show whether it has records.
+        """
+        is_usual = self.cache.is_unparked or now_s < self.plain_until_s
+        return self.min_bytes > 1 and is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)
 
     def waits_upstream(self, now_s: float) -> bool:
         """Return whether upstream requests wait as the client does: it is answered when all brokers answered."""
