@@ -176,7 +176,7 @@ class LogCache:
         *max_bytes*: the partition limit of the client.
         """
         self._fetchers(key.source, self.routes(reader.node_id))
-        log = self._index.find(key, offset, now_s)
+        log = self._index.find(key, offset, now_s, has_entries=reader.reads_cached)
         if reader not in log.readers:
             log.add_reader(reader)
             if log.fetcher is not None:
@@ -198,8 +198,8 @@ class LogCache:
         if log.readers or log.is_void:
             return
         self._queue.pop(log, None)
-        if self.key.is_exclusive and is_replaced:
-            self._leave_fetcher(log)  # nobody else comes
+        if (self.key.is_exclusive and is_replaced) or log.key.is_probe:
+            self._leave_fetcher(log)  # nobody else reads its entries
             self._index.drop(log)
         else:
             self._index.unread(log, now_s)
@@ -260,14 +260,6 @@ class LogCache:
         for reader in log.readers:
             reader.log_void(log)
             self._dirty[reader.owner] = None
-
-    def drop_entries(self, log: SharedLog) -> None:
-        """Drop the entries of a log; readers with undelivered ones must find another log."""
-        log.log.skip(log.log.end)
-        for reader in log.readers:
-            if log.key.partition in reader.ready:
-                reader.log_void(log)
-                self._dirty[reader.owner] = None
 
     def start_over(self, reader: "Positions", now_s: float) -> None:
         """Close the connections that *reader* waits for, since they are stuck, and drop their logs."""

@@ -1,7 +1,7 @@
 """The cached log that a client reads of each partition, and the state of its open fetch at these logs."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.cluster.topology import BrokerId
@@ -42,6 +42,8 @@ class Positions:
         self.node_id = owner.node_id
         self.cache = cache
         self.is_probe = is_probe
+        self.reads_cached = not is_probe
+        """Whether the open client fetch may get records that arrived before it began."""
         self.logs: dict[PartitionKey, SharedLog] = {}
         self.loose: dict[PartitionKey, None] = {}
         """The partitions whose log must be found again, with ``find``."""
@@ -69,6 +71,8 @@ class Positions:
         """The size of the records that are ready for it, within its limits."""
         self.has_enough = False
         """Whether its records, or an error, end its wait."""
+        self.short: Collection[PartitionKey] = ()
+        """The ready partitions of which it could take more records than their logs have."""
         self.plain_until_s = float("-inf")
         """The time until which upstream requests have the client's min bytes: brokers wait for them."""
 
@@ -81,12 +85,6 @@ class Positions:
         """
         self.loose.pop(key, None)
         log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
-        if self.is_probe and ask.offset < log.log.end:
-            # Its entries arrived before. Readers at its end keep it, and the request in flight for it.
-            if self.logs.get(key) is not log:
-                self.cache.leave(self, log, now_s, is_replaced=True)
-            self.cache.drop_entries(log)
-            log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
         before, self.logs[key] = self.logs.get(key), log
         if before is not log:
             self.shares[key.topic, log_key.source.node_id] += 1
@@ -132,6 +130,17 @@ class Positions:
             for log in list(self.logs.values()):
                 self.cache.void(log)
 
+    def reread_ready(self) -> None:
+        """Let the partitions that have undelivered records find another log, without these records."""
+        self.loose |= self.ready
+
+    def want_more(self, deliverable: "Deliverable") -> None:
+        """Have logs filled further whose records in *deliverable* are fewer than the client waits for."""
+        slices = deliverable.slices
+        self.short = {key for key, found in slices if found.next_offset == self.logs[key].log.end}
+        for key in self.short:
+            self.cache.want(self.logs[key])
+
     def void_ready(self) -> None:
         """Drop the logs that have undelivered records, so that these are read again."""
         for key in list(self.ready):
@@ -149,6 +158,7 @@ class Positions:
     def stop(self) -> None:
         """End the wait of the client fetch: fetchers send no more requests for it."""
         self.is_waiting = False
+        self.short = ()
         for fetcher in self.fetchers:
             fetcher.waiting.pop(self, None)
         # A dict that had many items keeps its size when they are gone.
@@ -258,7 +268,7 @@ class Positions:
         return [
             key
             for key, log in self.logs.items()
-            if key not in self.ready
+            if (key not in self.ready or key in self.short)
             and key not in answered
             and not (log.fetcher is None and log.confirmed >= self.number)
             and not (

@@ -358,6 +358,8 @@ class Reader:
         isolation, rack = options.isolation, exchange.rack
         key = CacheKey(owner, client_id, isolation, rack, is_redirected, owner is self, node_id)
         at = self._at
+        if at is not None:
+            at.reads_cached = not at.is_probe
         if at is None or key != self._cache_key or at.is_probe != manner.is_instant:
             cache = self._caches.join(key, self, manner.client_id)
             if at is not None:
@@ -366,6 +368,8 @@ class Reader:
                     self._caches.part(at.cache, self)
             self._cache_key, self._at = key, Positions(self, cache, is_probe=manner.is_instant)
             self._at.loose.update(dict.fromkeys(self._delivery.wanted.asks))
+            # Records of the last cache may be newer than those which this one has: no offset may fall for the client.
+            self._at.reads_cached &= at is None
             if self._is_draining:
                 cache.drain()
         assert self._at is not None
@@ -418,8 +422,8 @@ class Reader:
             exchange.watched_s = now_s
         self._phase = Asking()
         self._delivery.begin(exchange)
-        if at.is_probe:
-            at.void_ready()
+        if not at.reads_cached:
+            at.reread_ready()
         self._find(exchange, at, now_s)
         at.cache.leave_longer(at)
         at.wait()
@@ -476,6 +480,7 @@ class Reader:
 
         Otherwise the client could get records that were deleted while they waited.
         """
+        at.want_more(deliverable)
         at.plain_until_s = now_s + _PLAIN_S
         self._stale_s = KEPT_S + min(each.arrived_s for _, each in deliverable.slices)
         if now_s >= self._stale_s:

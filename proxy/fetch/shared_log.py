@@ -112,7 +112,8 @@ class SharedLog:
     @property
     def is_wanted(self) -> bool:
         """Whether an open client fetch needs records beyond its end. Cost: O(readers)."""
-        return any(each.is_waiting and (each.reads_end_of(self) or not each.has_enough) for each in self.readers)
+        key = self.key.partition
+        return any(each.is_waiting and (each.reads_end_of(self) or key in each.short) for each in self.readers)
 
     def trim_old(self, now_s: float) -> None:
         """Drop entries older than 1 s, unless an open client fetch reads the log. Cost: O(readers)."""
@@ -157,17 +158,20 @@ class LogIndex:
         oldest_s = self.oldest_s
         return None if oldest_s is None else max(oldest_s + KEPT_S, self._sweep_s)
 
-    def find(self, key: LogKey, offset: int, now_s: float) -> SharedLog:
+    def find(self, key: LogKey, offset: int, now_s: float, *, has_entries: bool = True) -> SharedLog:
         """Return the log with the identity *key* that contains *offset* or ends there; add one if there is none.
 
         Of several, it is the one with the highest end. Old entries of logs that no client waits for are dropped.
+
+        *has_entries*: whether it may have entries at *offset*, that arrived before; else it ends there.
         """
         found = None
         for log in self._logs.get(key.partition, ()):
             if log.key != key:
                 continue
             log.trim_old(now_s)
-            if log.log.start <= offset <= log.log.end and (found is None or found.log.end < log.log.end):
+            contains = log.log.start <= offset <= log.log.end if has_entries else offset == log.log.end
+            if contains and (found is None or found.log.end < log.log.end):
                 found = log
         if found is None:
             found = SharedLog(key, offset, now_s)

@@ -268,6 +268,56 @@ def test_client_that_wants_many_bytes_does_not_delay_others() -> None:
     assert delivered == {0: b"".join(batch(at, b"news") for at in range(100, 110)) + batches(110, 10)}
 
 
+def test_client_that_wants_more_bytes_than_are_cached_has_the_rest_read() -> None:
+    play = SharedPlay()
+    play.part_bytes = 2 * BATCH
+    play.fetch_as("a", {0: 0})
+    play.answer({0: Part(0, 100, batches(0, 1))})
+    play.answers("a")
+    play.fetch_as("a", {1: 0})
+    play.answer({1: Part(high_watermark=0)}, link=play.asked[-1].link)
+
+    play.fetch_as("b", {0: 0}, min_bytes=2 * BATCH, max_wait_ms=8_000)
+
+    asked = play.asked[-1]
+    assert asked.offsets[0] == 10
+    play.answer({0: Part(0, 100, batches(10, 1))}, link=asked.link)
+    assert play.records("b") == [{0: batches(0, 2)}]
+
+
+def test_probe_client_gets_no_records_that_were_cached_for_other_probe_clients() -> None:
+    play = SharedPlay(clients=("a", "b", "c"))
+    for name, offset in (("a", 10), ("b", 0)):
+        records = batches(offset, 2 - offset // 10)
+        play.fetch_as(name, {0: offset}, max_wait_ms=0)
+        play.answer({0: Part(0, 20, records)}, link=play.asked[-1].link)
+        assert play.records(name) == [{0: records}]
+    play.asked.clear()
+
+    play.fetch_as("c", {0: 10}, max_wait_ms=0)
+
+    assert play.records("c") == []
+    assert [each.offsets for each in play.asked] == [{0: 10}]
+    play.answer({0: Part(0, 30, batches(10, 2))}, link=play.asked[-1].link)
+    assert play.records("c") == [{0: batches(10, 2)}]
+
+
+def test_high_watermark_does_not_fall_for_a_client_that_changes_its_isolation_level() -> None:
+    play = SharedPlay()
+    play.fetch_as("a", {0: 0})
+    play.answer({0: Part(0, 10, batches(0, 1))})
+    assert play.records("a") == [{0: batches(0, 1)}]
+    play.fetch_as("b", {0: 0}, isolation_level=1)
+    play.answer({0: Part(0, 20, batches(0, 1))}, link=play.asked[-1].link)
+    assert [parts_of(answer)[0] for answer in play.answers("b")] == [(0, 20)]
+
+    play.fetch_as("b", {0: 0})
+
+    assert play.answers("b") == []
+    play.answer({0: Part(0, 20, batches(0, 1))}, link=play.asked[-1].link)
+    assert [parts_of(answer)[0] for answer in play.answers("b")] == [(0, 20)]
+
+
 def test_client_that_leaves_does_not_end_the_request_of_others() -> None:
     play = waiting()
     play.leave("b")
