@@ -12,13 +12,25 @@ import attrs
 
 from tests.differential.raw.log import Log, Record, iterate_batches, iterate_message_set
 
-__all__ = ["Answer", "Key", "Part", "Partition", "Query", "Seen", "Session", "Violation", "delivered", "judge"]
+__all__ = [
+    "INSTANT_MS",
+    "Answer",
+    "Key",
+    "Part",
+    "Partition",
+    "Query",
+    "Seen",
+    "Session",
+    "Violation",
+    "delivered",
+    "judge",
+]
 
 Key = tuple[str, int]
 """Topic and partition. The topic is a name, or ``name@id`` if the request named an id."""
 
 READ_COMMITTED: Final = 1
-_INSTANT_MS: Final = 10
+INSTANT_MS: Final = 10
 """A fetch that waits less must be answered from a response to a request that was sent after it."""
 
 
@@ -223,7 +235,7 @@ def _offsets(case: Case, asked: Partition, part: Part, before: Part, after: Part
     least = max(before.high_watermark, case.acknowledged.get(key, -1))
     # Unless the client hardly waits, its records may have been read up to 1 s ago, with the offsets of that time,
     # also if they did not fit into this response. That there is nothing new must be true now.
-    is_fresh = case.has_leader_reads and (case.query.max_wait_ms < _INSTANT_MS or asked.offset >= watermark)
+    is_fresh = case.has_leader_reads and (case.query.max_wait_ms < INSTANT_MS or asked.offset >= watermark)
     if watermark < least and is_fresh:
         text = (
             f"{key}: high watermark {watermark}, the leader said {least} before (max wait {case.query.max_wait_ms})"
@@ -397,7 +409,7 @@ def _passes_markers(case: Case) -> bool:
 
     A fetch without a wait ends with the first response of the broker, whose limits a marker may have used up.
     """
-    if case.query.version >= 4 or case.query.max_wait_ms >= _INSTANT_MS:
+    if case.query.version >= 4 or case.query.max_wait_ms >= INSTANT_MS:
         return False
     logs = ((case.logs[each.key], each.offset) for each in case.query.wanted if each.key in case.logs)
     return any(batch.is_control for log, offset in logs for batch in log.batches(offset, offset + 1))
