@@ -242,9 +242,8 @@ class Delivery:
 
         *answered*: the partitions that the response has already.
         """
-        return any(
-            key not in at.ready and key not in answered and at.cache.lacks_offsets(at.logs[key]) for key in at.changed
-        )
+        quiet = (key for key in at.changed if key not in at.ready and key not in answered)
+        return any(at.cache.lacks_offsets(at.logs[key]) for key in quiet)
 
     def patch(self, at: Positions) -> None:
         """Write the offsets that have changed into the response template. Cost: O(changed)."""

@@ -22,8 +22,8 @@ class Deliverable(NamedTuple):
 
     slices: list[tuple[PartitionKey, Slice]]
     """The records by partition, in the order in which the partitions became ready."""
-    size_bytes: int
-    """The size of all records."""
+    counted_bytes: int
+    """The bytes that count for min bytes: the size of all records, or a partition's limit if more did not fit."""
     is_all: bool
     """Whether the response has room for all records that are ready."""
 
@@ -42,6 +42,8 @@ class Positions:
         self.node_id = owner.node_id
         self.cache = cache
         self.is_probe = is_probe
+        self.joined_s = float("-inf")
+        """The time at which the client came here from another log cache."""
         self.reads_cached = not is_probe
         """Whether the open client fetch may get records that arrived before it began."""
         self.logs: dict[PartitionKey, SharedLog] = {}
@@ -68,7 +70,7 @@ class Positions:
         """The end of its max wait."""
         self.min_bytes = 1
         self.ready_bytes = 0
-        """The size of the records that are ready for it, within its limits."""
+        """The bytes that are ready for it, as they count for min bytes."""
         self.has_enough = False
         """Whether its records, or an error, end its wait."""
         self.short: Collection[PartitionKey] = ()
@@ -180,7 +182,7 @@ class Positions:
                   it is cut off later.
         """
         slices: list[tuple[PartitionKey, Slice]] = []
-        size_bytes, is_all = 0, True
+        size_bytes, counted_bytes, is_all = 0, 0, True
         for key in list(self.ready):
             ask, log = asks(key), self.logs[key]
             left = max_bytes - size_bytes
@@ -195,13 +197,15 @@ class Positions:
             if size <= limit or is_cut:
                 slices.append((key, found))
                 size_bytes += size
-                is_all = is_all and (limit == ask.max_bytes or found.next_offset == log.log.end)
+                is_whole = found.next_offset == log.log.end
+                counted_bytes += size if is_whole else max(size, limit)  # brokers send a part of the next entry
+                is_all = is_all and (limit == ask.max_bytes or is_whole)
             elif slices:
                 is_all = False
             else:
                 return Deliverable([(key, found)], size, is_all=False)
-        self.ready_bytes = size_bytes
-        return Deliverable(slices, size_bytes, is_all)
+        self.ready_bytes = counted_bytes
+        return Deliverable(slices, counted_bytes, is_all)
 
     def delivered(self, key: PartitionKey, next_offset: int) -> None:
         """Record that the client is sent the records before *next_offset*: its log must be found again.
@@ -280,7 +284,7 @@ class Positions:
         ]
 
     def _is_cut(self, fetcher: Fetcher) -> bool:
-        """Return whether the client waits at the end of a log for which the last response of *fetcher* had no room."""
+        """Return whether the client waits at the end of a log in ``cut`` of *fetcher*."""
         return any(self.logs.get(log.key.partition) is log and self.reads_end_of(log) for log in fetcher.cut)
 
     # ------------------------------------------------------------------------------------------- for the cache
@@ -322,8 +326,8 @@ class Positions:
         No source may have two fetchers for the client: while one has enough, the other would wait for more, and its
         silence would not show whether it has records.
         """
-        is_usual = self.cache.is_unparked or now_s < self.plain_until_s
-        return self.min_bytes > 1 and is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)
+        is_usual = self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
+        return is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)
 
     def waits_upstream(self, now_s: float) -> bool:
         """Return whether upstream requests wait as the client does: it is answered when all brokers answered."""

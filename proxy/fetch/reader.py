@@ -358,8 +358,6 @@ class Reader:
         isolation, rack = options.isolation, exchange.rack
         key = CacheKey(owner, client_id, isolation, rack, is_redirected, owner is self, node_id)
         at = self._at
-        if at is not None:
-            at.reads_cached = not at.is_probe
         if at is None or key != self._cache_key or at.is_probe != manner.is_instant:
             cache = self._caches.join(key, self, manner.client_id)
             if at is not None:
@@ -368,11 +366,13 @@ class Reader:
                     self._caches.part(at.cache, self)
             self._cache_key, self._at = key, Positions(self, cache, is_probe=manner.is_instant)
             self._at.loose.update(dict.fromkeys(self._delivery.wanted.asks))
-            # Records of the last cache may be newer than those which this one has: no offset may fall for the client.
-            self._at.reads_cached &= at is None
+            if at is not None:
+                self._at.joined_s = now_s
             if self._is_draining:
                 cache.drain()
         assert self._at is not None
+        # Records of the last cache may be newer than those of this one: no offset may fall for the client.
+        self._at.reads_cached = not manner.is_instant and now_s >= self._at.joined_s + KEPT_S
         return self._at
 
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[ReaderCommand]:
@@ -460,7 +460,7 @@ class Reader:
             self._find(exchange, at, now_s)
             deliverable = self._deliverable(exchange, at)
         has_records = bool(deliverable.slices)
-        at.has_enough = bool(exchange.news) or deliverable.size_bytes >= at.min_bytes or not deliverable.is_all
+        at.has_enough = bool(exchange.news) or deliverable.counted_bytes >= at.min_bytes or not deliverable.is_all
         at.has_enough = at.has_enough or (at.waits_upstream(now_s) and at.is_confirmed)
         if not at.is_due(now_s):
             if has_records:

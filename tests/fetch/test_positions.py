@@ -44,6 +44,18 @@ def test_batches_that_are_cut_later_are_delivered_beside_each_other() -> None:
     assert ready(10, 10, 5000, max_bytes=50_000, is_cut=True) == ([0, 1, 2], True)
 
 
+def test_partition_with_more_records_than_its_limit_counts_as_its_limit() -> None:
+    positions = positions_of(cache_of())
+    log = read(positions, 0)
+    append(log, SMALL)
+    append(log, batch(1, b"x" * 1000))
+
+    found = positions.deliverable(lambda _: FetchPartition(0, 500), 50_000, is_cut=False)
+
+    assert [len(each.records) for _, each in found.slices] == [len(SMALL)]
+    assert (found.counted_bytes, found.is_all) == (500, True)
+
+
 def test_logs_are_delivered_in_the_order_in_which_they_became_ready() -> None:
     positions = positions_of(cache_of())
     logs = {n: read(positions, n) for n in range(3)}

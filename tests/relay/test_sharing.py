@@ -311,6 +311,9 @@ def test_high_watermark_does_not_fall_for_a_client_that_changes_its_isolation_le
     play.answer({0: Part(0, 20, batches(0, 1))}, link=play.asked[-1].link)
     assert [parts_of(answer)[0] for answer in play.answers("b")] == [(0, 20)]
 
+    play.fetch_as("b", {1: 0})
+    play.answer({1: Part(0, 20, batches(0, 1)), 0: Part(high_watermark=10)})
+    assert len(play.answers("b")) == 1
     play.fetch_as("b", {0: 0})
 
     assert play.answers("b") == []
