@@ -90,6 +90,7 @@ _GRIDS: Final = (
                 "{0}: {1}",
             ),
             _Row(r"([\d,]+ consumers, [\d,]+ of them behind): (.*)", "{0}: {1}"),
+            _Row(r"([\d,]+ idle clients of the same \d+ partitions): (.*)", "{0}: {1}"),
         ),
         _SHARED,
     ),
