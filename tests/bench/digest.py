@@ -35,6 +35,7 @@ class _Grid:
 
 _DIRECTLY: Final = ("direct", "Sidefetch")
 _PROXIES: Final = ("direct", "frames in C", "HAProxy", "Kroxylicious", "Sidefetch")
+_SHARED: Final = ("one consumer, direct", "direct", "Sidefetch", "shared by client id", "shared by principal")
 _DELIVERY: Final = "delivery, p(?:50|99)"
 
 _GRIDS: Final = (
@@ -76,6 +77,22 @@ _GRIDS: Final = (
         "many clients",
         (_Row(r"([\d,]+ clients of \d+ idle partitions): (.*)", "{0}: {1}"),),
         _DIRECTLY,
+    ),
+    _Grid(
+        "clients that share reads",
+        (
+            _Row(
+                rf"([\d,]+ consumers of .*): {_DELIVERY}", "{0}: from writing a record to its arrival, p50 and p99"
+            ),
+            _Row(
+                r"([\d,]+ consumers of .*): "
+                r"(bytes that the brokers send|connections to a broker, at most|fetches at the broker|CPU of .*)",
+                "{0}: {1}",
+            ),
+            _Row(r"([\d,]+ consumers, [\d,]+ of them behind): (.*)", "{0}: {1}"),
+            _Row(r"([\d,]+ idle clients of the same \d+ partitions): (.*)", "{0}: {1}"),
+        ),
+        _SHARED,
     ),
     _Grid(
         "old clients (Fetch v1): MB of values; CPU of broker and Sidefetch",

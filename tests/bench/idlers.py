@@ -50,29 +50,48 @@ class Idler:
         return not self._lacks
 
 
-def poll(job: Job, clients: int) -> tuple[list[Idler], float]:
-    """Say ``ready`` once all are served; go on until standard input has a line; return also when that was, in s."""
-    first, again = (bytes(Asking(each).frame(_CORRELATION_ID)) for each in (replace(job, max_wait_ms=0), job))
+def fetches(job: Job, clients: int, *, own_ids: bool) -> list[tuple[bytes, bytes]]:
+    """Return the first fetch of each client, which does not wait, and all later ones."""
+
+    def of(client_id: str) -> tuple[bytes, bytes]:
+        later = replace(job, client_id=client_id)
+        first, again = (
+            bytes(Asking(each).frame(_CORRELATION_ID)) for each in (replace(later, max_wait_ms=0), later)
+        )
+        return first, again
+
+    if own_ids:
+        return [of(f"{job.client_id}-{number}") for number in range(clients)]
+    return [of(job.client_id)] * clients
+
+
+def poll(job: Job, clients: int, *, own_ids: bool) -> dict[str, float]:
+    """Say ``ready`` once all are served; go on until standard input has a line; return the time and the counts."""
+    frames = fetches(job, clients, own_ids=own_ids)
     buffer = bytearray(1 << 16)
     began_s = time.monotonic()
     idlers = [Idler(job.address) for _ in range(clients)]
+    again = {idler: later for idler, (_, later) in zip(idlers, frames, strict=True)}
     unserved = set(idlers)
     served_s = 0.0
+    served_answers = 0
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)
-        for idler in idlers:
+        for idler, (first, _) in zip(idlers, frames, strict=True):
             selector.register(idler.socket, selectors.EVENT_READ, idler)
             idler.socket.sendall(first)
         while True:
             for key, _ in selector.select():
                 if key.data is None:
-                    return idlers, served_s
+                    answers = sum(each.answers for each in idlers)
+                    return {"served_s": served_s, "served_answers": served_answers, "answers": answers}
                 if key.data.read(buffer):
-                    key.data.socket.sendall(again)
+                    key.data.socket.sendall(again[key.data])
                     if key.data in unserved:
                         unserved.remove(key.data)
                         if not unserved:
                             served_s = time.monotonic() - began_s
+                            served_answers = sum(each.answers for each in idlers)
                             print("ready", flush=True)
 
 
@@ -80,5 +99,4 @@ if __name__ == "__main__":
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     spec = json.loads(sys.stdin.readline())
-    all_of_them, seconds = poll(Job(**spec["job"]), spec["clients"])
-    print(json.dumps({"served_s": seconds, "answers": sum(each.answers for each in all_of_them)}))
+    print(json.dumps(poll(Job(**spec["job"]), spec["clients"], own_ids=spec["own_ids"])))

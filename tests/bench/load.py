@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import sys
 import tempfile
 import threading
@@ -70,17 +71,22 @@ class Side:
 
 @contextlib.contextmanager
 def sides(cluster: KafkaCluster, *, options: Sequence[str] = ()) -> Iterator[list[Side]]:
-    """Direct, and through a Sidefetch, with default options but for these."""
+    """Direct, and through a Sidefetch, with default options but for these; a failure shows the Sidefetch's log."""
     with Sidefetch(cluster.bootstrap, options=options) as sidefetch:
-        yield [
+        both = [
             Side("direct", cluster.bootstrap, cluster.brokers[NODE].address),
             Side("Sidefetch", sidefetch.bootstrap, address_of(NODE, sidefetch.bootstrap), sidefetch.process.pid),
         ]
+        try:
+            yield both
+        except Exception as failure:
+            failure.add_note(f"log of Sidefetch {' '.join(options)}:\n{sidefetch.process.tail()}")
+            raise
 
 
 @attrs.frozen
 class Cost:
-    """The cost of a workload for ``NODE``, and for Sidefetch if it takes part."""
+    """The cost of a workload for its brokers together, and for Sidefetch if it takes part."""
 
     seconds: float
     broker_cpu_s: float
@@ -89,13 +95,17 @@ class Cost:
     """The time in which fetches and bytes were counted, a second or two longer."""
     fetches: int
     bytes: int
+    bytes_sent: int
+    """The part of ``bytes`` that brokers sent."""
+    sessions: int
+    """Fetch sessions at the end."""
 
     def own_share(self, idle: float) -> float:
-        """Return the broker's CPU seconds without its own: *idle* is that, in seconds per second."""
+        """Return the brokers' CPU seconds without their own: *idle* is that, in seconds per second."""
         return max(self.broker_cpu_s - idle * self.seconds, 0.0)
 
     def a_second(self, idle: float) -> dict[Figure, float]:
-        """Return the cost per second, without the broker's own."""
+        """Return the cost per second, without the brokers' own."""
         own = {} if self.own_cpu_s is None else {OWN_CPU: 1000 * self.own_cpu_s / self.seconds}
         return {
             FETCHES: self.fetches / self.counted_s,
@@ -105,37 +115,44 @@ class Cost:
         }
 
 
-def cost_of(work: Callable[[], T], cluster: KafkaCluster, side: Side | None = None) -> tuple[T, Cost]:
-    """Run *work*; return its result and its cost.
+def cost_of(
+    work: Callable[[], T], cluster: KafkaCluster, side: Side | None = None, *, nodes: Sequence[int] = (NODE,)
+) -> tuple[T, Cost]:
+    """Run *work*; return its result and its cost for *nodes* and for the Sidefetch of *side*.
 
     A query of the broker's counters takes a second, in which clients go on, so that the counts have their own time.
     """
     own_pid = side.sidefetch_pid if side else None
-    pids = [cluster.pid(NODE), *([own_pid] if own_pid else [])]
-    before, counted_from = broker_counts(cluster, [NODE])[NODE], time.monotonic()
+    pids = [*map(cluster.pid, nodes), *([own_pid] if own_pid else [])]
+    before, counted_from = broker_counts(cluster, nodes), time.monotonic()
     cpu_before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
     result = work()
     cpu, seconds = [cpu_seconds(pid) for pid in pids], time.monotonic() - began
-    after, counted_s = broker_counts(cluster, [NODE])[NODE], time.monotonic() - counted_from
-    broker_s, *own_s = (to - since for since, to in zip(cpu_before, cpu, strict=True))
+    after, counted_s = broker_counts(cluster, nodes), time.monotonic() - counted_from
+    used_s = [to - since for since, to in zip(cpu_before, cpu, strict=True)]
     return result, Cost(
         seconds=seconds,
-        broker_cpu_s=broker_s,
-        own_cpu_s=own_s[0] if own_s else None,
+        broker_cpu_s=sum(used_s[: len(nodes)]),
+        own_cpu_s=used_s[-1] if own_pid else None,
         counted_s=counted_s,
-        fetches=after.consumer_fetches - before.consumer_fetches,
-        bytes=after.client_bytes - before.client_bytes,
+        fetches=sum(after[node].consumer_fetches - before[node].consumer_fetches for node in nodes),
+        bytes=sum(after[node].client_bytes - before[node].client_bytes for node in nodes),
+        bytes_sent=sum(after[node].client_bytes_sent - before[node].client_bytes_sent for node in nodes),
+        sessions=sum(after[node].sessions for node in nodes),
     )
 
 
-def idle_cpu(cluster: KafkaCluster, seconds: float) -> float:
-    """CPU that ``NODE`` uses while nobody is there, in seconds a second: the least of several windows."""
-    pid = cluster.pid(NODE)
+def idle_cpu(cluster: KafkaCluster, seconds: float, *, nodes: Sequence[int] = (NODE,)) -> float:
+    """CPU that *nodes* use while nobody is there, in seconds a second: the least of several windows."""
+
+    def cpu_s() -> float:
+        return sum(cpu_seconds(cluster.pid(node)) for node in nodes)
+
     found = []
     for _ in range(_IDLE_WINDOWS):
-        before, began = cpu_seconds(pid), time.monotonic()
+        before, began = cpu_s(), time.monotonic()
         time.sleep(seconds / _IDLE_WINDOWS)
-        found.append((cpu_seconds(pid) - before) / (time.monotonic() - began))
+        found.append((cpu_s() - before) / (time.monotonic() - began))
     return min(found)
 
 
@@ -149,8 +166,12 @@ class Heard:
 
     def since(self, made_us: int) -> "Heard":
         """Return the same without records created before a time."""
-        lately = [(made, came) for made, came in self.arrivals if made >= made_us]
-        return Heard(self.records - (len(self.arrivals) - len(lately)), lately)
+        return self.between(made_us, math.inf)
+
+    def between(self, from_us: float, to_us: float) -> "Heard":
+        """Return the same with only the records created in a period."""
+        made_then = [(made, came) for made, came in self.arrivals if from_us <= made < to_us]
+        return Heard(self.records - (len(self.arrivals) - len(made_then)), made_then)
 
     def delivery(self) -> dict[Figure, float]:
         return delivery([(came - made) / 1000 for made, came in self.arrivals])
@@ -180,6 +201,10 @@ class Crowd:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def finish(self) -> Heard:
         """Call ``leave`` for consumers that note their reads."""
@@ -211,9 +236,9 @@ def followers(jobs: Sequence[Job]) -> Crowd:
     return Crowd("follower", {"jobs": [dataclasses.asdict(job) for job in jobs]})
 
 
-def idlers(job: Job, clients: int) -> Crowd:
-    """Start clients of idle partitions that begin and end at 0."""
-    return Crowd("idlers", {"job": dataclasses.asdict(job), "clients": clients})
+def idlers(job: Job, clients: int, *, own_ids: bool = False) -> Crowd:
+    """Start clients of idle partitions that begin and end at 0; with *own_ids*, each has a client id of its own."""
+    return Crowd("idlers", {"job": dataclasses.asdict(job), "clients": clients, "own_ids": own_ids})
 
 
 def librdkafka(side: Side, topics: Mapping[str, int], **more: object) -> Crowd:

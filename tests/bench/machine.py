@@ -1,10 +1,16 @@
 """The kernel's figures of a process, and of the machine."""
 
+import contextlib
 import os
 import platform
+from collections import Counter
+from collections.abc import Iterator, Set
 from pathlib import Path
+from typing import Final
 
-__all__ = ["cpu_model", "cpu_seconds", "cpu_ticks", "resident_mib"]
+__all__ = ["connections", "cpu_model", "cpu_seconds", "cpu_ticks", "peer_ports", "resident_mib"]
+
+_ESTABLISHED: Final = "01"
 
 
 def cpu_seconds(pid: int) -> float:
@@ -23,6 +29,25 @@ def resident_mib(pid: int, field: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     (line,) = (line for line in status.splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) / 1024
+
+
+def connections(pid: int) -> Counter[int]:
+    """Return the number of established TCP connections of a process, by the port of the peer."""
+    folder = Path(f"/proc/{pid}")
+    sockets = set()
+    for each in folder.glob("fd/*"):
+        with contextlib.suppress(OSError):  # closed in the meantime
+            sockets.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
+    tables = ((folder / "net" / name).read_text(encoding="ascii") for name in ("tcp", "tcp6"))
+    return Counter(port for table in tables for port in peer_ports(table, sockets))
+
+
+def peer_ports(table: str, sockets: Set[str]) -> Iterator[int]:
+    """Yield the peer's port of each established connection of ``/proc/net/tcp`` whose inode is in *sockets*."""
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == _ESTABLISHED and fields[9] in sockets:
+            yield int(fields[2].rpartition(":")[2], 16)
 
 
 def cpu_model() -> str:

@@ -34,6 +34,8 @@ class Job:
     """Topics and how many of their partitions to read; one broker leads them all."""
     first_partition: int = 0
     """The first partition of each topic."""
+    first_offset: int = 0
+    """The offset of each partition at which a pass begins."""
     fetches: int = 0
     """Fetch so often; 0: until all that is there now has been read, *passes* times."""
     passes: int = 1
@@ -138,7 +140,7 @@ class Asking:
             out += struct.pack(">h", len(name)) + name + struct.pack(">i", partitions)
             for partition in range(job.first_partition, job.first_partition + partitions):
                 self._places[topic, partition] = len(out) + 8
-                out += _ENTRY.pack(partition, -1, 0, -1, job.partition_bytes)
+                out += _ENTRY.pack(partition, -1, job.first_offset, -1, job.partition_bytes)
         out += struct.pack(">ih", 0, 0)
         struct.pack_into(">i", out, 0, len(out) - 4)
         self._frame = out

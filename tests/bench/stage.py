@@ -32,6 +32,7 @@ __all__ = [
     "idle_topics",
     "produce",
     "read",
+    "read_all",
     "read_at_once",
     "reading_way",
 ]
@@ -171,9 +172,14 @@ def read(job: Job) -> Count:
 
 def read_at_once(job: Job, clients: int) -> list[Count]:
     """Run so many of the client, which all begin when the last of them is there."""
-    job = dataclasses.replace(job, not_before_s=time.monotonic() + clients * _CLIENT_START_S)
-    with ThreadPoolExecutor(clients) as at_once:
-        return list(at_once.map(read, [job] * clients))
+    return read_all([job] * clients)
+
+
+def read_all(jobs: Sequence[Job]) -> list[Count]:
+    """Run a client for each job; all begin when the last of them is there."""
+    not_before_s = time.monotonic() + len(jobs) * _CLIENT_START_S
+    with ThreadPoolExecutor(len(jobs)) as at_once:
+        return list(at_once.map(read, [dataclasses.replace(job, not_before_s=not_before_s) for job in jobs]))
 
 
 def reading_way(name: str, address: str, topic: str, partitions: int, megabytes: int) -> Way:

@@ -1,11 +1,13 @@
 """A client of many, against a broker of a few bytes."""
 
 import socket
+import struct
 import time
 
 import pytest
 
-from tests.bench.idlers import Idler
+from tests.bench.idlers import Idler, fetches
+from tests.bench.reader import Job
 from tests.bench.small_broker import answer, served_by
 
 BUFFER = bytearray(20)
@@ -35,3 +37,13 @@ def test_what_is_no_answer_ends_it(wrong: bytes) -> None:
         idler = Idler(address)
         with idler.socket, pytest.raises(ConnectionError):
             idler.read(BUFFER)
+
+
+@pytest.mark.parametrize(("own_ids", "ids"), [(False, ["x", "x", "x"]), (True, ["x-0", "x-1", "x-2"])])
+def test_first_fetches_do_not_wait_and_name_the_client(own_ids: bool, ids: list[str]) -> None:
+    frames = fetches(Job("h:1", {"a": 1}, client_id="x", max_wait_ms=500), 3, own_ids=own_ids)
+
+    for client_id, (first, again) in zip(ids, frames, strict=True):
+        head = struct.pack(">h", len(client_id)) + client_id.encode() + struct.pack(">i", -1)
+        assert first[12:].startswith(head + struct.pack(">i", 0))
+        assert again[12:].startswith(head + struct.pack(">i", 500))

@@ -2,7 +2,9 @@
 
 from tests.bench.load import BROKER_CPU, BYTES, FETCHES, OWN_CPU, P50, P99, Cost, Heard
 
-COST = Cost(seconds=10, broker_cpu_s=1.5, own_cpu_s=0.2, counted_s=12, fetches=24, bytes=1200)
+COST = Cost(
+    seconds=10, broker_cpu_s=1.5, own_cpu_s=0.2, counted_s=12, fetches=24, bytes=1200, bytes_sent=1000, sessions=3
+)
 
 
 def test_rates_have_each_its_own_time_and_leave_out_what_an_idle_broker_uses() -> None:
@@ -20,3 +22,11 @@ def test_delivery_is_told_of_what_was_written_since() -> None:
 
     assert lately.records == 4
     assert lately.delivery() == {P50: 11, P99: 13}
+
+
+def test_delivery_within_a_period_excludes_records_created_at_its_end() -> None:
+    heard = Heard(4, [(1_000, 2_000), (2_000, 4_000), (3_000, 9_000)])
+
+    then = heard.between(1_000, 3_000)
+
+    assert then == Heard(3, [(1_000, 2_000), (2_000, 4_000)])

@@ -55,6 +55,14 @@ def test_a_request_names_every_partition_and_no_session() -> None:
     assert {p.partition_max_bytes for t in read.topics for p in t.partitions} == {9}
 
 
+def test_a_request_begins_at_the_offset_of_the_job() -> None:
+    frame = bytes(Asking(Job("h:1", {"a": 2}, first_offset=42)).frame(7))
+
+    _, header_size = entity_reader(RequestHeader)(frame, 4)
+    read, _ = entity_reader(FetchRequest)(frame, 4 + header_size)
+    assert [(p.partition, p.fetch_offset) for t in read.topics for p in t.partitions] == [(0, 42), (1, 42)]
+
+
 def partition(index: int, records: Any, error: ErrorCode = ErrorCode.none) -> PartitionData:
     return PartitionData(
         partition_index=i32(index),

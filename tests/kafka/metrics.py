@@ -32,6 +32,8 @@ class BrokerCounts:
     evictions: int
     client_bytes: int
     """Both ways, of all requests that came in by the listener for clients, since the broker started."""
+    client_bytes_sent: int
+    """The part of ``client_bytes`` that the broker sent."""
 
 
 def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[int, BrokerCounts]:
@@ -48,7 +50,7 @@ def broker_counts(cluster: KafkaCluster, node_ids: Sequence[int] = ()) -> dict[i
         f"{_SOCKETS}|outgoing-byte-total",
     )
     return {
-        node: BrokerCounts(fetches, sessions, partitions, evictions, up + down)
+        node: BrokerCounts(fetches, sessions, partitions, evictions, up + down, down)
         for node, (fetches, sessions, partitions, evictions, up, down) in _ask(
             cluster, node_ids or cluster.running, asked
         ).items()
