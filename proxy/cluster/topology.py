@@ -88,6 +88,8 @@ class Topology:
     brokers: Mapping[BrokerId, Broker] = attrs.field(factory=dict)
     topics: Mapping[Topic, TopicInfo] = attrs.field(factory=dict)
     """The topics by name, and by id if they have one."""
+    refreshed_s: float = attrs.field(default=0.0, eq=False)
+    """The time of the last refresh: of two topologies, the newer one has the later time."""
 
     def topic(self, topic: Topic) -> TopicInfo | None:
         """Return the metadata of the topic with this name or id; None if it is not known.
@@ -108,8 +110,8 @@ class Topology:
             return info.name
         return topic if isinstance(topic, str) else str(UUID(bytes=topic))
 
-    def refreshed(self, metadata: Any) -> "Topology":
-        """Return a new topology: this one, updated by *metadata*, the body of a Metadata response.
+    def refreshed(self, metadata: Any, now_s: float = 0.0) -> "Topology":
+        """Return a new topology: this one, updated by *metadata*, the body of a Metadata response at *now_s*.
 
         *metadata* is a kio entity of any version. Its brokers replace all brokers. Its topics replace those of the
         same name or id, and all other topics stay. If a name has another id now, the topic was created again: the
@@ -134,7 +136,7 @@ class Topology:
             )
             for each in metadata.brokers
         }
-        return Topology(getattr(metadata, "cluster_id", self.cluster_id), brokers, topics)
+        return Topology(getattr(metadata, "cluster_id", self.cluster_id), brokers, topics, now_s)
 
 
 def _names(info: TopicInfo) -> list[Topic]:

@@ -397,11 +397,12 @@ class LogCache:
     def see(self, topology: Topology) -> None:
         """Take a new topology, and drop the logs whose leader, epoch or topic id it contradicts.
 
-        Cost: O(logs) if it has changed.
+        An older one than that of another member is ignored. Cost: O(logs) if it has changed.
         """
-        before, self.topology = self.topology, topology
-        if before is topology:
+        before = self.topology
+        if before is topology or topology.refreshed_s < before.refreshed_s:
             return
+        self.topology = topology
         same: dict[Topic, bool] = {}
         for log in list(self._index):
             key = log.key.partition

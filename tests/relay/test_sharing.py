@@ -1,11 +1,13 @@
 """Clients that share reads: the requests at the brokers, and how little one client notices of another."""
 
+import attrs
 import pytest
 
 from proxy.cluster.routing import Selector
+from proxy.cluster.topology import Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.commands import FetcherId
-from proxy.relay.commands import Tick
+from proxy.relay.commands import MetadataUpdated, Tick
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, SMALL, batches, part
 from tests.relay.playbook import CATCH_UP, LIVE, LONG_POLL, Part, fetcher_id, parts_of, topology
@@ -319,6 +321,21 @@ def test_high_watermark_does_not_fall_for_a_client_that_changes_its_isolation_le
     assert play.answers("b") == []
     play.answer({0: Part(0, 20, batches(0, 1))}, link=play.asked[-1].link)
     assert [parts_of(answer)[0] for answer in play.answers("b")] == [(0, 20)]
+
+
+def test_topology_older_than_that_of_another_client_drops_no_records() -> None:
+    play = waiting()
+    older = Topology("cluster", play.known.brokers, {}, refreshed_s=1.0)
+    play.known = attrs.evolve(play.known, refreshed_s=2.0)
+    play.tell(play.known)
+    play.answer({0: Part(0, 101, NEWS)})
+    for name in ("a", "b"):
+        assert len(play.answers(name)) == 1
+
+    play.handle(MetadataUpdated(older))
+    play.fetch_as("b", {0: 100})
+
+    assert play.records("b") == [{0: NEWS}]
 
 
 def test_client_that_leaves_does_not_end_the_request_of_others() -> None:

@@ -179,7 +179,8 @@ class TopologyService:
         ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
         # Separately: if a request has any id, brokers ignore the names.
         for some in [each for each in (names, ids) if each] or [[]]:
-            self.topology = self.topology.refreshed(await self._answered(some))
+            metadata = await self._answered(some)
+            self.topology = self.topology.refreshed(metadata, trio.current_time())
             for topic in some:
                 self._fresh[topic] = None
         self.topology = _without_failed(self.topology, topics)
