@@ -772,7 +772,7 @@ class LogCache:
                     self._disprove(key, ask.epoch, reply.error, log if is_current else None)
                 if log is None or not is_current:
                     continue
-                log.offsets = highest(log.offsets, offsets_of(reply))
+                log.offsets = self.offsets.shared(key, highest(log.offsets, offsets_of(reply)))
                 if not reply.error:
                     self._failed_s.pop(key, None)
                     if log.key.source.is_rackless:

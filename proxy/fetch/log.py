@@ -76,7 +76,7 @@ class CachedLog:
         """Create an empty log at offset *start*."""
         self.start = start
         self.end = start
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[_Chunk] | tuple[()] = ()
         self._aborted: AbortedTransactions | None = None
         """None if there were none: most logs have none, and there are many logs."""
         self._size_bytes = 0
@@ -118,6 +118,7 @@ class CachedLog:
             self._aborted.add(listed)
         if self._aborted is not None:
             self._aborted.walk(records)
+        self._chunks = self._chunks or []
         self._chunks.append(_Chunk(asked, whole.next_offset, records, now_s))
         self._size_bytes += len(records)
         self.end = whole.next_offset
@@ -167,7 +168,7 @@ class CachedLog:
         if gone:
             self._size_bytes -= sum(len(chunk.records) for chunk in self._chunks[:gone])
             self.start = self._chunks[gone - 1].end
-            del self._chunks[:gone]
+            self._chunks = list(self._chunks[gone:]) or ()
             if self._aborted is not None:
                 self._aborted.trim(self.start)
 

@@ -30,6 +30,11 @@ class OffsetTable:
         known = self._known.get(key)
         return None if known is None else known[1]
 
+    def shared(self, key: PartitionKey, offsets: Offsets) -> Offsets:
+        """Return the table's own object for *offsets*, if they are those of the partition: to save memory."""
+        known = self.get(key)
+        return known if known == offsets else offsets
+
     def raise_to(self, key: PartitionKey, epoch: int, offsets: Offsets) -> Offsets:
         """Return *offsets*, each raised to the known one if that is higher and of the same leader *epoch*."""
         known_epoch, known = self._known.get(key, (UNKNOWN, None))

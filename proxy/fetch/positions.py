@@ -39,6 +39,8 @@ class Positions:
     def __init__(self, owner: "Reader", cache: LogCache, *, is_probe: bool) -> None:
         """*is_probe*: whether "nothing new" needs the response to a request sent after the client fetch."""
         self.owner = owner
+        self.alone = (self,)
+        """The readers of logs that nobody else reads: one tuple for all, since there are many."""
         self.node_id = owner.node_id
         self.cache = cache
         self.is_probe = is_probe

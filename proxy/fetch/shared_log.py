@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from proxy.cluster.routing import Source
 from proxy.fetch.log import CachedLog
 from proxy.fetch.offsets import Offsets
-from proxy.wire.fetch import PartitionKey
+from proxy.wire.fetch import UNKNOWN, PartitionKey
 
 if TYPE_CHECKING:
     from proxy.fetch.fetcher import Fetcher
@@ -21,6 +21,10 @@ It bounds the time for which records are delivered after their deletion, and the
 """
 _LIVE_MOVES: Final = 3
 _LIVE_S: Final = 2.0
+# Shared by all logs, since there are many idle ones:
+_NEVER_S: Final = float("-inf")
+_NEVER_MOVED: Final = (_NEVER_S,) * _LIVE_MOVES
+_UNKNOWN_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 class LogKey(NamedTuple):
@@ -49,7 +53,6 @@ class SharedLog:
         "is_cut",
         "is_void",
         "key",
-        "left_s",
         "log",
         "max_bytes",
         "moved_s",
@@ -57,7 +60,7 @@ class SharedLog:
         "readers",
     )
 
-    def __init__(self, key: LogKey, offset: int, now_s: float) -> None:
+    def __init__(self, key: LogKey, offset: int) -> None:
         """Create an empty log at *offset*, without readers."""
         self.key = key
         self.log = CachedLog(offset)
@@ -65,7 +68,7 @@ class SharedLog:
         """A tuple of one reader, for the sake of memory, or a dict of several; see ``add_reader``."""
         self.fetcher: Fetcher | None = None
         """The fetcher whose next request has this log; None if it has to be assigned to one."""
-        self.offsets: Offsets = (-1, -1, -1)
+        self.offsets: Offsets = _UNKNOWN_OFFSETS
         """The highest high watermark, last stable offset and log start offset that its responses had."""
         self.max_bytes = 0
         """The largest partition limit (max bytes) of its readers."""
@@ -80,16 +83,14 @@ class SharedLog:
         """Whether a reader has reached its end since records were last appended."""
         self.is_void = False
         """Whether it was dropped, so that its readers must find another log."""
-        self.moved_s = float("-inf")
+        self.moved_s = _NEVER_S
         """The time at which records were last appended."""
-        self.left_s = now_s
-        """The time at which its last reader left."""
-        self._moves = (float("-inf"),) * _LIVE_MOVES
+        self._moves = _NEVER_MOVED
         """The times of the last appends."""
 
     def add_reader(self, reader: "Positions") -> None:
         """Add a client, which does not read the log yet, to its readers."""
-        self.readers = dict.fromkeys((*self.readers, reader)) if self.readers else (reader,)
+        self.readers = dict.fromkeys((*self.readers, reader)) if self.readers else reader.alone
 
     def remove_reader(self, reader: "Positions") -> None:
         """Remove a client from the readers of the log."""
@@ -134,12 +135,12 @@ class LogIndex:
     __slots__ = ("_filled", "_logs", "_sweep_s", "_unread")
 
     def __init__(self) -> None:
-        self._logs: dict[PartitionKey, list[SharedLog]] = {}
+        self._logs: dict[PartitionKey, tuple[SharedLog, ...]] = {}
         self._filled: dict[SharedLog, None] = {}
         """Logs that may have entries, in the order of their last response."""
-        self._sweep_s = float("-inf")
-        self._unread: dict[SharedLog, None] = {}
-        """Logs without readers, in the order in which they were left."""
+        self._sweep_s = _NEVER_S
+        self._unread: dict[SharedLog, float] = {}
+        """Logs without readers, with the time at which the last one left, in the order of these times."""
 
     def __len__(self) -> int:
         return sum(map(len, self._logs.values()))
@@ -174,8 +175,8 @@ class LogIndex:
             if contains and (found is None or found.log.end < log.log.end):
                 found = log
         if found is None:
-            found = SharedLog(key, offset, now_s)
-            self._logs.setdefault(key.partition, []).append(found)
+            found = SharedLog(key, offset)
+            self._logs[key.partition] = (*self._logs.get(key.partition, ()), found)
         return found
 
     def of_partition(self, partition: PartitionKey) -> Iterator[SharedLog]:
@@ -192,7 +193,7 @@ class LogIndex:
 
         The result may contain *log* itself.
         """
-        for other in list(self._logs.get(log.key.partition, ())):
+        for other in self._logs.get(log.key.partition, ()):
             if other is not log and other.key == log.key:
                 low, high = sorted((log, other), key=lambda each: each.log.end)
                 if high.log.start <= low.log.end:
@@ -205,17 +206,16 @@ class LogIndex:
 
     def unread(self, log: SharedLog, now_s: float) -> None:
         """Record that the last reader of *log* has left, so that ``outdated`` returns it later."""
-        log.left_s = now_s
         self._unread.pop(log, None)
-        self._unread[log] = None
+        self._unread[log] = now_s
 
     def drop(self, log: SharedLog) -> None:
         """Remove a log from the index, if it is there."""
-        logs = self._logs.get(log.key.partition, [])
-        if log in logs:
-            logs.remove(log)
-            if not logs:
-                del self._logs[log.key.partition]
+        others = tuple(each for each in self._logs.get(log.key.partition, ()) if each is not log)
+        if others:
+            self._logs[log.key.partition] = others
+        else:
+            self._logs.pop(log.key.partition, None)
         self._filled.pop(log, None)
         self._unread.pop(log, None)
 
@@ -231,10 +231,10 @@ class LogIndex:
             log.trim_old(now_s)
             if not log.log.size_bytes:
                 del self._filled[log]
-        for log in list(self._unread):
+        for log, left_s in list(self._unread.items()):
             if log.readers:
                 del self._unread[log]
-            elif log.left_s + KEPT_S > now_s:
+            elif left_s + KEPT_S > now_s:
                 break
             else:
                 yield log

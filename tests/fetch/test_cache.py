@@ -14,7 +14,7 @@ RECORDS = batch(0, b"x")
 
 
 def moved(*times_s: float) -> SharedLog:
-    log = SharedLog(key_of(0), 0, 0.0)
+    log = SharedLog(key_of(0), 0)
     for time_s in times_s:
         log.moved(time_s)
     return log
@@ -52,7 +52,7 @@ def test_there_is_no_pause_for_few_partitions_nor_after_an_empty_or_large_respon
 def paced(partitions: int, record_bytes: int) -> float:
     """Return when the next request may be sent after a response at second 50."""
     fetcher = Fetcher(FetcherId(Source(BrokerId(1)), FetcherKind.LONG_POLL), "leader", 0.0)
-    fetcher.logs = {key_of(n).partition: SharedLog(key_of(n), 0, 0.0) for n in range(partitions)}
+    fetcher.logs = {key_of(n).partition: SharedLog(key_of(n), 0) for n in range(partitions)}
     cache_of()._pace(fetcher, record_bytes, 50.0)
     return fetcher.paced_until_s
 

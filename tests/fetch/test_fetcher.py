@@ -27,7 +27,7 @@ def fetcher_of(partitions: int, kind: FetcherKind = FetcherKind.LONG_POLL, *, ve
     made = Fetcher(FetcherId(SOURCE, kind), "leader", 0.0)
     made.opened({FETCH: VersionRange(0, version)})
     for partition in range(partitions):
-        log = SharedLog(LogKey(PartitionKey("t", partition), SOURCE, 5, -1, is_probe=False), 0, 0.0)
+        log = SharedLog(LogKey(PartitionKey("t", partition), SOURCE, 5, -1, is_probe=False), 0)
         log.max_bytes = 1000
         made.join(log, 0)
     return made
