@@ -6,9 +6,9 @@ from typing import Final
 import attrs
 import trio
 
-from proxy.bypass import Bypass
 from proxy.config import OPTIONS, Config
 from proxy.errors import ConfigError
+from proxy.fetch_rules import FetchRules
 from proxy.net.io.logs import Log
 
 __all__ = ["ReloadableSettings", "Reread", "reload_on"]
@@ -29,7 +29,7 @@ class ReloadableSettings:
     log: Log
 
     @property
-    def bypass(self) -> Bypass:
+    def bypass(self) -> FetchRules:
         """The rules that select fetches to be forwarded to the broker unchanged."""
         return self.config.bypass
 

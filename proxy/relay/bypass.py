@@ -5,9 +5,9 @@ from typing import Final
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
+from proxy.fetch_rules import FetchRules
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, is_full
 from proxy.wire.fetch import FetchRequest, Topic
 
@@ -50,7 +50,7 @@ class BypassState:
         """Whether at least the last three fetches were all forwarded: the client needs no reader any more."""
         return self._in_a_row >= _GONE_AFTER
 
-    def takes(self, request: FetchRequest, bypass: Bypass, topology: Topology) -> bool:
+    def takes(self, request: FetchRequest, bypass: FetchRules, topology: Topology) -> bool:
         """Return whether *request* is forwarded to the broker; call this once for each fetch, in order.
 
         A fetch matches if *bypass* has its client id, a topic of it or a topic of its session, or if ``is_only`` is

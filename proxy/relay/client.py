@@ -8,7 +8,6 @@ from typing import Final, assert_never
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.errors import ClientProtocolError, MalformedFrame
 from proxy.events import ClientRecord
@@ -17,6 +16,7 @@ from proxy.fetch.commands import Answered, ReaderCommand
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Caches, Reader
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.api_usage import ApiUsage
 from proxy.relay.bypass import BypassState
 from proxy.relay.commands import (
@@ -222,7 +222,7 @@ class ClientRelay:
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
+    def _request(self, frame: memoryview, bypass: FetchRules, now_s: float) -> Iterator[Command]:
         if self._pass.takes_token(frame):
             yield from self._passed(self._pass.token(frame), now_s)
             return

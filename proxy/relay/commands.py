@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import Topology
 from proxy.events import ExchangeRecord
 from proxy.fetch.commands import EmitRecord, FetcherId, RefreshMetadata, RunInThread, Worker
+from proxy.fetch_rules import FetchRules
 from proxy.sasl.logins import Login
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest
@@ -71,7 +71,7 @@ class ClientFrame:
     """The request without its size prefix."""
     topology: Topology
     """The present metadata of brokers and topics."""
-    bypass: Bypass
+    bypass: FetchRules
     """The present rules for fetches that are forwarded unchanged."""
 
 

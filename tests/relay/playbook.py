@@ -17,13 +17,13 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from proxy.bypass import Bypass
 from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
@@ -181,7 +181,7 @@ class Play:
         )
         self._works = works
         self.relay = Solo(BrokerId(1), self.place, self._reading)
-        self.bypass = Bypass()
+        self.bypass = FetchRules()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
         self.passed: list[bytes] = []
