@@ -6,7 +6,7 @@ from typing import Final, Self
 
 import attrs
 
-__all__ = ["FetchRules"]
+__all__ = ["NO_RULES", "FetchRules"]
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -54,3 +54,7 @@ class FetchRules:
         clients = [f"client:{each}" for each in sorted(self.clients)]
         topics = [f"topic:{each}" for each in sorted(self.topics)]
         return ",".join(everything + clients + topics)
+
+
+NO_RULES: Final = FetchRules()
+"""Rules that select no fetch."""

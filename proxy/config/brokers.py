@@ -6,6 +6,7 @@ import attrs
 
 from proxy.config.option_types import (
     ADDRESSES,
+    FETCH_RULES,
     RACK,
     RACK_PLACES,
     SWITCH,
@@ -16,6 +17,7 @@ from proxy.config.option_types import (
     size,
 )
 from proxy.config.option_types import option as _option
+from proxy.fetch_rules import NO_RULES, FetchRules
 
 __all__ = ["RoutingConfig", "UpstreamConfig"]
 
@@ -132,6 +134,18 @@ class UpstreamConfig:
             " with nobody. client-id and principal are experimental: high watermarks in responses may be up to 1 s"
             " old, also for clients with a max wait of 0.",
             "Default: off, since brokers then see each client's fetches as without Sidefetch.",
+        ),
+    )
+    share_reads_except: FetchRules = attrs.field(
+        default=NO_RULES,
+        metadata=_option(
+            "share-reads-except",
+            FETCH_RULES,
+            "Client fetches that share no upstream fetches, whatever share-reads says: all, those of a client id,"
+            " or those of a topic; a fetch of several topics shares none of them if one matches. It shows whether"
+            " sharing causes a problem. It applies from a client's next fetch on. SIGHUP reloads it from the"
+            " configuration file, unless a flag or a variable sets it.",
+            "Default: none.",
         ),
     )
 

@@ -10,7 +10,7 @@ from proxy.config.observability import AdminConfig, LedgerConfig, LogConfig, Tel
 from proxy.config.option_types import FETCH_RULES, SHARE, seconds
 from proxy.config.option_types import option as _option
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
-from proxy.fetch_rules import FetchRules
+from proxy.fetch_rules import NO_RULES, FetchRules
 
 __all__ = ["SECTIONS", "Config"]
 
@@ -31,7 +31,7 @@ class Config:
     telemetry: TelemetryConfig = attrs.field(factory=TelemetryConfig)
     ledger: LedgerConfig = attrs.field(factory=LedgerConfig)
     bypass: FetchRules = attrs.field(
-        default=FetchRules(),
+        default=NO_RULES,
         metadata=_option(
             "bypass",
             FETCH_RULES,

@@ -1,6 +1,5 @@
 """The bypass: the decision which fetches of one client connection are forwarded to the broker unchanged."""
 
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -63,7 +62,7 @@ class BypassState:
         """
         ours = self._ours.topics(request.session_id, self._node_id) if bypass or self._session else frozenset()
         topics = self._topics(request, ours or self._session) if bypass else frozenset()
-        takes = self.is_only or bypass.matches(request.header.client_id, _names(topics, topology))
+        takes = self.is_only or bypass.matches(request.header.client_id, topology.known_names(topics))
         if ours and takes:
             self._ours.close(request.session_id, self._node_id)
             takes = is_full(request.session_epoch)  # the reader answers all others that their session is unknown
@@ -77,11 +76,3 @@ class BypassState:
         named = frozenset(section.topic for section in request.sections)
         is_within = request.session_id != NO_SESSION and request.session_epoch != INITIAL_EPOCH
         return named | of_session if is_within else named
-
-
-def _names(topics: Iterable[Topic], topology: Topology) -> Iterator[str]:
-    for topic in topics:
-        if isinstance(topic, str):
-            yield topic
-        elif (info := topology.topic(topic)) is not None and info.name is not None:
-            yield info.name
