@@ -1,4 +1,4 @@
-"""Rules by which clients stop to share reads while they read, and share again."""
+"""Clients that stop sharing reads by a rule while they read, and share again when it is removed."""
 
 import pytest
 
