@@ -106,6 +106,23 @@ def test_client_that_stops_sharing_leaves_the_long_poll_of_the_others_in_flight(
     assert requests(play)[-1] == ("sidefetch", {0: 101})
 
 
+def test_partition_that_only_the_client_reads_leaves_the_shared_fetches_when_it_stops_sharing() -> None:
+    play = SharedPlay()
+    play.at_end(0, 1, offset=100)
+    play.wait(0.6)
+    fetch(play, "b", 100)
+    play.share_reads_except = BY_CLIENT
+    play.fetch_as("a", {0: 100, 1: 100}, client_id="a")
+    assert requests(play) == [("a", {0: 100, 1: 100})]
+
+    play.relay.client = "b"
+    play.answer({0: Part(0, 101, FIRST)})
+    fetch(play, "b", 101)
+
+    (asked,) = play.asked
+    assert (asked.client_id, dict(asked.offsets), asked.forgotten) == ("sidefetch", {0: 101}, [1])
+
+
 def test_undelivered_records_of_the_shared_cache_are_read_again_by_a_client_that_stops_sharing() -> None:
     play = waiting()
     play.wait(0.6)
