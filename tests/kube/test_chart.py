@@ -166,7 +166,7 @@ def test_sidefetch_takes_the_settings_that_it_is_given(file: Path) -> None:
     ("component", "change", "rolls"),
     [
         ("gateway", "gateway.options.upstream-max-wait=20s", True),
-        ("gateway", "gateway.shareReads=principal", True),
+        ("gateway", "gateway.shareReads=client-id", True),
         ("gateway", "gateway.brokerPorts.count=20", True),
         ("gateway", "monitoring.enabled=true", False),
         ("webhook", "injection.options.upstream-max-wait=20s", True),
