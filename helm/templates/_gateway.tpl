@@ -5,6 +5,7 @@
 {{- $settings := dict
   "bootstrap-servers" $.Values.bootstrapServers
   "memory" .memory
+  "share-reads" .shareReads
   "request-memory" (include "sidefetch.requestMemory" .memory)
   "listen" (printf "0.0.0.0:%d" (int .port))
   "broker-ports" (printf "%d-%d" (int .brokerPorts.first) $last)

@@ -41,6 +41,7 @@ _METAVARS: Final = {
     "fetch-buffer": "SIZE",
     "read-ahead": "SWITCH",
     "share-reads": "WHO",
+    "share-reads-except": "RULE,...",
     "client-sessions": "NUMBER",
     "max-connections": "NUMBER",
     "max-connections-per-peer": "NUMBER",

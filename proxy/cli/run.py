@@ -17,7 +17,7 @@ def add_to(commands: Commands) -> None:
         help="serve clients until SIGTERM or Ctrl-C",
         description="Serve Kafka clients until SIGTERM or Ctrl-C. Clients connect to --listen as if it were the"
         " cluster. An option comes from its flag, else from the environment, else from the file. SIGHUP reloads the"
-        " options: --bypass and --log-level take effect at once.",
+        " options: --bypass, --share-reads-except and --log-level take effect at once.",
         usage="sidefetch run [OPTIONS]",
         allow_abbrev=False,
     )

@@ -1,6 +1,6 @@
 """The metadata of a cluster as an immutable value: brokers, topics, leaders and replicas."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, NewType
 from uuid import UUID
 
@@ -109,6 +109,14 @@ class Topology:
         if info is not None and info.name is not None:
             return info.name
         return topic if isinstance(topic, str) else str(UUID(bytes=topic))
+
+    def known_names(self, topics: Iterable[Topic]) -> Iterator[str]:
+        """Yield the names of *topics*; leave out the ids of topics that are not known."""
+        for topic in topics:
+            if isinstance(topic, str):
+                yield topic
+            elif (info := self.topic(topic)) is not None and info.name is not None:
+                yield info.name
 
     def refreshed(self, metadata: Any, now_s: float = 0.0) -> "Topology":
         """Return a new topology: this one, updated by *metadata*, the body of a Metadata response at *now_s*.

@@ -6,6 +6,7 @@ import attrs
 
 from proxy.config.option_types import (
     ADDRESSES,
+    FETCH_RULES,
     RACK,
     RACK_PLACES,
     SWITCH,
@@ -16,6 +17,7 @@ from proxy.config.option_types import (
     size,
 )
 from proxy.config.option_types import option as _option
+from proxy.fetch_rules import NO_RULES, FetchRules
 
 __all__ = ["RoutingConfig", "UpstreamConfig"]
 
@@ -77,12 +79,14 @@ class UpstreamConfig:
         metadata=_option(
             "ask-timeout",
             seconds(0.1, 300),
-            "Longest time from a fetch of Sidefetch to the broker's response, or 2 s beyond the fetch's wait for"
-            " new records if that is later. Then Sidefetch closes the connection and fetches again, from the leader"
-            " if it was a closer replica. A client's fetch gets a retriable error (NOT_LEADER_OR_FOLLOWER) if it"
-            " has no response this long after its own wait. It is also the longest pause in the middle of any"
-            " response of a broker.",
-            "Default: below the request timeouts of all clients.",
+            "Longest time from a fetch of Sidefetch to the beginning of the broker's response, or 2 s beyond the"
+            " fetch's wait for new records if that is later. Then Sidefetch closes the connection and fetches"
+            " again, from the leader if it was a closer replica. A client's fetch gets a retriable error"
+            " (NOT_LEADER_OR_FOLLOWER) for all its partitions if it has no response this long after its own wait;"
+            " this time starts again when the leader is read instead of a closer replica, and does not run while a"
+            " broker throttles or a response of more than 64 KiB arrives. It is also the longest pause in the"
+            " middle of any response of a broker.",
+            "Default: twice this is below the request timeouts of all clients.",
         ),
     )
     memory_bytes: int = attrs.field(
@@ -129,9 +133,21 @@ class UpstreamConfig:
             " off: each client connection has fetches of its own; client-id: connections with the same client id"
             " and login; principal: all with the same login, and brokers see the client id sidefetch in fetches,"
             " to which their quotas then apply. Clients with a login that cannot be repeated, such as SCRAM, share"
-            " with nobody. client-id and principal are experimental: high watermarks in responses may be up to 1 s"
-            " old, also for clients with a max wait of 0.",
+            " with nobody. Records that another client has read are delivered for up to 1 s, with the high"
+            " watermark of that time; not to clients with a max wait below 10 ms.",
             "Default: off, since brokers then see each client's fetches as without Sidefetch.",
+        ),
+    )
+    share_reads_except: FetchRules = attrs.field(
+        default=NO_RULES,
+        metadata=_option(
+            "share-reads-except",
+            FETCH_RULES,
+            "Client fetches that share no upstream fetches, whatever share-reads says: all, those of a client id,"
+            " or those of a topic; a fetch of several topics shares none of them if one matches. It shows whether"
+            " sharing causes a problem. It applies from a client's next fetch on. SIGHUP reloads it from the"
+            " configuration file, unless a flag or a variable sets it.",
+            "Default: none.",
         ),
     )
 
@@ -178,9 +194,10 @@ class RoutingConfig:
             choice("broker", "rack-aware", "leader"),
             "Who selects the replica that Sidefetch reads. broker: the leader, by its replica.selector.class, so"
             " that only leaders are read if brokers have none; rack-aware: Sidefetch, which takes an in-sync"
-            " replica in its own rack, also if brokers have no selector; leader: nobody, leaders are read, except"
-            " for clients that name their own rack. Other replicas than leaders need a rack, and brokers that serve"
-            " Fetch v11 (Kafka 2.4).",
+            " replica in its own rack, or in the client's if the client names one (client.rack), also if brokers"
+            " have no selector; leader: nobody, leaders are read, except for clients that name a rack, for which"
+            " the leader selects. Other replicas than leaders need a rack, and brokers that serve Fetch v11 (Kafka"
+            " 2.3; brokers have selectors from 2.4 on).",
             "Default: as for Kafka's clients with a client.rack.",
         ),
     )

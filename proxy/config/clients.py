@@ -146,9 +146,9 @@ class LimitsConfig:
         metadata=_option(
             "max-handshakes",
             whole(1, 10_000),
-            "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn, and"
-            " while any waits, those that run have 2 s more. A connection whose handshake is not complete 10 s"
-            " after the connection began, waiting included, is closed.",
+            "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn. As"
+            " soon as one has to wait, those that run have 2 s more. A connection whose handshake is not complete"
+            " 10 s after the connection began, waiting included, is closed.",
             "Default: each takes up to 1 ms of CPU, so that other clients wait for 32 ms at most.",
         ),
     )
@@ -179,7 +179,8 @@ class LimitsConfig:
             "request-memory",
             size(1024**2, 2**40),
             "Memory for clients' requests of more than 64 KiB, over all connections. When it is used up, further"
-            " requests are read later, and none fails; a request that is larger than all of it is read alone.",
+            " requests are read later, however long that takes; a request that is larger than all of it is read"
+            " alone.",
             "Default: enough for one request of the default max-frame, and more.",
         ),
     )

@@ -4,13 +4,13 @@ from typing import Final
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.config.brokers import RoutingConfig, UpstreamConfig
 from proxy.config.clients import ConversionConfig, DownstreamConfig, LimitsConfig
 from proxy.config.observability import AdminConfig, LedgerConfig, LogConfig, TelemetryConfig
-from proxy.config.option_types import BYPASS, SHARE, seconds
+from proxy.config.option_types import FETCH_RULES, SHARE, seconds
 from proxy.config.option_types import option as _option
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
+from proxy.fetch_rules import NO_RULES, FetchRules
 
 __all__ = ["SECTIONS", "Config"]
 
@@ -30,11 +30,11 @@ class Config:
     admin: AdminConfig = attrs.field(factory=AdminConfig)
     telemetry: TelemetryConfig = attrs.field(factory=TelemetryConfig)
     ledger: LedgerConfig = attrs.field(factory=LedgerConfig)
-    bypass: Bypass = attrs.field(
-        default=Bypass(),
+    bypass: FetchRules = attrs.field(
+        default=NO_RULES,
         metadata=_option(
             "bypass",
-            BYPASS,
+            FETCH_RULES,
             "Fetches that Sidefetch forwards to the client's broker unchanged instead of reading for the client:"
             " all, those of a client id, or those of a topic; a fetch of several topics is forwarded whole if one"
             " matches. It shows whether Sidefetch causes a problem. Fetches below v4 are not forwarded, since Kafka"

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from proxy.bypass import Bypass
+from proxy.fetch_rules import FetchRules
 
 __all__ = [
     "ADDRESS",
     "ADDRESSES",
-    "BYPASS",
+    "FETCH_RULES",
     "FILE",
     "FOLDER",
     "HOST",
@@ -331,7 +331,7 @@ ADDRESSES: Final = OptionType(
     _addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v))
 )
 PORTS: Final = OptionType(PortRange.parse, "FIRST-LAST, within 1-65535")
-BYPASS: Final = OptionType(Bypass.parse, "all, client:ID or topic:NAME, several with commas")
+FETCH_RULES: Final = OptionType(FetchRules.parse, "all, client:ID or topic:NAME, several with commas")
 SHARE: Final = OptionType(_scaled({"": 1.0}, 0, 1), "0 to 1, such as 0.01", lambda v: f"{v:g}")
 HOST: Final = OptionType(
     _plain_host,

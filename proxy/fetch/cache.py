@@ -176,7 +176,7 @@ class LogCache:
         *max_bytes*: the partition limit of the client.
         """
         self._fetchers(key.source, self.routes(reader.node_id))
-        log = self._index.find(key, offset, now_s, has_entries=reader.reads_cached)
+        log = self._index.find(key, offset, now_s, reader.since_s)
         if reader not in log.readers:
             log.add_reader(reader)
             if log.fetcher is not None:

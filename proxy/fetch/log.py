@@ -154,6 +154,14 @@ class CachedLog:
         aborted = () if self._aborted is None else self._aborted.between(offset, next_offset)
         return Slice(records, next_offset, aborted, arrived_s)
 
+    def contains(self, offset: int, since_s: float) -> bool:
+        """Return whether *offset* is the end of the log, or that of an entry that arrived at *since_s* or later."""
+        if offset == self.end:
+            return True
+        if not self.start <= offset < self.end:
+            return False
+        return self._chunks[bisect_right(self._chunks, offset, key=lambda chunk: chunk.end)].arrived_s >= since_s
+
     def trim_before(self, oldest_s: float) -> None:
         """Drop the entries that arrived before *oldest_s*, and move ``start`` behind them."""
         if self._chunks and self._chunks[0].arrived_s < oldest_s:

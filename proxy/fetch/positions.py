@@ -44,10 +44,8 @@ class Positions:
         self.node_id = owner.node_id
         self.cache = cache
         self.is_probe = is_probe
-        self.joined_s = float("-inf")
-        """The time at which the client came here from another log cache."""
-        self.reads_cached = not is_probe
-        """Whether the open client fetch may get records that arrived before it began."""
+        self.since_s = float("inf") if is_probe else float("-inf")
+        """The client gets no cached records that arrived before this time: for a probe, none at all."""
         self.logs: dict[PartitionKey, SharedLog] = {}
         self.loose: dict[PartitionKey, None] = {}
         """The partitions whose log must be found again, with ``find``."""

@@ -28,6 +28,7 @@ from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.reading import Reading
 from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch.telling import Telling
+from proxy.fetch_rules import NO_RULES, FetchRules
 from proxy.wire.addresses import Place
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
 from proxy.wire.frames import Pieces
@@ -101,11 +102,19 @@ class Reader:
     # ------------------------------------------------------------------------------------------- events
 
     def fetch(
-        self, request: FetchRequest, topology: Topology, now_s: float, *, request_bytes: int = 0
+        self,
+        request: FetchRequest,
+        topology: Topology,
+        now_s: float,
+        *,
+        request_bytes: int = 0,
+        share_reads_except: FetchRules = NO_RULES,
     ) -> list[ReaderCommand]:
         """Take the client's next fetch, after the last one was answered; return the first commands.
 
         Args: request_bytes: the size of the request frame, for telemetry.
+              share_reads_except: the rules that select fetches which are answered from a log cache of the reader's
+                  own, even if clients share.
         Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is impossible.
                 LimitReached: the client's session has too many partitions.
         """
@@ -119,7 +128,9 @@ class Reader:
         if not context.request.sections:
             return self._answered(exchange.empty(), now_s)
         self._phase = Connecting()
-        at = self._join(exchange, now_s)
+        names = topology.known_names(section.topic for section in context.request.sections)
+        is_excepted = bool(share_reads_except) and share_reads_except.matches(exchange.manner.client_id, names)
+        at = self._join(exchange, now_s, is_excepted=is_excepted)
         at.cache.see(topology)
         at.number = at.cache.begin(request.options.max_bytes)
         at.deadline_s, at.min_bytes = exchange.deadline_s, exchange.manner.min_bytes
@@ -348,12 +359,14 @@ class Reader:
             case _:
                 pass
 
-    def _join(self, exchange: Exchange, now_s: float) -> Positions:
-        """Return the logs that the client reads, in the log cache of its sharing key; join that if needed."""
+    def _join(self, exchange: Exchange, now_s: float, *, is_excepted: bool) -> Positions:
+        """Return the logs that the client reads, in the log cache of its sharing key; join that if needed.
+
+        *is_excepted*: whether the client does not share, whatever ``share-reads`` says.
+        """
         options, manner = exchange.request.options, exchange.manner
         is_redirected = bool(options.rack_id)
-        owner = self._reading.owner_of(self, manner.client_id)
-        client_id = self._reading.client_id_of(manner.client_id)
+        owner, client_id = self._reading.sharing(self, manner.client_id, is_excepted=is_excepted)
         node_id = self.node_id if exchange.rack else None
         isolation, rack = options.isolation, exchange.rack
         key = CacheKey(owner, client_id, isolation, rack, is_redirected, owner is self, node_id)
@@ -366,13 +379,12 @@ class Reader:
                     self._caches.part(at.cache, self)
             self._cache_key, self._at = key, Positions(self, cache, is_probe=manner.is_instant)
             self._at.loose.update(dict.fromkeys(self._delivery.wanted.asks))
-            if at is not None:
-                self._at.joined_s = now_s
+            if at is not None and not manner.is_instant:
+                # Records of the last cache may be newer than those of this one: no offset may fall for the client.
+                self._at.since_s = now_s
             if self._is_draining:
                 cache.drain()
         assert self._at is not None
-        # Records of the last cache may be newer than those of this one: no offset may fall for the client.
-        self._at.reads_cached = not manner.is_instant and now_s >= self._at.joined_s + KEPT_S
         return self._at
 
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[ReaderCommand]:
@@ -422,7 +434,7 @@ class Reader:
             exchange.watched_s = now_s
         self._phase = Asking()
         self._delivery.begin(exchange)
-        if not at.reads_cached:
+        if at.is_probe:
             at.reread_ready()
         self._find(exchange, at, now_s)
         at.cache.leave_longer(at)

@@ -51,22 +51,23 @@ class Reading:
     principal: str = ""
     """The principal of the clients; empty for all without a login of their own."""
 
-    def owner_of(self, reader: object, client_id: str | None) -> object:
-        """Return the part of the sharing key that identifies clients: equal for clients that share.
+    def sharing(
+        self, reader: object, client_id: str | None, *, is_excepted: bool = False
+    ) -> tuple[object, str | None]:
+        """Return the owner of the log cache that *reader* uses, and the client id of upstream fetches.
 
-        It is *reader* itself if clients do not share.
+        The owner is equal for clients that share; it is *reader* itself if the client shares with no other.
+
+        Args: client_id: the client id of the client.
+              is_excepted: whether a rule of ``share-reads-except`` selects the client's fetch.
         """
-        match self.shares_reads:
+        match "off" if is_excepted else self.shares_reads:
             case "off":
-                return reader
+                return reader, client_id
             case "client-id":
-                return self.principal, client_id
+                return (self.principal, client_id), client_id
             case "principal":
-                return (self.principal,)
-
-    def client_id_of(self, client_id: str | None) -> str | None:
-        """Return the client id of upstream fetches for a client with *client_id*."""
-        return _SHARED_CLIENT_ID if self.shares_reads == "principal" else client_id
+                return (self.principal,), _SHARED_CLIENT_ID
 
     @property
     def told_rack(self) -> str:

@@ -159,20 +159,19 @@ class LogIndex:
         oldest_s = self.oldest_s
         return None if oldest_s is None else max(oldest_s + KEPT_S, self._sweep_s)
 
-    def find(self, key: LogKey, offset: int, now_s: float, *, has_entries: bool = True) -> SharedLog:
+    def find(self, key: LogKey, offset: int, now_s: float, since_s: float = _NEVER_S) -> SharedLog:
         """Return the log with the identity *key* that contains *offset* or ends there; add one if there is none.
 
         Of several, it is the one with the highest end. Old entries of logs that no client waits for are dropped.
 
-        *has_entries*: whether it may have entries at *offset*, that arrived before; else it ends there.
+        *since_s*: entries at *offset*, if it has any, arrived at this time or later.
         """
         found = None
         for log in self._logs.get(key.partition, ()):
             if log.key != key:
                 continue
             log.trim_old(now_s)
-            contains = log.log.start <= offset <= log.log.end if has_entries else offset == log.log.end
-            if contains and (found is None or found.log.end < log.log.end):
+            if log.log.contains(offset, since_s) and (found is None or found.log.end < log.log.end):
                 found = log
         if found is None:
             found = SharedLog(key, offset)

@@ -6,9 +6,9 @@ from typing import Final
 import attrs
 import trio
 
-from proxy.bypass import Bypass
 from proxy.config import OPTIONS, Config
 from proxy.errors import ConfigError
+from proxy.fetch_rules import FetchRules
 from proxy.net.io.logs import Log
 
 __all__ = ["ReloadableSettings", "Reread", "reload_on"]
@@ -16,7 +16,7 @@ __all__ = ["ReloadableSettings", "Reread", "reload_on"]
 Reread = Callable[[], Config]
 """Reads the settings as at the start; raises ConfigError. It may block, and is called in a thread."""
 
-_LIVE: Final = ("bypass", "log-level")
+_LIVE: Final = ("bypass", "log-level", "share-reads-except")
 """The options that take effect at once."""
 
 
@@ -29,21 +29,38 @@ class ReloadableSettings:
     log: Log
 
     @property
-    def bypass(self) -> Bypass:
+    def bypass(self) -> FetchRules:
         """The rules that select fetches to be forwarded to the broker unchanged."""
         return self.config.bypass
 
+    @property
+    def share_reads_except(self) -> FetchRules:
+        """The rules that select fetches to be answered from a log cache of the client's own."""
+        return self.config.upstream.share_reads_except
+
     def apply(self, fresh: Config) -> None:
-        """Take over the settings of *fresh* that may change while Sidefetch runs: ``bypass`` and ``log-level``.
+        """Take over the settings of *fresh* that may change while Sidefetch runs.
+
+        These are ``bypass``, ``log-level`` and ``share-reads-except``.
 
         Log the changed options; log a warning with the other options that differ, which need a restart.
         """
         differing = [option.name for option in OPTIONS if option.of(fresh) != option.of(self.config)]
-        level = fresh.log.level
-        self.config = attrs.evolve(self.config, bypass=fresh.bypass, log=attrs.evolve(self.config.log, level=level))
+        level, excepted = fresh.log.level, fresh.upstream.share_reads_except
+        self.config = attrs.evolve(
+            self.config,
+            bypass=fresh.bypass,
+            log=attrs.evolve(self.config.log, level=level),
+            upstream=attrs.evolve(self.config.upstream, share_reads_except=excepted),
+        )
         self.log.level = level
         changed = [name for name in differing if name in _LIVE]
-        self.log.info("settings-reloaded", changed=",".join(changed) or None, bypass=str(fresh.bypass) or None)
+        self.log.info(
+            "settings-reloaded",
+            changed=",".join(changed) or None,
+            bypass=str(fresh.bypass) or None,
+            share_reads_except=str(excepted) or None,
+        )
         waiting = [name for name in differing if name not in _LIVE]
         if waiting:
             self.log.warning("restart-required", options=",".join(waiting))

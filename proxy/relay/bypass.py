@@ -1,13 +1,12 @@
 """The bypass: the decision which fetches of one client connection are forwarded to the broker unchanged."""
 
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
+from proxy.fetch_rules import FetchRules
 from proxy.session.epochs import INITIAL_EPOCH, NO_SESSION, is_full
 from proxy.wire.fetch import FetchRequest, Topic
 
@@ -50,7 +49,7 @@ class BypassState:
         """Whether at least the last three fetches were all forwarded: the client needs no reader any more."""
         return self._in_a_row >= _GONE_AFTER
 
-    def takes(self, request: FetchRequest, bypass: Bypass, topology: Topology) -> bool:
+    def takes(self, request: FetchRequest, bypass: FetchRules, topology: Topology) -> bool:
         """Return whether *request* is forwarded to the broker; call this once for each fetch, in order.
 
         A fetch matches if *bypass* has its client id, a topic of it or a topic of its session, or if ``is_only`` is
@@ -63,7 +62,7 @@ class BypassState:
         """
         ours = self._ours.topics(request.session_id, self._node_id) if bypass or self._session else frozenset()
         topics = self._topics(request, ours or self._session) if bypass else frozenset()
-        takes = self.is_only or bypass.matches(request.header.client_id, _names(topics, topology))
+        takes = self.is_only or bypass.matches(request.header.client_id, topology.known_names(topics))
         if ours and takes:
             self._ours.close(request.session_id, self._node_id)
             takes = is_full(request.session_epoch)  # the reader answers all others that their session is unknown
@@ -77,11 +76,3 @@ class BypassState:
         named = frozenset(section.topic for section in request.sections)
         is_within = request.session_id != NO_SESSION and request.session_epoch != INITIAL_EPOCH
         return named | of_session if is_within else named
-
-
-def _names(topics: Iterable[Topic], topology: Topology) -> Iterator[str]:
-    for topic in topics:
-        if isinstance(topic, str):
-            yield topic
-        elif (info := topology.topic(topic)) is not None and info.name is not None:
-            yield info.name

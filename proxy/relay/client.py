@@ -8,7 +8,6 @@ from typing import Final, assert_never
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.errors import ClientProtocolError, MalformedFrame
 from proxy.events import ClientRecord
@@ -17,6 +16,7 @@ from proxy.fetch.commands import Answered, ReaderCommand
 from proxy.fetch.exchange import refuse_follower
 from proxy.fetch.reader import Caches, Reader
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.api_usage import ApiUsage
 from proxy.relay.bypass import BypassState
 from proxy.relay.commands import (
@@ -77,6 +77,8 @@ class _Fetch:
     frame_bytes: int
     """The size of the request in bytes, with the size prefix."""
     slot: Slot
+    share_reads_except: FetchRules
+    """The rules at its arrival for fetches that are answered from a log cache of the client's own."""
 
 
 class ClientRelay:
@@ -187,9 +189,9 @@ class ClientRelay:
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
-            case ClientFrame(frame, topology, bypass):
-                self._topology = topology
-                yield from self._request(frame, bypass, now_s)
+            case ClientFrame():
+                self._topology = event.topology
+                yield from self._request(event, now_s)
             case LinkFrame(_, frame):
                 yield from self._passed(self._pass.answered(frame, now_s), now_s)
             case LinkOpened():
@@ -222,7 +224,8 @@ class ClientRelay:
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def _request(self, frame: memoryview, bypass: Bypass, now_s: float) -> Iterator[Command]:
+    def _request(self, arrival: ClientFrame, now_s: float) -> Iterator[Command]:
+        frame = arrival.frame
         if self._pass.takes_token(frame):
             yield from self._passed(self._pass.token(frame), now_s)
             return
@@ -236,13 +239,14 @@ class ClientRelay:
                     raise ClientProtocolError("it fetches without having logged in")
                 request = self._repeats.read(header, cursor, self._limits.fetch_partitions)
                 passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
-                if passes_all and self._way_out.takes(request, bypass, self._topology):
+                if passes_all and self._way_out.takes(request, arrival.bypass, self._topology):
                     refuse_follower(request.replica_id)
                     yield from self._passed(self._pass.request(header, frame, now_s), now_s)
                     self._leave_reader(now_s)
                 else:
                     yield from self._close_left_behind(header, now_s)
-                    self._fetches.append(_Fetch(request, SIZE_BYTES + len(frame), self._pipeline.expect()))
+                    frame_bytes, slot = SIZE_BYTES + len(frame), self._pipeline.expect()
+                    self._fetches.append(_Fetch(request, frame_bytes, slot, arrival.share_reads_except))
                     yield from self._next_fetch(now_s)
                 return
             if key == ApiKey.API_VERSIONS and not passes(key, version):
@@ -274,7 +278,13 @@ class ClientRelay:
         while self._fetches and self._pipeline.is_next(self._fetches[0].slot):
             each, self._reads = self._fetches.popleft(), True
             self._fetch = each.slot
-            commands = self._reader.fetch(each.request, self._topology, now_s, request_bytes=each.frame_bytes)
+            commands = self._reader.fetch(
+                each.request,
+                self._topology,
+                now_s,
+                request_bytes=each.frame_bytes,
+                share_reads_except=each.share_reads_except,
+            )
             yield from self._carried_out(commands)
 
     def _leave_reader(self, now_s: float) -> None:

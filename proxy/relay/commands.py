@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import Topology
 from proxy.events import ExchangeRecord
 from proxy.fetch.commands import EmitRecord, FetcherId, RefreshMetadata, RunInThread, Worker
+from proxy.fetch_rules import NO_RULES, FetchRules
 from proxy.sasl.logins import Login
 from proxy.wire.apis import ApiRanges
 from proxy.wire.fetch import FetchRequest
@@ -65,14 +65,16 @@ Link = Pass | FetcherId
 
 @attrs.frozen
 class ClientFrame:
-    """The arrival of a request from the client, with the present metadata of the cluster and bypass rules."""
+    """The arrival of a request from the client, with the present metadata of the cluster and rules for fetches."""
 
     frame: memoryview
     """The request without its size prefix."""
     topology: Topology
     """The present metadata of brokers and topics."""
-    bypass: Bypass
+    bypass: FetchRules
     """The present rules for fetches that are forwarded unchanged."""
+    share_reads_except: FetchRules = NO_RULES
+    """The present rules for fetches that are answered from a log cache of the client's own."""
 
 
 @attrs.frozen

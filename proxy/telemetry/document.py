@@ -30,6 +30,7 @@ def document(facts: MetricsSnapshot) -> dict[str, Any]:
         "cluster_id": facts.topology.cluster_id,
         "rack": state.rack,
         "bypass": facts.bypass,
+        "share_reads_except": facts.share_reads_except,
         "total": _sums(state.total),
         "bytes_per_s": round(state.byte_rate.at(now_us)),
         "connections": facts.connections,

@@ -56,6 +56,8 @@ class MetricsSnapshot:
     """(topic, bytes of records read, bytes of these from another rack)."""
     bypass: str
     """The rules of fetches that are forwarded unchanged; empty if there are none."""
+    share_reads_except: str
+    """The rules of fetches that share with no other client; empty if there are none."""
     problems: tuple[Problem, ...]
     certificates: tuple[tuple[str, float], ...] = ()
     """The purpose of each certificate, and the seconds until it expires."""

@@ -12,13 +12,13 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.fetch.cache import CacheKey, LogCache
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import CacheCommand, FetcherId, OpenFetcher, SendFetch, Wake
 from proxy.fetch.reader import Reader
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import ClientFrame, Command, LogsChanged, Reply, Tick
 from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionId
@@ -109,7 +109,7 @@ class _Conversation:
 
     def answered(self, frame: bytes) -> bytes:
         """The client's answer, after whatever wait, without its size."""
-        event: ClientFrame | Tick = ClientFrame(memoryview(frame), self._topology, Bypass())
+        event: ClientFrame | Tick = ClientFrame(memoryview(frame), self._topology, FetchRules())
         while True:
             answer = self._handle(event)
             if answer is not None:

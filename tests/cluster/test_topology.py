@@ -153,3 +153,9 @@ def test_partitions_with_the_same_replicas_share_them() -> None:
     info = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5), 1: (2, 5)}))).topics["orders"]
 
     assert info.replicas[0] is info.replicas[1]
+
+
+def test_known_names_leave_out_ids_of_unknown_topics() -> None:
+    view = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+
+    assert list(view.known_names(["payments", ID_ONE, ID_TWO])) == ["payments", "orders"]

@@ -1,4 +1,4 @@
-"""A real client that is not read for, and one whose every answer is compared with the broker's own."""
+"""Real clients whose fetches are forwarded or not shared, and clients whose every response is verified."""
 
 import re
 import signal
@@ -59,6 +59,61 @@ def test_what_a_client_is_read_is_what_the_brokers_have(
     assert int(verified) > 0
     assert "verify_differences" not in log
     assert "verify-" not in log
+
+
+def test_verify_compares_records_that_clients_share(
+    programs: Callable[[str], Client], kafka: KafkaCluster, filled: Filled
+) -> None:
+    topic, produced = filled(PARTITIONS)
+    options = ("--share-reads", "principal", "--verify", "1")
+
+    with kafka.tap() as tap, Sidefetch(tap.bootstrap, options=options) as sidefetch:
+        more = {"partitions": list(range(PARTITIONS)), "count": len(produced), "wait_ms": 100}
+        readings = [
+            programs(name).begin("read", sidefetch.bootstrap, topic, **more) for name in ("java", "librdkafka")
+        ]
+        for reading in readings:
+            assert by_partition(reading.wait()) == by_partition(produced)
+        eventually(lambda: _brokers_asked(tap.answered()) == len(kafka.brokers), "each broker asked again")
+        fetches = tap.answered()
+        assert sidefetch.process.stop(10) == 0
+        log = sidefetch.log_text()
+
+    (verified,) = re.findall(r"stopped .*\bverified=(\d+)", log)
+    assert int(verified) > 0
+    assert "verify_differences" not in log
+    assert "verify-" not in log
+    assert {fetch.client_id for fetch in fetches} == {"sidefetch", "sidefetch-verify"}
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("rules", ["all", "topic:", "client:counted"])
+def test_sharing_that_stops_and_resumes_costs_clients_nothing(
+    rules: str, programs: Callable[[str], Client], kafka: KafkaCluster, admin: Admin, tmp_path: Path
+) -> None:
+    topic, produced = admin.filled_topic("shared-at-times", 3, count=90)
+    settings = tmp_path / "sidefetch.toml"
+    settings.write_text("")
+    options = ("--config", str(settings), "--share-reads", "principal", "--upstream-max-wait", "0.3s")
+
+    with kafka.tap() as tap, Sidefetch(tap.bootstrap, options=options) as sidefetch:
+        more = {"partitions": [0, 1, 2], "count": len(produced) + 4 * 90, "wait_ms": 100, "client_id": "counted"}
+        readings = [
+            programs(name).begin("read", sidefetch.bootstrap, topic, **more) for name in ("java", "librdkafka")
+        ]
+        for excepted in (rules, "", rules, ""):
+            for reading in readings:
+                reading.wait_for(len(produced))
+            value = excepted + topic if excepted == "topic:" else excepted
+            settings.write_text(f'upstream.share-reads-except = "{value}"')
+            sidefetch.process.send(signal.SIGHUP)
+            _idle(tap, fetches=20)
+            recent = {fetch.client_id for fetch in tap.answered()[-6:]}
+            assert recent == ({"counted"} if excepted else {"sidefetch"})
+            produced += admin.produce_known(topic, 90, 3, first=len(produced))
+        for reading in readings:
+            assert by_partition(reading.wait()) == by_partition(produced)
+        assert sidefetch.log_text().count("settings-reloaded") == 4
 
 
 @pytest.mark.in_turn

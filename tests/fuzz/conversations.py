@@ -7,13 +7,13 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId
 from proxy.convert.versions.table import LIFTS
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
     AskGroupCoordinator,
@@ -91,7 +91,7 @@ class _World:
         )
         self._known = topology()
         self._relay = Solo(BrokerId(1), self._place, reading)
-        self._bypass = Bypass.parse("all") if how & 2 else Bypass()
+        self._bypass = FetchRules.parse("all") if how & 2 else FetchRules()
         self._version = (18, 12, 13, 11)[how >> 2 & 3]
         self._now_s = 1000.0
         self._links: dict[Link, deque[bytes]] = {}

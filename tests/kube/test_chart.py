@@ -21,7 +21,7 @@ OF_OTHERS: Final = {"Certificate", "Issuer", "PodMonitor", "ServiceMonitor"}
 SET_BY_THE_CHART: Final = {"bootstrap-servers", "memory", "rack", "transparent"}
 SET_FOR_THE_GATEWAY: Final = {
     *("listen", "broker-ports", "advertise", "admin-listen", "grace"),
-    *("listen-tls-cert", "listen-tls-key", "insecure-listen"),
+    *("listen-tls-cert", "listen-tls-key", "insecure-listen", "share-reads"),
 }
 GATEWAY: Final = (
     "--set=bootstrapServers=kafka-1:9092",
@@ -166,6 +166,7 @@ def test_sidefetch_takes_the_settings_that_it_is_given(file: Path) -> None:
     ("component", "change", "rolls"),
     [
         ("gateway", "gateway.options.upstream-max-wait=20s", True),
+        ("gateway", "gateway.shareReads=client-id", True),
         ("gateway", "gateway.brokerPorts.count=20", True),
         ("gateway", "monitoring.enabled=true", False),
         ("webhook", "injection.options.upstream-max-wait=20s", True),
@@ -191,6 +192,16 @@ def test_the_service_has_a_port_for_every_broker_port_that_pods_listen_on() -> N
 
     assert [each["port"] for each in service["spec"]["ports"]] == [9092, 9200, 9201, 9202]
     assert only(documents, "ConfigMap", "gateway")["data"]["SIDEFETCH_BROKER_PORTS"] == "9200-9202"
+
+
+@kubernetes
+@pytest.mark.parametrize("mode", ["off", "client-id", "principal"])
+def test_the_gateway_gets_the_mode_of_shared_reads_from_its_value(mode: str) -> None:
+    default = only(rendered(*GATEWAY), "ConfigMap", "gateway")["data"]
+    data = only(rendered(*GATEWAY, f"--set-string=gateway.shareReads={mode}"), "ConfigMap", "gateway")["data"]
+
+    assert default["SIDEFETCH_SHARE_READS"] == loaded(CHART / "values.yaml")["gateway"]["shareReads"]
+    assert data["SIDEFETCH_SHARE_READS"] == mode
 
 
 @kubernetes
@@ -225,6 +236,7 @@ def test_with_a_certificate_from_elsewhere_the_webhook_has_no_rights_at_all() ->
         ("injection.failurePolicy=Maybe", "value must be one of 'Fail', 'Ignore'"),
         ("injection.options.patience=20s", "at '/injection/options': additional properties 'patience' not allowed"),
         ("injection.options.client-sessions=5", "at '/injection/options/client-sessions': got number, want string"),
+        ("gateway.shareReads=all", "value must be one of 'off', 'client-id', 'principal'"),
         ("injection.certificate.source=secret", "at '/injection/certificate/secretName'"),
         ("gateway.enabled=true", "gateway: bootstrapServers is empty"),
         ("gateway.enabled=true,bootstrapServers=k:9092", "accepted: secretName, or insecure: true"),

@@ -6,10 +6,10 @@ import attrs
 import pytest
 import trio
 
-from proxy.bypass import Bypass
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.fetch.verify import Compared, compare, samples
+from proxy.fetch_rules import FetchRules
 from proxy.net.downstream import verifier as net_verify
 from tests.net.proxied import Proxied, ask, configured, proxied, running
 
@@ -26,7 +26,7 @@ def records_of(response: Any) -> bytes:
 
 def set_bypass(it: Proxied, text: str) -> None:
     """Change the bypass as SIGHUP does."""
-    it.proxy.live.apply(attrs.evolve(it.config, bypass=Bypass.parse(text)))
+    it.proxy.live.apply(attrs.evolve(it.config, bypass=FetchRules.parse(text)))
 
 
 # -------------------------------------------------------------------------------------------------- bypass

@@ -17,13 +17,13 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from proxy.bypass import Bypass
 from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import Broker, BrokerId, Leader, Replicas, TopicInfo, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
     ClientFrame,
@@ -181,7 +181,8 @@ class Play:
         )
         self._works = works
         self.relay = Solo(BrokerId(1), self.place, self._reading)
-        self.bypass = Bypass()
+        self.bypass = FetchRules()
+        self.share_reads_except = FetchRules()
         self.asked: list[Asked] = []
         """The fetches that the broker has been sent."""
         self.passed: list[bytes] = []
@@ -235,6 +236,7 @@ class Play:
         min_bytes: int = 1,
         last_fetched_epochs: Mapping[int, int] | None = None,
         epochs: Mapping[int, int] | None = None,
+        client_id: str = "the-client",
         **options: Any,
     ) -> list[Command]:
         """Handle a client's fetch of partitions of ``t``.
@@ -264,11 +266,11 @@ class Play:
             min_bytes=i32(min_bytes),
             **options,
         )
-        return self.request(messages.request_frame(correlation_id, "the-client", body))
+        return self.request(messages.request_frame(correlation_id, client_id, body))
 
     def request(self, frame: bytes) -> list[Command]:
         """Any request of the client, with its size."""
-        return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass))
+        return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass, self.share_reads_except))
 
     def answer(
         self, parts: Mapping[int, Part], *, link: Link = LONG_POLL, session_id: int | None = None, **told: Any

@@ -1,6 +1,7 @@
 """Several client relays that read one log cache, without connections."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -9,10 +10,20 @@ from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.cache import LogCache
 from proxy.fetch.reading import Reading
 from proxy.relay.client import ClientRelay
-from proxy.relay.commands import ClientFrame, Command, Event, OpenLink, Reply, RunInThread, ThreadFinished
+from proxy.relay.commands import (
+    ClientFrame,
+    Command,
+    Event,
+    Link,
+    OpenLink,
+    Reply,
+    RunInThread,
+    Send,
+    ThreadFinished,
+)
 from proxy.wire.addresses import Place
 from tests.relay.driver import MemoryNeeded, RelayDriver
-from tests.relay.playbook import Part, Play, told
+from tests.relay.playbook import LONG_POLL, Asked, Part, Play, told
 
 __all__ = ["SharedPlay", "SharedRelays"]
 
@@ -28,6 +39,8 @@ class SharedRelays(RelayDriver):
         """The name of the client that sends the next request."""
         self.replies: dict[str, list[Reply]] = {name: [] for name in nodes}
         """The replies to each client, by its name."""
+        self.senders: deque[LogCache] = deque()
+        """The log cache of each upstream fetch that was returned and not yet read, in order."""
 
     @property
     def cache(self) -> LogCache:
@@ -47,6 +60,17 @@ class SharedRelays(RelayDriver):
         self._now_s = now_s
         self.relays.pop(name).leave(now_s)
         return list(self.settled(now_s))
+
+    def _carried_out(self, cache: LogCache, now_s: float) -> Generator[Command, None, bool]:
+        commands = super()._carried_out(cache, now_s)
+        while True:
+            try:
+                command = next(commands)
+            except StopIteration as end:
+                return bool(end.value)
+            if isinstance(command, Send):
+                self.senders.append(cache)
+            yield command
 
     def receivers(self, event: Event) -> Iterable[str]:
         return [self.client] if isinstance(event, ClientFrame) else super().receivers(event)
@@ -72,6 +96,8 @@ class SharedPlay(Play):
         super().__init__(known, **{"upstream_max_wait_s": 10, **options})
         self._reading = attrs.evolve(self._reading, shares_reads="principal")
         nodes = clients if isinstance(clients, Mapping) else dict.fromkeys(clients, 1)
+        self._in_flight: dict[tuple[LogCache, Link], tuple[Asked, int]] = {}
+        """The last upstream fetch of each log cache on each link, with its correlation id."""
         self.opens = True
         """Whether connections to brokers are opened at once."""
         self.relay = SharedRelays(nodes, self.place, self._reading)
@@ -85,6 +111,16 @@ class SharedPlay(Play):
             else:
                 left.append(command)
         return left
+
+    def answer(self, parts: Mapping[int, Part], *, link: Link = LONG_POLL, **told: Any) -> list[Command]:
+        """Send the broker's response to the last request on *link* of the cache of the client that fetched last."""
+        self._last[link], self._correlation_ids[link] = self._in_flight[self.relay.cache, link]
+        return super().answer(parts, link=link, **told)
+
+    def _read_fetch(self, link: Link, frame: bytes) -> Asked:
+        asked = super()._read_fetch(link, frame)
+        self._in_flight[self.relay.senders.popleft(), link] = asked, self._correlation_ids[link]
+        return asked
 
     def fetch_as(self, name: str, offsets: Mapping[int, int], **options: Any) -> list[Command]:
         """Handle a fetch of client *name*."""

@@ -7,10 +7,10 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.static.primitive import i16, i32
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import Topology
 from proxy.errors import ClientProtocolError
 from proxy.events import SessionRecord
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
     Command,
@@ -25,11 +25,11 @@ from tests.relay.playbook import LONG_POLL, TOPIC_ID, Part, Play, brokers_answer
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
-ALL = Bypass.parse("all")
-BY_TOPIC = Bypass.parse("topic:t")
+ALL = FetchRules.parse("all")
+BY_TOPIC = FetchRules.parse("topic:t")
 
 
-def passing(bypass: Bypass = ALL) -> Play:
+def passing(bypass: FetchRules = ALL) -> Play:
     play = Play()
     play.bypass = bypass
     play.open(PASS)
@@ -43,7 +43,7 @@ def correlation_ids(frames: list[bytes]) -> list[int]:
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("bypass", ["all", "client:the-client", "topic:t", "client:other,topic:t"])
 def test_a_fetch_that_matches_and_its_answer_pass_byte_for_byte(version: int, bypass: str) -> None:
-    play = passing(Bypass.parse(bypass))
+    play = passing(FetchRules.parse(bypass))
     kind: Any = load_request_schema(i16(1), i16(version))
     name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
     topic_type = item_type(kind, "topics")
@@ -62,7 +62,7 @@ def test_a_fetch_that_matches_and_its_answer_pass_byte_for_byte(version: int, by
 @pytest.mark.parametrize("bypass", ["client:another", "topic:u", "client:t", "topic:the-client"])
 def test_a_fetch_that_does_not_match_is_read_for(bypass: str) -> None:
     play = Play()
-    play.bypass = Bypass.parse(bypass)
+    play.bypass = FetchRules.parse(bypass)
 
     assert of_type(OpenLink, play.fetch({0: 0})) == [OpenLink(LONG_POLL, "the-client")]
 
@@ -144,7 +144,7 @@ def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: 
     starts(play)
     play.handle(brokers_answer(100)[1])
 
-    play.bypass = Bypass.parse(bypass)
+    play.bypass = FetchRules.parse(bypass)
     (lost,) = told(goes_on(play, 1))
     closing = play._read_fetch(PASS, play.passed.pop())
     assert (closing.session_id, closing.epoch, dict(closing.offsets)) == (7, -1, {})
@@ -162,7 +162,7 @@ def test_what_follows_a_session_that_was_left_is_not_taken_for_a_part_of_it() ->
     play = passing(BY_TOPIC)
     starts(play)
     play.handle(brokers_answer(100)[1])
-    play.bypass = Bypass()
+    play.bypass = FetchRules()
     goes_on(play, 1)
 
     play.bypass = BY_TOPIC
@@ -242,7 +242,7 @@ def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
 def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> None:
     play = read_before()
     left(play)
-    play.bypass = Bypass()
+    play.bypass = FetchRules()
     play.asked.clear()
 
     assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(LONG_POLL, "the-client")]
@@ -257,7 +257,7 @@ def test_fetches_that_pass_now_and_then_cost_the_others_no_session() -> None:
     play = read_before()
     for _ in range(3):
         left(play, 2)
-        play.bypass = Bypass()
+        play.bypass = FetchRules()
         play.fetch({0: 0})
         play.answer({})
         assert play.relay.take_left() == ([], [])
@@ -270,7 +270,7 @@ def test_who_comes_back_while_draining_does_not_wait_for_long() -> None:
     play = read_before()
     play.handle(Draining())
     left(play)
-    play.bypass = Bypass()
+    play.bypass = FetchRules()
 
     play.fetch({0: 0})
     play.open(LONG_POLL)

@@ -6,8 +6,8 @@ import pytest
 from kio.index import load_request_schema
 from kio.static.primitive import i16, i32
 
-from proxy.bypass import Bypass
 from proxy.events import SessionRecord
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import PASS, Command, Delivered, EmitRecord, OpenLink, Reply
 from proxy.wire import messages
 from tests.old_clients import batch
@@ -168,7 +168,7 @@ def test_who_is_to_be_bypassed_is_told_that_its_session_is_gone_and_then_passes(
     play = Play(client_sessions=1)
     session_id = session(play, version)
     play.open(PASS)
-    play.bypass = Bypass.parse(bypass)
+    play.bypass = FetchRules.parse(bypass)
 
     assert shown(fetch(play, session_id, 1, version=version), version) == (70, 0, {})
     assert len(play.sessions) == 0
@@ -182,7 +182,7 @@ def test_a_full_fetch_that_passes_closes_the_session_with_sidefetch(bypass: str)
     play = Play(client_sessions=1)
     session_id = session(play)
     play.open(PASS)
-    play.bypass = Bypass.parse(bypass)
+    play.bypass = FetchRules.parse(bypass)
 
     fetch(play, session_id, 0, (0, 100), (1, 100))
 
@@ -192,7 +192,7 @@ def test_a_full_fetch_that_passes_closes_the_session_with_sidefetch(bypass: str)
 def test_a_session_of_other_topics_goes_on_whatever_is_bypassed() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
-    play.bypass = Bypass.parse("topic:u,client:other")
+    play.bypass = FetchRules.parse("topic:u,client:other")
 
     fetch(play, session_id, 1)
 
@@ -204,11 +204,11 @@ def test_who_is_bypassed_no_longer_leaves_the_brokers_session_for_one_here() -> 
     play = Play(client_sessions=1)
     play.broker_fetch = 11
     play.open(PASS)
-    play.bypass = Bypass.parse("all")
+    play.bypass = FetchRules.parse("all")
     fetch(play, 0, 0, (0, 100), (1, 100))
     play.handle(brokers_answer(1, session_id=i32(7))[1])
 
-    play.bypass = Bypass()
+    play.bypass = FetchRules()
     assert shown(fetch(play, 7, 1)) == (70, 0, {})
     closing = play._read_fetch(PASS, play.passed.pop())
     assert (closing.session_id, closing.epoch) == (7, -1)
@@ -220,7 +220,7 @@ def test_a_topic_that_comes_into_the_session_can_be_what_is_bypassed() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
     play.open(PASS)
-    play.bypass = Bypass.parse("topic:u")
+    play.bypass = FetchRules.parse("topic:u")
     kind: Any = load_request_schema(i16(1), i16(11))
     topic_type = item_type(kind, "topics")
     topic = made(topic_type, topic="u", partitions=(made(item_type(topic_type, "partitions")),))

@@ -7,8 +7,8 @@ from tests.relay.playbook import Play, topology
 
 _PARTITIONS = 1_000
 _MOST_BYTES = 1_200
-"""A partition: its log, its offsets, and its entries in the dicts of reader, log cache and session. All offsets here
-are small, and those of real ones take another 32."""
+"""A partition: log, offsets, and the entries in the dicts of reader, cache and session. All offsets here are
+small, and those of real ones take another 32."""
 
 
 def test_an_idle_client_takes_little_for_a_partition_beside_another_client_of_the_same() -> None:

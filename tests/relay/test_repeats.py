@@ -6,11 +6,11 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.bypass import Bypass
 from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
 from proxy.wire.apis import VersionRange
 from proxy.wire.fetch import (
@@ -56,7 +56,7 @@ class Conversation:
             self.relay.relay._repeats = Forgetful()  # type: ignore[assignment]
 
     def answered(self, frame: bytes, known: Topology) -> bytes:
-        pending = self.relay.handle(ClientFrame(memoryview(frame)[4:], known, Bypass()), self.now_s)
+        pending = self.relay.handle(ClientFrame(memoryview(frame)[4:], known, FetchRules()), self.now_s)
         while True:
             for command in pending:
                 if isinstance(command, Reply):

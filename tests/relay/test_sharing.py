@@ -309,6 +309,7 @@ def test_high_watermark_does_not_fall_for_a_client_that_changes_its_isolation_le
     play.fetch_as("a", {0: 0})
     play.answer({0: Part(0, 10, batches(0, 1))})
     assert play.records("a") == [{0: batches(0, 1)}]
+    play.wait(0.1)
     play.fetch_as("b", {0: 0}, isolation_level=1)
     play.answer({0: Part(0, 20, batches(0, 1))}, link=play.asked[-1].link)
     assert [parts_of(answer)[0] for answer in play.answers("b")] == [(0, 20)]

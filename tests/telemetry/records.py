@@ -114,6 +114,7 @@ def facts_of(state: ReadingState) -> MetricsSnapshot:
         client_session_limit=1000,
         topics=(("t", 1400, 0),),
         bypass="",
+        share_reads_except="",
         problems=(),
         certificates=(("listen", 86_400.0),),
     )

@@ -256,8 +256,9 @@ class ClientConnection:
             while frames := self._early or await self._client.receive():
                 self._early = []
                 for frame in frames:
-                    services = self._services
-                    self._handle(ClientFrame(frame, self._login.topology.topology, services.live.bypass))
+                    live = self._services.live
+                    topology = self._login.topology.topology
+                    self._handle(ClientFrame(frame, topology, live.bypass, live.share_reads_except))
                     await self._taken()
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()

@@ -125,6 +125,7 @@ class Telemetry:
             client_session_limit=sources.client_session_limit,
             topics=tuple(sources.traffic.topics()),
             bypass=str(sources.live.bypass),
+            share_reads_except=str(sources.live.share_reads_except),
             problems=tuple(self._problems.last(now_us)),
             certificates=tuple(
                 (name, until_s - now_us / 1_000_000) for name, until_s in self._certificates().items()

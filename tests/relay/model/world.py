@@ -10,12 +10,12 @@ from typing import Final
 
 import attrs
 
-from proxy.bypass import Bypass
 from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.reading import Reading
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     ClientFrame,
     CloseLink,
@@ -191,7 +191,7 @@ class World:
         frame = self.client.fetch(options, heeds, self.at, self.now_s)
         self.client.waiting[-1].delays_s = self.delays_s
         self.client.waiting[-1].known.append(self.known)
-        self.handle(ClientFrame(memoryview(frame)[4:], self.known, Bypass()))
+        self.handle(ClientFrame(memoryview(frame)[4:], self.known, FetchRules()))
         self.settle()
 
     def drain(self) -> None:

@@ -1,28 +1,28 @@
-"""The fetches that are forwarded unchanged."""
+"""Rules that select client fetches by client id and topic."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.bypass import Bypass
+from proxy.fetch_rules import FetchRules
 
 NAMES = st.text("abc:=/ ._-é", min_size=1).filter(lambda name: name == name.strip())
 TOPICS = st.text("abcXYZ09._-", min_size=1, max_size=249)
-BYPASSES = st.builds(Bypass, st.booleans(), st.frozensets(NAMES), st.frozensets(TOPICS))
+RULES = st.builds(FetchRules, st.booleans(), st.frozensets(NAMES), st.frozensets(TOPICS))
 
 
 @pytest.mark.parametrize(
-    ("text", "bypass"),
+    ("text", "rules"),
     [
-        ("", Bypass()),
-        ("all", Bypass(everything=True)),
-        ("client:billing", Bypass(clients=frozenset({"billing"}))),
-        ("client:a:b", Bypass(clients=frozenset({"a:b"}))),
-        (" topic:t , client:c,all", Bypass(True, frozenset({"c"}), frozenset({"t"}))),
+        ("", FetchRules()),
+        ("all", FetchRules(everything=True)),
+        ("client:billing", FetchRules(clients=frozenset({"billing"}))),
+        ("client:a:b", FetchRules(clients=frozenset({"a:b"}))),
+        (" topic:t , client:c,all", FetchRules(True, frozenset({"c"}), frozenset({"t"}))),
     ],
 )
-def test_it_is_a_list_of_all_clients_and_topics(text: str, bypass: Bypass) -> None:
-    assert Bypass.parse(text) == bypass
+def test_rules_are_a_list_of_all_clients_and_topics(text: str, rules: FetchRules) -> None:
+    assert FetchRules.parse(text) == rules
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def test_it_is_a_list_of_all_clients_and_topics(text: str, bypass: Bypass) -> No
 )
 def test_anything_else_is_refused_and_named(text: str) -> None:
     with pytest.raises(ValueError, match="is neither all nor client:ID nor topic:NAME"):
-        Bypass.parse(text)
+        FetchRules.parse(text)
 
 
-@given(BYPASSES)
-def test_it_reads_back_as_it_is_shown(bypass: Bypass) -> None:
-    assert Bypass.parse(str(bypass)) == bypass
+@given(RULES)
+def test_rules_parse_to_the_same_after_they_are_shown(rules: FetchRules) -> None:
+    assert FetchRules.parse(str(rules)) == rules
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_it_reads_back_as_it_is_shown(bypass: Bypass) -> None:
 def test_a_fetch_matches_by_its_client_or_by_one_of_its_topics(
     text: str, client_id: str | None, topics: list[str], matches: bool
 ) -> None:
-    assert Bypass.parse(text).matches(client_id, topics) is matches
+    assert FetchRules.parse(text).matches(client_id, topics) is matches
 
 
 def test_it_is_true_where_anything_can_match() -> None:
-    assert not Bypass()
-    assert all(Bypass.parse(text) for text in ("all", "client:c", "topic:t"))
+    assert not FetchRules()
+    assert all(FetchRules.parse(text) for text in ("all", "client:c", "topic:t"))

@@ -1,4 +1,4 @@
-"""The rules for fetches that Sidefetch forwards unchanged; they can be replaced while Sidefetch runs."""
+"""Rules that select client fetches by client id and topic: for ``bypass`` and ``share-reads-except``."""
 
 import re
 from collections.abc import Iterable
@@ -6,24 +6,21 @@ from typing import Final, Self
 
 import attrs
 
-__all__ = ["Bypass"]
+__all__ = ["NO_RULES", "FetchRules"]
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @attrs.frozen
-class Bypass:
-    """The clients and topics whose fetches Sidefetch forwards to the broker unchanged; by default none.
-
-    Sidefetch answers all other fetches itself.
-    """
+class FetchRules:
+    """Rules that select client fetches by client id and topic; by default they select none."""
 
     everything: bool = False
-    """Whether all fetches are forwarded unchanged."""
+    """Whether all fetches are selected."""
     clients: frozenset[str] = frozenset()
-    """The ids of clients; all their fetches are forwarded unchanged."""
+    """The ids of clients; all their fetches are selected."""
     topics: frozenset[str] = frozenset()
-    """Names of topics; a fetch of one of them is forwarded unchanged."""
+    """Names of topics; a fetch that contains one of them is selected."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -57,3 +54,7 @@ class Bypass:
         clients = [f"client:{each}" for each in sorted(self.clients)]
         topics = [f"topic:{each}" for each in sorted(self.topics)]
         return ",".join(everything + clients + topics)
+
+
+NO_RULES: Final = FetchRules()
+"""Rules that select no fetch."""
