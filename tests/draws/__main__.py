@@ -1,8 +1,7 @@
 """Randomly drawn texts, to be read with fresh eyes: ``python -m tests.draws docstrings COMMIT``.
 
 A reader writes down the meaning of each text before seeing the code, then compares. The commit's hash is the seed,
-so
-that nobody chooses the texts. The texts are those of the checkout: draw from a clean tree at COMMIT.
+so that nobody chooses the texts. The texts are those of the checkout: draw from a clean tree at COMMIT.
 """
 
 import argparse
@@ -12,13 +11,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 from proxy.cli.options import markdown_table
 from tests.pages import ROOT
 
-_UNDRAWN: Final = ROOT / "proxy" / "fetch"
-"""Left out until the log cache replaces it."""
+_FETCH: Final = ROOT / "proxy" / "fetch"
+"""The core, whose docstrings are drawn by themselves."""
 
 
 def main(arguments: list[str]) -> int:
@@ -26,12 +26,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.draws", description=__doc__)
     parser.add_argument("kind", choices=sorted(_KINDS))
     parser.add_argument("commit", help="a commit, such as HEAD; its full hash is the seed")
-    parser.add_argument("--number", type=int, help="texts to draw: 60 docstrings, otherwise 10")
+    parser.add_argument("--number", type=int, help="texts to draw: 60 docstrings (docstrings, fetch), else 10")
     given = parser.parse_args(arguments)
     found = subprocess.run(
         ["git", "rev-parse", given.commit], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    number = given.number or (60 if given.kind == "docstrings" else 10)
+    number = given.number or (60 if given.kind in ("docstrings", "fetch") else 10)
     texts = sorted(_KINDS[given.kind]())
     print(f"# {number} of {len(texts)} {given.kind}, drawn by {found}")
     for index, text in enumerate(random.Random(f"{given.kind} {found}").sample(texts, number), 1):
@@ -40,12 +40,22 @@ def main(arguments: list[str]) -> int:
 
 
 def _docstrings() -> Iterator[str]:
-    """Yield each public docstring of a function, method or class, below the names and texts around it."""
+    """Yield each public docstring of a function, method or class outside ``proxy/fetch``."""
     for path in sorted((ROOT / "proxy").rglob("*.py")):
-        if not path.is_relative_to(_UNDRAWN):
-            module = ast.parse(path.read_text(encoding="utf-8"))
-            around = f"Module {path.relative_to(ROOT)}: {_first_line(module)}"
-            yield from _of_body(module, around)
+        if not path.is_relative_to(_FETCH):
+            yield from _of_module(path)
+
+
+def _fetch() -> Iterator[str]:
+    """Yield each public docstring of ``proxy/fetch``."""
+    for path in sorted(_FETCH.rglob("*.py")):
+        yield from _of_module(path)
+
+
+def _of_module(path: Path) -> Iterator[str]:
+    """Yield the docstrings of a module, each below the names and texts around it."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    yield from _of_body(module, f"Module {path.relative_to(ROOT)}: {_first_line(module)}")
 
 
 def _of_body(parent: ast.Module | ast.ClassDef, around: str) -> Iterator[str]:
@@ -99,6 +109,7 @@ def _events() -> Iterator[str]:
 
 _KINDS: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "docstrings": _docstrings,
+    "fetch": _fetch,
     "events": _events,
     "options": _options,
     "readme": _readme,
