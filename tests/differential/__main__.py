@@ -1,6 +1,7 @@
 """``python -m tests.differential``: draw combinations, run them, report differences."""
 
 import argparse
+import itertools
 import json
 import sys
 import threading
@@ -45,18 +46,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     tally, lock = Tally(), threading.Lock()
     with Stage(arguments.kafka) as stage, ThreadPoolExecutor(arguments.jobs) as pool:
 
-        def judge_one(seed: str) -> None:
+        def judge_one(seed: str, together: str | None) -> None:
             if time.monotonic() > ends_s or (tally.finds and arguments.fail_fast):
                 return
-            trial, repeats = run_surely(stage, draw(seed, arguments.kafka, clients))
+            combination = draw(seed, arguments.kafka, clients, together=together, shares=arguments.share_reads)
+            trial, repeats = run_surely(stage, combination)
             smallest = None
             if trial.verdict.outcome == "find" and not arguments.no_shrink:
                 smallest = _shrunk(stage, trial)
             with lock:
                 _count(tally, trial, repeats)
-                _print(trial, smallest, _replay(arguments, seed))
+                _print(trial, smallest, _replay(arguments, seed, together))
 
-        list(pool.map(judge_one, seeds))
+        if arguments.share_reads == "off":
+            list(pool.map(judge_one, seeds, itertools.repeat(None)))
+        else:
+            for first in range(0, len(seeds), arguments.jobs):
+                some = seeds[first : first + arguments.jobs]
+                list(pool.map(judge_one, some, itertools.repeat(arguments.together or some[0])))
     minutes = (time.monotonic() - began_s) / 60
     print(
         f"{tally.combinations} combinations in {minutes:.1f} minutes: {len(tally.finds)} finds,"
@@ -73,10 +80,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--combinations", type=int, default=300, help="how many are run (%(default)d)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)d)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first combination (%(default)d)")
+    parser.add_argument(
+        "--share-reads",
+        default="off",
+        choices=("off", "client-id", "principal"),
+        help="as Sidefetch's option; except for off, those side by side read the same topic (%(default)s)",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="combinations side by side (%(default)d)")
     parser.add_argument("--minutes", type=float, help="begin no combination after these")
     parser.add_argument("--client", action="append", default=[], choices=CLIENTS, help="only this; may be repeated")
     parser.add_argument("--replay", metavar="SEED/NUMBER", help="run this combination alone")
+    parser.add_argument(
+        "--together", metavar="SEED/NUMBER", help="the first of those that it was side by side with"
+    )
     parser.add_argument("--fail-fast", action="store_true", help="begin no combination after the first find")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for the smallest that fails")
     parser.add_argument("--report", type=Path, help="where the figures go, beside those of other versions, as JSON")
@@ -139,9 +155,10 @@ def _print(trial: Trial, smallest: Combination | None, replay: str) -> None:
         print(f"    smallest: {smallest}", flush=True)
 
 
-def _replay(arguments: argparse.Namespace, seed: str) -> str:
+def _replay(arguments: argparse.Namespace, seed: str, together: str | None) -> str:
     clients = "".join(f" --client {each}" for each in arguments.client)
-    return f"python -m tests.differential --kafka {arguments.kafka}{clients} --replay {seed}"
+    shared = "" if together is None else f" --share-reads {arguments.share_reads} --together {together}"
+    return f"python -m tests.differential --kafka {arguments.kafka}{clients}{shared} --replay {seed}"
 
 
 def _report(arguments: argparse.Namespace, tally: Tally, minutes: float) -> None:
@@ -153,6 +170,7 @@ def _report(arguments: argparse.Namespace, tally: Tally, minutes: float) -> None
         "seed": arguments.seed,
         "first": arguments.first,
         "clients": arguments.client or "all",
+        "share-reads": arguments.share_reads,
         "combinations": tally.combinations,
         "finds": sorted(tally.finds),
         "voids": sorted(tally.voids),

@@ -135,14 +135,23 @@ def shape_of(name: str) -> Shape:
     return {**SHAPES, **EVENT_SHAPES, RETENTION.name: RETENTION}[name]
 
 
-def draw(seed: str, kafka: str, clients: Sequence[str] = CLIENTS) -> Combination:
-    """Return the combination of *seed*; the same for the same arguments."""
+def draw(
+    seed: str, kafka: str, clients: Sequence[str] = CLIENTS, *, together: str | None = None, shares: str = "off"
+) -> Combination:
+    """Return the combination of *seed*; the same for the same arguments.
+
+    Args:
+        together: combinations with the same value read the same topic through the same Sidefetch, if their clients
+            can and they have no event.
+        shares: the value of ``--share-reads``.
+    """
     dice = random.Random(seed)
+    common = dice if together is None else random.Random(together)
     client = dice.choice(list(clients))
     event: EventName | None = None
     if dice.random() < 0.2 and is_direct(client, kafka) and "from" in DRIVE[client]:
         event = dice.choices([*EVENTS], [*EVENTS.values()])[0]
-    shape = _shape(dice, client, event)
+    shape = _shape(dice if event is not None else common, client, event)
     used = [each for each in range(shape.partitions) if each not in shape.empty]
     partitions = tuple(range(shape.partitions))
     if event is None and dice.random() < 0.2 and "from" in DRIVE[client]:
@@ -161,7 +170,7 @@ def draw(seed: str, kafka: str, clients: Sequence[str] = CLIENTS) -> Combination
         steps=_event_steps(dice, shape) if event else _steps(dice, client, used, partitions),
         event=event,
         event_after_ms=dice.choice((300, 800, 1_500)) if event else 0,
-        options=dice.choice(_OPTIONS),
+        options=common.choice(_OPTIONS) + (("--share-reads", shares) if shares != "off" else ()),
         isolation=_isolation(dice, client, shape),
         rack=dice.choice((None, None, "a", "b")) if "rack" in DRIVE[client] else None,
         consumers=dice.choice((1, 2, 3)) if "consumers" in DRIVE[client] else 1,
@@ -175,7 +184,8 @@ def _shape(dice: random.Random, client: str, event: EventName | None) -> Shape:
         return dice.choice([*EVENT_SHAPES.values()])
     beginning = max((each for each in _CODECS if client.startswith(each)), key=len, default="")
     known = _CODECS.get(beginning)
-    return dice.choice([each for each in SHAPES.values() if known is None or known.issuperset(each.codecs)])
+    shapes = dice.sample([*SHAPES.values()], len(SHAPES))
+    return next(each for each in shapes if known is None or known.issuperset(each.codecs))
 
 
 def _isolation(dice: random.Random, client: str, shape: Shape) -> str:
