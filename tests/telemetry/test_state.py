@@ -198,3 +198,21 @@ def test_names_that_clients_give_themselves_are_kept_in_part() -> None:
     (software, _), *_ = state.software()
     assert (len(key.client_id), len(software)) == (120, 120)
     assert state.clients[key].fetches == 2
+
+
+def test_fetches_and_sessions_of_a_shared_cache_count_once_and_for_no_client() -> None:
+    state = made()
+    cache = Link(9, "", client_id=None, is_shared_cache=True)
+    for number in (1, 2):
+        state.observe(Link(number, client_id=f"reader-{number}"), exchange(client_id=f"reader-{number}"), NOW_US)
+    for record in (session("created"), fetch(node=2, client_fetches=2, size=12)):
+        state.observe(cache, record, NOW_US)
+
+    assert [(key.client_id, each.broker_fetches) for key, each in state.clients.items()] == [
+        ("reader-1", 0),
+        ("reader-2", 0),
+    ]
+    assert (state.total.broker_fetches, state.total.record_bytes, state.total.crossed_bytes) == (1, 1400, 1400)
+    assert [each.partitions for each in state.sessions()] == [12]
+    state.left(cache)
+    assert state.sessions() == []
