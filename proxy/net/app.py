@@ -295,6 +295,7 @@ class Proxy:
             lambda: self._admission.count,
             self._status,
             lambda: self.clients,
+            self._config.upstream.share_reads,
         )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:

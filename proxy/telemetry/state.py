@@ -125,13 +125,15 @@ class ClientSummary:
     """Answered fetches of the client."""
     delivered_bytes: int = 0
     """Bytes of records in the responses to the client."""
+    shared_fetches: int = 0
+    """The part of ``fetches`` that were answered from a log cache that clients share."""
     broker_fetches: int = 0
-    """Upstream fetches of Sidefetch on behalf of the client."""
+    """Upstream fetches of Sidefetch on behalf of this client alone, without shared ones."""
     saved_bytes: int = 0
-    """Protocol bytes saved, computed as ``Sums.saved_bytes``."""
+    """Protocol bytes saved by the fetches that are not shared; savings of shared ones are in the totals only."""
     converted_records: int = 0
     byte_rate: Rate = attrs.field(factory=Rate)
-    """The rate of record bytes from brokers."""
+    """The rate of record bytes from brokers; of shared reads, of those that the client got."""
     fetch_rate: Rate = attrs.field(factory=Rate)
 
 
@@ -232,6 +234,8 @@ class ReadingState:
         match record:
             case FetchRecord():
                 self._fetch(of, record, now_us)
+                for sums in (self.total, self.minutes.sums(now_us)):
+                    sums.shared_fetched_bytes += record.record_bytes
                 _resize(sessions, record)
             case SessionRecord():
                 self._session(sessions, record, now_us)
@@ -329,6 +333,7 @@ class ReadingState:
             sums.client_response_bytes += record.response_bytes
             sums.delivered_bytes += record.delivered_bytes
             sums.held_bytes += record.held_bytes
+            sums.shared_delivered_bytes += record.source_bytes if record.is_shared else 0
             sums.client_partitions += record.wanted
         for cause, us in record.waited_us:
             self.waited_us[cause] += us
@@ -338,7 +343,11 @@ class ReadingState:
         reader.version, reader.wanted, reader.session_id = record.version, record.wanted, record.session_id
         client.fetches += 1
         client.delivered_bytes += record.delivered_bytes
-        client.saved_bytes += 0 if has_failed else talk_bytes
+        if record.is_shared:
+            client.shared_fetches += 1
+            client.byte_rate.add(record.source_bytes, now_us)
+        elif not has_failed:
+            client.saved_bytes += talk_bytes
         client.fetch_rate.add(1, now_us)
 
     def _session(self, sessions: dict[str, SessionSummary], record: SessionRecord, now_us: int) -> None:

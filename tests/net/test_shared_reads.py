@@ -1,5 +1,6 @@
 """Clients that share reads, as the ledger and the metrics of a running proxy count them."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,12 +10,14 @@ import attrs
 import pytest
 import trio
 
-from proxy.config import LedgerConfig
+from proxy.config import Address, AdminConfig, LedgerConfig
 from proxy.demo.cluster import embedded_cluster
 from proxy.telemetry.ledger import Row
+from tests.net.administered import answer_to, state_of
 from tests.net.consumers import fetched
 from tests.net.proxied import Proxied, configured, running
 from tests.net.test_ledger import of, total, written
+from tests.ports import free_port_range
 
 Mode = Literal["off", "client-id", "principal"]
 CLIENTS = 20
@@ -28,7 +31,9 @@ async def sharing(folder: Path, mode: Mode = "principal") -> AsyncIterator[Proxi
         cluster.create_topic("t", 1, assignment=[[1, 2, 3]])
         config = configured(cluster.bootstrap)
         upstream = attrs.evolve(config.upstream, share_reads=mode)
-        config = attrs.evolve(config, upstream=upstream, ledger=LedgerConfig(folder=str(folder)), grace_s=1)
+        admin = AdminConfig(Address("127.0.0.1", free_port_range(1)))
+        ledger = LedgerConfig(folder=str(folder))
+        config = attrs.evolve(config, upstream=upstream, ledger=ledger, admin=admin, grace_s=1)
         async with running(cluster, config, rack="b") as it:
             yield it
             it.proxy.stop()
@@ -127,3 +132,39 @@ async def test_fetcher_ids_of_shared_caches_are_unique_in_the_process(tmp_path: 
     caches = {row["fetcher_id"].split("/")[0] for row in of(written(tmp_path), "fetch")}
 
     assert len(caches) == (2 if mode == "client-id" else 1)
+
+
+async def test_metrics_and_page_have_bytes_from_brokers_and_bytes_delivered(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as it:
+        sizes = await read_by_all(it)
+        told = await state_of(it)
+        from_brokers = it.cluster.counters.record_bytes
+        metrics = (await answer_to(it, "/metrics"))[2]
+
+    shared = {
+        direction: float(value)
+        for direction, value in re.findall(
+            r'^sidefetch_shared_records_io_bytes_total{.*direction="(\w+)".*} (\S+)$', metrics, re.MULTILINE
+        )
+    }
+    assert shared == {"fetched": from_brokers, "delivered": sum(sizes)}
+    total = told["total"]
+    assert (total["shared_fetched_bytes"], total["shared_delivered_bytes"]) == (from_brokers, sum(sizes))
+    assert total["crossed_bytes"] == total["record_bytes"] == from_brokers  # the broker is in another rack
+    assert (told["share_reads"], told["delivery_ratio"]) == (
+        "principal",
+        pytest.approx(sum(sizes) / from_brokers, abs=1e-3),
+    )
+    talk_bytes = total["client_talk_bytes"] - total["broker_talk_bytes"]
+    assert total["saved_bytes"] == talk_bytes + sum(sizes) - from_brokers
+
+
+async def test_page_has_no_shared_bytes_without_sharing(tmp_path: Path) -> None:
+    async with sharing(tmp_path, "off") as it:
+        it.cluster.append("t", 0, VALUES)
+        await read_once(it, "client", 0, 1_000)
+        told = await state_of(it)
+
+    assert (told["share_reads"], told["delivery_ratio"]) == ("off", None)
+    assert told["total"]["record_bytes"] > 0
+    assert (told["total"]["shared_fetched_bytes"], told["total"]["shared_delivered_bytes"]) == (0, 0)
