@@ -99,8 +99,9 @@ def records_read_once(ledger: LedgerFrames) -> DataFrame:
     ``reader_rack``, and ``bytes``, a weighted sum in the brokers' size.
 
     Exchange rows have the records of shared reads once for each client. Their bytes are therefore reduced, for each
-    process and broker, to the record bytes of shared fetches (rows without ``connection_id``). This concerns the
-    connections without fetch rows of their own in a process with shared fetches: the others share nothing.
+    process and broker, to the record bytes of shared fetches (rows without ``connection_id``) that were not
+    dropped. This concerns the connections without fetch rows of their own in a process with shared fetches: the
+    others share nothing.
 
     Cost: one scan of the exchanges, and three of the fetches' ids.
     """
@@ -115,7 +116,7 @@ def records_read_once(ledger: LedgerFrames) -> DataFrame:
     fetched = (
         ledger.fetch.where(is_shared)
         .groupBy("proxy_id", "node")
-        .agg(F.sum(weighted("record_bytes")).alias("fetched"))
+        .agg(F.sum(weighted(F.col("record_bytes") - F.col("dropped_bytes"))).alias("fetched"))
     )
     processes = fetched.select("proxy_id").distinct()
     alone = (

@@ -18,7 +18,7 @@ Where clients share fetches (``--share-reads``), direct traffic has the records 
 would have fetched them, and actual traffic has them once. The rows of shared fetches have no connection. Their
 traffic is divided, for each process and day, among the connections without fetch rows of their own: records by the
 bytes that the clients received, all else by the partitions that they requested. Nothing is counted twice, so that
-the rows of an answer always sum up to the whole.
+the rows of an answer sum up to the whole, but for rounding.
 
 Direct traffic assumes the fetch session that the client has with Sidefetch, if it uses any; whether the broker
 would have had a slot for it is unknown. ``full_request_bytes`` is the size of the requests without any sessions.

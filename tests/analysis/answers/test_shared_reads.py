@@ -34,12 +34,13 @@ def fetch(connection_id: int | None, record_bytes: int, **told: Any) -> Row:
 
 
 def shared_rows() -> list[Row]:
-    """Rows of a process whose clients share: two fetches, and a long poll without records."""
+    """Rows of a process whose clients share two fetches; of the others, one was dropped and one had no records."""
     return [
         *(exchange(number, LARGE, wanted=1 + number % 3) for number in range(CLIENTS)),
         *(exchange(number, SMALL, wanted=1) for number in range(5)),
         fetch(None, LARGE, fetcher_id="cache-1/1-long-poll"),
         fetch(None, SMALL, fetcher_id="cache-1/1-live", client_fetches=5),
+        fetch(None, LARGE, fetcher_id="cache-1/1-long-poll", client_fetches=0, dropped_bytes=LARGE),
         fetch(None, 0, fetcher_id="cache-1/1-live", client_fetches=0),
     ]
 
@@ -73,7 +74,8 @@ def test_savings_count_delivered_records_for_each_client_and_fetched_ones_once(l
     actual_bytes = total(rows, "fetch", "request_bytes", "response_bytes")
     assert (told["direct_bytes"], told["actual_bytes"]) == (direct_bytes, actual_bytes)
     assert told["saved_bytes"] == direct_bytes - actual_bytes
-    assert told["record_bytes"] == LARGE + SMALL + 600 + 300
+    assert told["record_bytes"] == 2 * LARGE + SMALL + 600 + 300
+    assert told["dropped_bytes"] == LARGE + 100
     assert told["delivered_bytes"] == CLIENTS * LARGE + 5 * SMALL + 500 + 300
     assert told["delivery_ratio"] == told["delivered_bytes"] / told["record_bytes"]
     assert told["is_modelled"] is False
