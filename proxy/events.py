@@ -101,6 +101,13 @@ class FetchRecord:
     """Time at which the request was sent."""
     answered_s: float
     """Time of arrival of the complete response; without a response, the end of the connection."""
+    client_fetches: int = 1
+    """Number of client fetches that it served.
+
+    In a log cache that clients share, these are the client fetches that waited for logs of the fetcher when the
+    response arrived, whether or not it had records for them; 0 without a response. In a log cache with one reader
+    it is always 1.
+    """
 
 
 @attrs.frozen
@@ -168,6 +175,8 @@ class ExchangeRecord:
     """Microseconds by cause; they do not overlap, and their sum is the whole duration."""
     converted: "ConversionRecord | None" = None
     """The sum of all conversions for this response; None if nothing was converted."""
+    is_shared: bool = False
+    """Whether the records came from a log cache that clients share (``--share-reads``)."""
 
 
 @attrs.frozen

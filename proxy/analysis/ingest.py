@@ -8,6 +8,7 @@ Spark's own expressions do all of this; no row passes through Python. Duplicates
 
 from collections.abc import Sequence
 from functools import reduce
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -23,6 +24,9 @@ from proxy.analysis.schemas import SCHEMAS
 __all__ = ["IngestResult", "read", "read_wide"]
 
 _LINES: Final = "*.jsonl{,.gz,.bz2}"
+_OF_OLDER_ROWS: Final = MappingProxyType({"client_fetches": "fetches"})
+"""The columns of ``fetch`` rows that older rows lack, by name, and the column that has their value: without shared
+reads, each upstream fetch serves one client fetch."""
 
 
 @attrs.frozen
@@ -77,8 +81,13 @@ def read_wide(spark: SparkSession, paths: str | Sequence[str], days: DayRange = 
 
 
 def _of_record(rows: DataFrame, record: str) -> DataFrame:
-    """Return the rows of one record type from *rows* (``lines.WIDE``), with its own columns, without duplicates."""
+    """Return the rows of one record type from *rows* (``lines.WIDE``), with its own columns, without duplicates.
+
+    Columns that an older Sidefetch did not write get the values that they would have (``_OF_OLDER_ROWS``).
+    """
     own = rows.where(F.col("record") == record).select(*SCHEMAS[record].names)
+    known = {name: F.coalesce(name, value) for name, value in _OF_OLDER_ROWS.items() if name in own.columns}
+    own = own.withColumns(known) if known else own
     return own.dropDuplicates([name for name in KEY if name in own.columns])
 
 

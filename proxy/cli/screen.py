@@ -62,7 +62,7 @@ def _sums(document: Mapping[str, Any]) -> Table:
     for _ in range(5):
         grid.add_column()
     near = _share(total["own_rack_bytes"], total["record_bytes"]) if document["rack"] else "-"
-    grid.add_row("Fetches spared", "Talk saved", "Reading now", "From our rack", "Broker sessions", style="dim")
+    grid.add_row("Fetches spared", "Bytes saved", "Reading now", "From our rack", "Broker sessions", style="dim")
     grid.add_row(
         _share(total["saved_fetches"], total["client_fetches"]),
         short_bytes(total["saved_bytes"]),
@@ -74,12 +74,18 @@ def _sums(document: Mapping[str, Any]) -> Table:
     grid.add_row(
         f"{total['client_fetches']:,} to {total['broker_fetches']:,}",
         f"{short_bytes(total['client_talk_bytes'])} to {short_bytes(total['broker_talk_bytes'])}",
-        f"{short_bytes(total['record_bytes'])} in all",
+        f"{short_bytes(total['record_bytes'])} in all{_deliveries(document)}",
         f"{short_bytes(total['crossed_bytes'])} crossed",
         f"{sessions['broker']['partitions']:,} partitions",
         style="dim",
     )
     return grid
+
+
+def _deliveries(document: Mapping[str, Any]) -> str:
+    """Return a text about how often records of shared reads were delivered; empty if there are none."""
+    ratio = document["delivery_ratio"]
+    return "" if ratio is None else f", shared ones delivered {ratio:.1f} times"
 
 
 def _problems(document: Mapping[str, Any]) -> Group:
@@ -146,8 +152,8 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
             Text(_plain(f"{each['software'] or 'Fetch'} {versions}")),
             f"{each['partitions']:,}",
             f"{each['fetches']:,}",
-            f"{each['broker_fetches']:,}",
-            short_bytes(each["saved_bytes"]),
+            "shared" if each["shared_fetches"] else f"{each['broker_fetches']:,}",
+            "-" if each["shared_fetches"] else short_bytes(each["saved_bytes"]),
             f"{short_bytes(each['bytes_per_s'])}/s",
         )
     if len(ordered) > _MOST_CLIENTS:

@@ -319,7 +319,9 @@ class LogCache:
         fetcher = self._fetcher(fetcher_id)
         was_answering = fetcher.is_answering
         try:
-            result = fetcher.received(frame, self.number, now_s, topic_name=self.topology.name_of)
+            served = 1 if self.key.is_exclusive else len(fetcher.waiting)
+            name_of = self.topology.name_of
+            result = fetcher.received(frame, self.number, now_s, topic_name=name_of, client_fetches=served)
         except BrokerProtocolError as wrong:
             self._commands.append(CloseFetcher(fetcher_id, str(wrong), is_fault=True))
             self.lost(fetcher_id, now_s)

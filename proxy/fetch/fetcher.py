@@ -403,12 +403,19 @@ class Fetcher:
             self._in_flight = attrs.evolve(self._in_flight, begun_number=number)
 
     def received(
-        self, frame: memoryview, number: int, now_s: float, *, topic_name: Callable[[Topic], str]
+        self,
+        frame: memoryview,
+        number: int,
+        now_s: float,
+        *,
+        topic_name: Callable[[Topic], str],
+        client_fetches: int = 1,
     ) -> FetchResult:
         """Decode the broker's response in *frame*, and apply it to the session; no request is in flight afterwards.
 
         Args: number: the number of the last client fetch that has begun.
               topic_name: returns the name of a topic for telemetry.
+              client_fetches: the number of client fetches that the response serves, for telemetry.
         Raises: BrokerProtocolError: it is no response to the request. The caller must close the connection and call
                     ``lost``.
         """
@@ -429,7 +436,8 @@ class Fetcher:
         else:
             # A redirect ends the wait at once (KIP-392): the other logs have not waited for as many bytes.
             confirms = 0 if flight.wait.wait_s and response.redirects else flight.number
-        record = partial(flight.sent.answered, response, len(frame), now_s, topic_name)
+        answered = partial(flight.sent.answered, client_fetches=client_fetches)
+        record = partial(answered, response, len(frame), now_s, topic_name)
         records = tuple(self._session_records(flight.sent, outcome, now_s))
         return FetchResult(response, outcome, self._session.asked, flight.sent.sent_s, confirms, record, records)
 

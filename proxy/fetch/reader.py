@@ -566,7 +566,10 @@ class Reader:
         if exchange.telling is not None:
             shares = self._at.shares if self._at is not None else {}
             name_of = self._topology.name_of
-            record = exchange.telling.record(exchange.request, self.node_id, shares, name_of, now_s)
+            is_shared = self._at is not None and not self._at.cache.key.is_exclusive
+            record = exchange.telling.record(
+                exchange.request, self.node_id, shares, name_of, now_s, is_shared=is_shared
+            )
         return [*map(EmitRecord, self._reading.sessions.take_records()), Answered(pieces, exchange.request, record)]
 
     def _give_up(self, exchange: Exchange, now_s: float) -> None:

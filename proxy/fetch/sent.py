@@ -55,10 +55,13 @@ class Sent:
         now_s: float,
         topic_name: Callable[[Topic], str],
         kept_bytes: int = 0,
+        *,
+        client_fetches: int = 1,
     ) -> FetchRecord:
         """Return the telemetry of a fetch with its response.
 
         Args: frame_bytes: the size of the response, without its size prefix.
+              client_fetches: the number of client fetches that it served.
               kept_bytes: the bytes of records that logs took; the rest counts as dropped.
         """
         read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
@@ -73,6 +76,7 @@ class Sent:
             dropped_bytes=record_bytes - kept_bytes,
             throttle_ms=response.throttle_ms,
             topics=tuple((topic_name(topic), size) for topic, size in read if size),
+            client_fetches=client_fetches,
         )
 
     def _told(
@@ -87,6 +91,7 @@ class Sent:
         dropped_bytes: int = 0,
         throttle_ms: int = 0,
         topics: tuple[tuple[str, int], ...] = (),
+        client_fetches: int = 1,
     ) -> FetchRecord:
         (source, kind), plan = self.fetcher, self.plan
         return FetchRecord(
@@ -111,6 +116,7 @@ class Sent:
             topics=topics,
             sent_s=self.sent_s,
             answered_s=now_s,
+            client_fetches=client_fetches,
         )
 
     def closed(self, frame: memoryview, now_s: float) -> FetchRecord:

@@ -83,12 +83,15 @@ class Telling:
         logs: Mapping[tuple[Topic, BrokerId], int],
         name_of: Callable[[Topic], str],
         now_s: float,
+        *,
+        is_shared: bool = False,
     ) -> ExchangeRecord:
         """Return the telemetry of the fetch, after ``answered``; the sender adds the time for sending the response.
 
         Args: whole: the request, with all partitions of the client's session.
               node_id: the broker whose listener the client uses.
               logs: the number of partitions by topic and source.
+              is_shared: whether clients share the log cache of the records.
         """
         assert self._answer is not None
         self.waits_for("write", now_s)
@@ -119,6 +122,7 @@ class Telling:
             started_s=self.started_s,
             ended_s=now_s,
             waited_us=tuple((cause, round(for_s * 1e6)) for cause, for_s in self._waited_s.items() if for_s > 0),
+            is_shared=is_shared,
         )
 
     def _shares(

@@ -41,6 +41,7 @@ from proxy.net.observability.event_loop import Heartbeat
 from proxy.net.observability.observers import Observer
 from proxy.net.observability.outputs import TelemetryOutputs
 from proxy.net.observability.probes import ProbeState
+from proxy.net.observability.shared_reads import SharedCacheRecorder
 from proxy.net.observability.telemetry import SampledValues
 from proxy.net.observability.traffic import log_traffic
 from proxy.net.rack import RackWatch, find_rack, log_rack
@@ -202,7 +203,7 @@ class Proxy:
             self.counts,
             config.verify_rate,
             self.traffic,
-            LogCaches(reading, log),
+            LogCaches(reading, log, lambda: SharedCacheRecorder(told, self.traffic, rack)),
             self._access,
             _whose_logins(config),
             self._principals,
@@ -294,6 +295,7 @@ class Proxy:
             lambda: self._admission.count,
             self._status,
             lambda: self.clients,
+            self._config.upstream.share_reads,
         )
 
     async def _open_broker_listeners(self, listeners: Listeners) -> None:

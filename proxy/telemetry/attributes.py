@@ -180,7 +180,8 @@ OTHER_RACK_BYTES = _own(
     "records.other_rack_bytes",
     "int",
     "By",
-    "Of the source's, records from brokers in other racks, if racks are known.",
+    "Of the source's, records from brokers in other racks, if racks are known. Each client has those of shared"
+    " reads: a sum over spans counts them several times.",
     POLL,
 )
 SOURCE_NODES = _own("source.nodes", "int[]", "", "The brokers that were read, by node id.", POLL)

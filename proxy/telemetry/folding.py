@@ -29,7 +29,8 @@ _LAST: Final = _names("last")
 _MERGED: Final = {record: tuple(c for c in RECORDS[record] if c.fold == "merge") for record in _FOLDED}
 
 _RunKey = tuple[int, str, str]
-"""The key of a run: the connection's id, the record type, and the fetcher id (empty for client fetches)."""
+"""The key of a run: the number of the connection or shared log cache, the record type, and the fetcher id (empty
+for client fetches)."""
 
 
 class RowFolding:
@@ -42,15 +43,18 @@ class RowFolding:
     def __init__(self) -> None:
         self._runs: dict[_RunKey, Row] = {}
 
-    def add(self, row: Row) -> list[Row]:
+    def add(self, row: Row, number: int | None = None) -> list[Row]:
         """Return the rows to write now: the run that *row* ends, if any, and then *row* if it is not folded.
 
         A row without records is kept: it is added to the open run of its connection, or begins a new run. Rows of
         other types than ``exchange`` (a client fetch) and ``fetch`` (an upstream fetch) are returned at once.
+
+        Args: number: the number for ``left`` of the connection or shared log cache; by default the connection id.
         """
         if row["record"] not in _FOLDED:
             return [row]
-        key = (row["connection_id"], row["record"], row.get("fetcher_id", ""))
+        owner = row["connection_id"] if number is None else number
+        key = (owner, row["record"], row.get("fetcher_id", ""))
         run = self._runs.get(key)
         if run is not None and _goes_on(run, row):
             _fold(run, row)
@@ -65,9 +69,9 @@ class RowFolding:
         """Remove and return the runs whose first row is at least a minute (``LONGEST_US``) older than *now_us*."""
         return self._end(key for key, run in self._runs.items() if now_us - run["first_at_us"] >= LONGEST_US)
 
-    def left(self, connection_id: int) -> list[Row]:
-        """Remove and return the open runs of a connection that has ended."""
-        return self._end(key for key in self._runs if key[0] == connection_id)
+    def left(self, number: int) -> list[Row]:
+        """Remove and return the open runs of a connection or shared log cache that has ended."""
+        return self._end(key for key in self._runs if key[0] == number)
 
     def finish(self) -> list[Row]:
         """Remove and return all open runs; called when the ledger is closed."""

@@ -328,8 +328,18 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.saved.io", "gauge", "By",
-        "Bytes of client fetches less those of Sidefetch's own, without records, since the start.", (),
+        "Bytes of client fetches less those of Sidefetch's own, since the start: without records, but with the"
+        " records of shared reads.", (),
         _one(lambda f: f.state.total.saved_bytes),
+    ),
+    Instrument(
+        "sidefetch.shared.records.io", "counter", "By",
+        "Bytes of records of shared reads (share-reads), in the brokers' size: from brokers (fetched), and in"
+        " responses to clients (delivered).", ("direction",),
+        lambda f: [
+            (f.state.total.shared_fetched_bytes, {"direction": "fetched"}),
+            (f.state.total.shared_delivered_bytes, {"direction": "delivered"}),
+        ],
     ),
     Instrument(
         "sidefetch.conversion.records", "counter", "{record}",

@@ -159,8 +159,15 @@ _EXCHANGE: Final = (
 
 _FETCH: Final = (
     _sum("fetches", "fetches", "Number of Sidefetch's fetches in the run."),
-    _CONNECTION,
-    _text("fetcher_id", "Identifies the upstream connection."),
+    _number(
+        "connection_id",
+        "The client's connection, within the proxy_id. Null if clients share the fetch (--share-reads).",
+        optional=True,
+    ),
+    _text(
+        "fetcher_id",
+        "Identifies the upstream connection, within the connection_id or, if that is null, within the proxy_id.",
+    ),
     _text("fetcher", f"The kind of the fetcher: {_one_of(FetcherName)}"),
     _number("node", "The broker."),
     _text("rack", "Its rack.", optional=True),
@@ -186,6 +193,14 @@ _FETCH: Final = (
         "error",
         "Kafka's error code of the whole response; 0 for none; 13 (NETWORK_EXCEPTION): the connection"
         " ended first, because of the broker or because the client left.",
+    ),
+    _sum(
+        "client_fetches",
+        "fetches",
+        "Number of client fetches that it served: those that waited for partitions of the fetcher when the"
+        " response arrived. If clients do not share it, 1. Null in rows of older versions, which means 1 as well"
+        " (of a run: fetches).",
+        optional=True,
     ),
 )
 

@@ -19,10 +19,12 @@ _OTHERS: Final = -1
 
 
 class RowSubject(Protocol):
-    """The client connection that a ledger row is about: its number, client id, topology and trace id."""
+    """The client connection, or the shared log cache, of a ledger row: its client id, topology and trace id."""
 
     @property
-    def number(self) -> int: ...
+    def connection_id(self) -> int | None:
+        """The number of the client connection; None for a log cache that clients share."""
+
     @property
     def client_id(self) -> str | None: ...
     @property
@@ -64,7 +66,7 @@ class RowMaker:
     ) -> Row | None:
         """Return the ledger row for *record*, not yet numbered; None if the ledger has no rows for its type.
 
-        Args: subject:  the client connection of the record.
+        Args: subject:  the client connection, or the shared log cache, of the record.
               now_s:    the time of the record, in seconds of the process's clock.
               software: the client's library and version, if known.
               weight:   the number of records that this one stands for: 1 / the sampling rate.
@@ -101,7 +103,7 @@ class RowMaker:
             direct_response_bytes += record.source_bytes - record.delivered_bytes
         return self._common("exchange", self.wall_us(record.ended_s), subject, weight) | {
             "exchanges": 1,
-            "connection_id": subject.number,
+            "connection_id": subject.connection_id,
             "client_id": record.client_id,
             "software": software,
             "fetch_version": record.version,
@@ -142,7 +144,7 @@ class RowMaker:
     def _fetch(self, subject: RowSubject, record: FetchRecord, weight: float) -> Row:
         return self._common("fetch", self.wall_us(record.answered_s), subject, weight) | {
             "fetches": 1,
-            "connection_id": subject.number,
+            "connection_id": subject.connection_id,
             "fetcher_id": record.fetcher_id,
             "fetcher": record.fetcher,
             "node": record.node,
@@ -163,6 +165,7 @@ class RowMaker:
             "broker_us": round((record.answered_s - record.sent_s) * 1_000_000),
             "throttle_us": record.throttle_ms * 1000,
             "error": record.error,
+            "client_fetches": record.client_fetches,
         }
 
     def _session(self, subject: RowSubject, record: SessionRecord, now_s: float) -> Row:
@@ -180,7 +183,7 @@ class RowMaker:
 
     def _client(self, subject: RowSubject, record: ClientRecord, now_s: float) -> Row:
         return self._common("client", self.wall_us(now_s), subject) | {
-            "connection_id": subject.number,
+            "connection_id": subject.connection_id,
             "client_id": record.client_id,
             "software": record.software or None,
             "apis": [

@@ -61,6 +61,8 @@ class MetricsSnapshot:
     problems: tuple[Problem, ...]
     certificates: tuple[tuple[str, float], ...] = ()
     """The purpose of each certificate, and the seconds until it expires."""
+    share_reads: str = "off"
+    """The option ``share-reads``: which clients share upstream fetches."""
 
     @property
     def has_broker_in_rack(self) -> bool | None:

@@ -18,7 +18,7 @@ from proxy.telemetry import attributes as told
 from proxy.telemetry.attributes import Attribute, SpanType, Value
 from proxy.telemetry.producers import Producer, Producers
 
-__all__ = ["PendingSpans", "Span", "SpanSubject"]
+__all__ = ["PendingSpans", "Span", "SpanSubject", "shared_span"]
 
 _MOST_BELOW: Final = 128
 """The most child spans: OpenTelemetry's default limit of links, and more than a person reads."""
@@ -154,6 +154,18 @@ class PendingSpans:
         self._told = deque(kept)
         left_out, self._left_out = self._left_out, 0
         return taken, left_out
+
+
+def shared_span(record: Record, now_s: float, about: SpanSubject) -> Span | None:
+    """Return the span of an upstream fetch or session of a log cache that clients share, without a client.
+
+    It is a trace of its own, because no single client fetch caused it. Return None if the record has no span.
+
+    Args: now_s: the time of the record.
+    """
+    if isinstance(record, FetchRecord) or (isinstance(record, SessionRecord) and _is_told(record)):
+        return _below(now_s, record, about)
+    return None
 
 
 def _is_told(record: ConversionRecord | SessionRecord) -> bool:

@@ -57,13 +57,18 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class ConnectionLabels(Protocol):
-    """The client connection of an event record: its number, address, client id and topology.
+    """The client connection, or the shared log cache, of a record: its number, address, client id and topology.
 
     ``ConnectionInfo`` of ``proxy.net.observability.observers`` implements it.
     """
 
     number: int
     """A number that is unique in the process."""
+
+    @property
+    def connection_id(self) -> int | None:
+        """The number of a client connection; None for a log cache that clients share."""
+
     peer: str
     """Host and port of the client."""
     topology: Topology
@@ -120,13 +125,15 @@ class ClientSummary:
     """Answered fetches of the client."""
     delivered_bytes: int = 0
     """Bytes of records in the responses to the client."""
+    shared_fetches: int = 0
+    """The part of ``fetches`` that were answered from a log cache that clients share."""
     broker_fetches: int = 0
-    """Upstream fetches of Sidefetch on behalf of the client."""
+    """Upstream fetches of Sidefetch on behalf of this client alone, without shared ones."""
     saved_bytes: int = 0
-    """Protocol bytes saved, computed as ``Sums.saved_bytes``."""
+    """Protocol bytes saved by the fetches that are not shared; savings of shared ones are in the totals only."""
     converted_records: int = 0
     byte_rate: Rate = attrs.field(factory=Rate)
-    """The rate of record bytes from brokers."""
+    """The rate of record bytes from brokers; of shared reads, of those that the client got."""
     fetch_rate: Rate = attrs.field(factory=Rate)
 
 
@@ -185,22 +192,32 @@ class ReadingState:
     byte_rate: Rate = attrs.field(factory=Rate, init=False)
     _keys: dict[int, ClientKey] = attrs.field(factory=dict, init=False)
     """The client of each connection."""
+    _shared_sessions: dict[int, dict[str, SessionSummary]] = attrs.field(factory=dict, init=False)
+    """Sidefetch's sessions at brokers for log caches that clients share, by the cache's number and fetcher id."""
 
     def observe(self, of: ConnectionLabels, record: Record, now_us: int) -> None:
-        """Update the statistics with *record*, an event of the client connection *of*.
+        """Update the statistics with *record*, an event of the client connection or shared log cache *of*.
 
-        The first record of a connection adds it to its client, by client id and host.
+        The first record of a connection adds it to its client, by client id and host. Upstream fetches and sessions
+        of a log cache that clients share count in the totals, and for no client.
 
         Args: now_us: the present time in microseconds since 1970.
         """
+        if of.connection_id is None:
+            self._observe_shared(of, record, now_us)
+            return
         client, reader = self._reader(of, record)
         match record:
             case FetchRecord():
-                self._fetch(of, client, reader, record, now_us)
+                self._fetch(of, record, now_us)
+                client.broker_fetches += 1
+                client.saved_bytes -= record.request_bytes + record.response_bytes - record.record_bytes
+                client.byte_rate.add(record.record_bytes, now_us)
+                _resize(reader.sessions, record)
             case ExchangeRecord():
                 self._exchange(client, reader, record, now_us)
             case SessionRecord():
-                self._session(reader, record, now_us)
+                self._session(reader.sessions, record, now_us)
             case ClientRecord():
                 self._client(reader, record)
             case ConversionRecord():
@@ -212,11 +229,25 @@ class ReadingState:
             case StalledFetchRecord():
                 self.stalled += 1
 
+    def _observe_shared(self, of: ConnectionLabels, record: Record, now_us: int) -> None:
+        sessions = self._shared_sessions.setdefault(of.number, {})
+        match record:
+            case FetchRecord():
+                self._fetch(of, record, now_us)
+                for sums in (self.total, self.minutes.sums(now_us)):
+                    sums.shared_fetched_bytes += record.record_bytes
+                _resize(sessions, record)
+            case SessionRecord():
+                self._session(sessions, record, now_us)
+            case _:
+                pass
+
     def left(self, of: ConnectionLabels) -> None:
         """Remove the connection *of*, which has ended, and its client if it has no other connection.
 
-        Totals and the statistics of brokers are kept.
+        *of* may also be a shared log cache that has ended. Totals and the statistics of brokers are kept.
         """
+        self._shared_sessions.pop(of.number, None)
         key = self._keys.pop(of.number, None)
         if key is None:
             return
@@ -231,13 +262,10 @@ class ReadingState:
         return key is not None and not self.clients[key].readers[of.number].software
 
     def sessions(self) -> list[SessionSummary]:
-        """Return all open fetch sessions of Sidefetch at brokers, for all clients."""
-        return [
-            session
-            for client in self.clients.values()
-            for reader in client.readers.values()
-            for session in reader.sessions.values()
-        ]
+        """Return all open fetch sessions of Sidefetch at brokers, for all clients and shared log caches."""
+        readers = (reader for client in self.clients.values() for reader in client.readers.values())
+        held = [*(reader.sessions for reader in readers), *self._shared_sessions.values()]
+        return [session for sessions in held for session in sessions.values()]
 
     def software(self) -> Counter[tuple[str, bool]]:
         """Return the number of open client connections by (client software, whether that is a guess).
@@ -268,14 +296,7 @@ class ReadingState:
         client.readers[of.number] = reader
         return client, reader
 
-    def _fetch(
-        self,
-        of: ConnectionLabels,
-        client: ClientSummary,
-        reader: ReaderConnection,
-        record: FetchRecord,
-        now_us: int,
-    ) -> None:
+    def _fetch(self, of: ConnectionLabels, record: FetchRecord, now_us: int) -> None:
         known = of.topology.brokers.get(BrokerId(record.node))
         rack = None if known is None else known.rack
         is_crossing = None if rack is None or self.rack is None else rack != self.rack
@@ -298,12 +319,6 @@ class ReadingState:
         broker.record_bytes += record.record_bytes
         broker.byte_rate.add(record.record_bytes, now_us)
         broker.partitions[record.route] += record.size
-        client.broker_fetches += 1
-        client.saved_bytes -= record.request_bytes + record.response_bytes - record.record_bytes
-        client.byte_rate.add(record.record_bytes, now_us)
-        session = reader.sessions.get(record.fetcher_id)
-        if session is not None and session.session_id == record.session_id:
-            reader.sessions[record.fetcher_id] = attrs.evolve(session, partitions=record.size)
 
     def _exchange(
         self, client: ClientSummary, reader: ReaderConnection, record: ExchangeRecord, now_us: int
@@ -318,6 +333,7 @@ class ReadingState:
             sums.client_response_bytes += record.response_bytes
             sums.delivered_bytes += record.delivered_bytes
             sums.held_bytes += record.held_bytes
+            sums.shared_delivered_bytes += record.source_bytes if record.is_shared else 0
             sums.client_partitions += record.wanted
         for cause, us in record.waited_us:
             self.waited_us[cause] += us
@@ -327,19 +343,22 @@ class ReadingState:
         reader.version, reader.wanted, reader.session_id = record.version, record.wanted, record.session_id
         client.fetches += 1
         client.delivered_bytes += record.delivered_bytes
-        client.saved_bytes += 0 if has_failed else talk_bytes
+        if record.is_shared:
+            client.shared_fetches += 1
+            client.byte_rate.add(record.source_bytes, now_us)
+        elif not has_failed:
+            client.saved_bytes += talk_bytes
         client.fetch_rate.add(1, now_us)
 
-    def _session(self, reader: ReaderConnection, record: SessionRecord, now_us: int) -> None:
+    def _session(self, sessions: dict[str, SessionSummary], record: SessionRecord, now_us: int) -> None:
         counted = (record.side, record.event, record.reason)
         _count(self.session_events, counted, 1, _MOST_REASONS, (record.side, record.event, OTHER))
         if record.side == "client":
             return
         if record.event == "created":
-            session = SessionSummary(record.node, record.session_id, record.partitions)
-            reader.sessions[record.fetcher_id] = session
+            sessions[record.fetcher_id] = SessionSummary(record.node, record.session_id, record.partitions)
         elif record.event != "refused":
-            reader.sessions.pop(record.fetcher_id, None)
+            sessions.pop(record.fetcher_id, None)
         if record.event in ("reset", "refused", "evicted"):
             for sums in (self.total, self.minutes.sums(now_us)):
                 sums.resets += 1
@@ -371,6 +390,13 @@ def by_rack(brokers: Mapping[int, BrokerReads]) -> dict[str | None, int]:
     for broker in brokers.values():
         found[broker.rack] += broker.record_bytes
     return dict(found)
+
+
+def _resize(sessions: dict[str, SessionSummary], record: FetchRecord) -> None:
+    """Set the number of partitions of the fetcher's session to that of its last fetch."""
+    session = sessions.get(record.fetcher_id)
+    if session is not None and session.session_id == record.session_id:
+        sessions[record.fetcher_id] = attrs.evolve(session, partitions=record.size)
 
 
 def _count(counter: Counter[_K], key: _K, amount: int, most: int, other: _K) -> None:

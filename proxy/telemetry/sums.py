@@ -43,6 +43,10 @@ class Sums:
     broker_response_bytes: int = 0
     record_bytes: int = 0
     """Bytes of records in the responses to upstream fetches, as brokers sent them."""
+    shared_fetched_bytes: int = 0
+    """The part of ``record_bytes`` that was fetched for log caches that clients share (``--share-reads``)."""
+    shared_delivered_bytes: int = 0
+    """Bytes of records, as brokers sent them, in responses to clients from these log caches."""
     broker_named: int = 0
     """Partitions that upstream fetches named."""
     broker_partitions: int = 0
@@ -76,11 +80,22 @@ class Sums:
 
     @property
     def saved_bytes(self) -> int:
-        """Protocol bytes saved: those of client fetches that did not fail, less those of upstream fetches.
+        """Bytes saved: those that clients would have exchanged with brokers, less those of upstream fetches.
 
-        The bytes of records do not count: Sidefetch delivers the same records, or converts them.
+        They are protocol bytes, of client fetches that did not fail, and bytes of shared reads: records that were
+        delivered to clients, in the brokers' size, less records that were fetched for them. Other records do not
+        count: they are the same bytes on both sides, or are converted.
         """
-        return self.client_talk_bytes - self.failed_talk_bytes - self.broker_talk_bytes
+        talk_bytes = self.client_talk_bytes - self.failed_talk_bytes - self.broker_talk_bytes
+        return talk_bytes + self.shared_delivered_bytes - self.shared_fetched_bytes
+
+    @property
+    def delivery_ratio(self) -> float | None:
+        """The number of times that each byte of shared reads was delivered; None before the first one.
+
+        It is the ratio of ``shared_delivered_bytes`` to ``shared_fetched_bytes``.
+        """
+        return self.shared_delivered_bytes / self.shared_fetched_bytes if self.shared_fetched_bytes else None
 
 
 @attrs.frozen

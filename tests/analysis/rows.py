@@ -21,6 +21,8 @@ _UNTOLD: Final[dict[str, Any]] = {
     "weight": 1.0,
     "exchanges": 1,
     "fetches": 1,
+    "connection_id": 0,
+    "client_fetches": 1,
 }
 
 

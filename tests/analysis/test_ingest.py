@@ -177,3 +177,20 @@ def test_a_path_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path, 
 def test_nothing_to_read_is_told(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="no path is given"):
         ingest.read(spark, [])
+
+
+def test_rows_of_an_older_sidefetch_have_served_one_client_fetch_for_each_fetch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    old = _without(_line("fetch", seq=1, fetches=7, connection_id=3), "client_fetches")
+    shared = _line("fetch", seq=2, connection_id=None, client_fetches=20)
+    write_lines(tmp_path / "a.jsonl", [old, shared])
+
+    found = ingest.read(spark, str(tmp_path))
+
+    rows = {row["seq"]: row for row in found.ledger.fetch.collect()}
+    assert found.bad.count() == 0
+    assert {seq: (row["connection_id"], row["client_fetches"]) for seq, row in rows.items()} == {
+        1: (3, 7),
+        2: (None, 20),
+    }

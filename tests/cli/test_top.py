@@ -35,6 +35,18 @@ def test_it_shows_what_the_api_tells() -> None:
     assert "leader 100.0 %" in text
 
 
+def test_screen_shows_how_often_shared_records_were_delivered() -> None:
+    state = ReadingState("a", NOW_US)
+    state.observe(Link(9, "", client_id=None, is_shared_cache=True), fetch(record_bytes=1_400), NOW_US)
+    for number in (1, 2, 3):
+        state.observe(Link(number), exchange(source_bytes=1_400, is_shared=True), NOW_US)
+
+    text = drawn(document(facts_of(state)), width=200)
+
+    assert "in all, shared ones delivered 3.0 times" in " ".join(text.split())
+    assert "shared ones" not in drawn(document(facts_of(busy())), width=200)
+
+
 def test_before_anything_was_done_there_is_nothing_to_divide_by() -> None:
     text = drawn(document(facts_of(ReadingState(None, NOW_US))), "refused")
 

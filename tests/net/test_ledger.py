@@ -1,7 +1,6 @@
 """The ledger of a running Sidefetch: the rows of its work, in complete files."""
 
 import io
-import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -19,26 +18,10 @@ from proxy.net.app import Proxy
 from proxy.net.io.logs import Log
 from proxy.net.observability.ledger import LedgerWriter
 from proxy.net.observability.observers import ConnectionInfo
-from proxy.telemetry.ledger import Row, problems
 from tests.disks import nearly_full
+from tests.net.ledger_rows import of, total, written
 from tests.net.proxied import Proxied, ask, configured, running
 from tests.telemetry.asked import TOPOLOGY, exchange, fetch
-
-
-def written(folder: Path) -> list[Row]:
-    """The rows of all finished files, each as it should be, and none twice; by process and number."""
-    rows = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    assert not [problem for row in rows for problem in problems(row)]
-    assert max(Counter((row["proxy_id"], row["seq"]) for row in rows).values(), default=1) == 1
-    return sorted(rows, key=lambda row: (row["proxy_id"], row["seq"]))
-
-
-def of(rows: list[Row], record: str) -> list[Row]:
-    return [row for row in rows if row["record"] == record]
-
-
-def total(rows: list[Row], column: str) -> int:
-    return sum(row[column] for row in rows)
 
 
 @attrs.define

@@ -23,7 +23,7 @@ from proxy.demo.batches import DemoRecord, encode_batch
 from proxy.demo.old import read_as_in_2015
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
-from proxy.net.observability.observers import ConnectionInfo, Observers
+from proxy.net.observability.observers import ConnectionInfo, Observers, SharedCacheInfo
 from proxy.net.observability.traces import Traces, exporter_of
 from tests.net.proxied import ask, proxied
 from tests.telemetry.collector import collector
@@ -92,6 +92,21 @@ async def test_all_that_two_clients_told_is_exported_each_below_its_own_exchange
         assert span.context.trace_id == poll.context.trace_id
         for name in ("sidefetch.session.epoch", "sidefetch.partitions.named"):
             assert span.attributes[name] == poll.attributes[name]  # type: ignore[index]
+
+
+async def test_fetch_of_a_shared_cache_is_a_trace_of_its_own_without_a_client() -> None:
+    it, now_s = tracing(), trio.current_time()
+    cache = SharedCacheInfo(topology=TOPOLOGY)
+    it.traces.observe(cache, fetch(now_s, now_s + 0.1))
+    it.traces.observe(who(), exchange(now_s, now_s + 0.1))
+    it.traces.left(cache)
+
+    below, poll = sorted(await it.spans(), key=lambda span: span.name)
+
+    assert (below.name, poll.name) == ("fetch t", "poll t")
+    assert below.parent is None
+    assert below.context.trace_id != poll.context.trace_id
+    assert not {"messaging.client.id", "client.address", "sidefetch.connection"} & set(below.attributes or {})
 
 
 async def test_spans_have_the_times_at_which_things_happened() -> None:

@@ -23,6 +23,11 @@ class Asker:
     client_id: str | None = "app"
     topology: Topology = TOPOLOGY
     trace_id: str | None = None
+    is_shared_cache: bool = False
+
+    @property
+    def connection_id(self) -> int | None:
+        return None if self.is_shared_cache else self.number
 
 
 def wall_us(at_s: float) -> int:

@@ -29,6 +29,11 @@ class Link:
     peer: str = "10.0.0.1:5000"
     topology: Topology = TOPOLOGY
     client_id: str | None = "reader"
+    is_shared_cache: bool = False
+
+    @property
+    def connection_id(self) -> int | None:
+        return None if self.is_shared_cache else self.number
 
 
 def fetch(**changed: Any) -> FetchRecord:

@@ -104,6 +104,21 @@ def test_connections_and_fetchers_have_runs_of_their_own() -> None:
     ]
 
 
+def test_runs_of_shared_caches_end_with_their_own_cache_and_add_up_client_fetches() -> None:
+    folds = RowFolding()
+    for at_s in (1, 2):
+        for cache in (8, 9):
+            record = fetch(record_bytes=0, fetcher_id=f"cache-{cache}/1-live", client_fetches=5, answered_s=at_s)
+            row = ROWS.of(Asker(cache, is_shared_cache=True), record, at_s)
+            assert row is not None
+            assert folds.add(row, cache) == []
+
+    (ended,) = folds.left(8)
+
+    assert (ended["fetcher_id"], ended["fetches"], ended["client_fetches"]) == ("cache-8/1-live", 2, 10)
+    assert [row["fetcher_id"] for row in folds.finish()] == ["cache-9/1-live"]
+
+
 @pytest.mark.parametrize("change", [{"version": 5}, {"session_id": 3}, {"node": 2}, {"client_id": "other"}])
 def test_another_version_session_broker_or_client_is_another_run(change: dict[str, Any]) -> None:
     assert [row["exchanges"] for row in folded(empty(1), empty(2, **change), empty(3, **change))] == [1, 2]

@@ -1,5 +1,6 @@
 """The ledger rows of records."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -111,6 +112,27 @@ def test_a_fetch_is_told_as_the_broker_saw_it() -> None:
     assert (row["epoch_first"], row["epoch_last"], row["fetches"]) == (5, 5, 1)
     assert (row["request_bytes"], row["response_bytes"], row["record_bytes"]) == (90, 800, 700)
     assert (row["broker_us"], row["throttle_us"]) == (250_000, 30_000)
+
+
+def test_fetch_row_of_one_connection_has_its_columns_in_a_fixed_order() -> None:
+    row = row_of(fetch())
+
+    assert json.dumps(row, separators=(",", ":")) == (
+        '{"record":"fetch","schema":1,"at_us":978307210250000,"first_at_us":978307210250000,'
+        '"cluster_id":"cluster","proxy_id":"proxy-1",'
+        '"seq":-1,"weight":1.0,"fetches":1,"connection_id":7,"fetcher_id":"2-long-poll","fetcher":"long-poll",'
+        '"node":2,"rack":"b","version":17,"kind":"incremental","session_id":99,"epoch_first":5,"epoch_last":5,'
+        '"size":30,"named":1,"forgotten":0,"answered":1,"request_bytes":90,"response_bytes":800,'
+        '"record_bytes":700,"dropped_bytes":0,"broker_us":250000,"throttle_us":0,"error":0,"client_fetches":1}'
+    )
+
+
+def test_fetch_row_of_a_shared_cache_names_no_connection_but_its_broker() -> None:
+    of_one, shared = row_of(fetch()), ROWS.of(Asker(is_shared_cache=True), fetch(client_fetches=20), 20.0)
+
+    assert shared is not None
+    assert not list(problems(shared))
+    assert shared == of_one | {"connection_id": None, "client_fetches": 20}
 
 
 @pytest.mark.parametrize(("node", "rack"), [(2, "b"), (3, None), (9, None)])

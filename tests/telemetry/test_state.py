@@ -198,3 +198,54 @@ def test_names_that_clients_give_themselves_are_kept_in_part() -> None:
     (software, _), *_ = state.software()
     assert (len(key.client_id), len(software)) == (120, 120)
     assert state.clients[key].fetches == 2
+
+
+def test_saved_bytes_are_delivered_less_fetched_where_20_clients_share_one_fetch() -> None:
+    state = made()
+    requested, responded, records = 400, 2_000, 1_400
+    for number in range(20):
+        shared = exchange(
+            client_id=f"reader-{number}",
+            request_bytes=requested,
+            response_bytes=responded,
+            source_bytes=records,
+            delivered_bytes=records + 7,  # they were converted
+            is_shared=True,
+        )
+        state.observe(Link(number, client_id=f"reader-{number}"), shared, NOW_US)
+    cache = Link(99, "", client_id=None, is_shared_cache=True)
+    state.observe(cache, fetch(request_bytes=100, response_bytes=1_500, record_bytes=records), NOW_US)
+
+    of_clients = 20 * (requested + responded - (records + 7)) + 20 * records
+    assert state.total.saved_bytes == of_clients - (100 + 1_500)
+    assert (state.total.shared_fetched_bytes, state.total.shared_delivered_bytes) == (records, 20 * records)
+    assert state.total.delivery_ratio == 20
+    assert {(each.saved_bytes, each.shared_fetches) for each in state.clients.values()} == {(0, 1)}
+    assert next(reversed(list(state.minutes.last(NOW_US)))).sums.saved_bytes == state.total.saved_bytes
+
+
+def test_records_that_are_not_shared_save_nothing() -> None:
+    state = made()
+    state.observe(Link(), fetch(), NOW_US)
+    state.observe(Link(), exchange(), NOW_US)
+
+    assert state.total.saved_bytes == (400 + 600) - (100 + 100)
+    assert state.total.delivery_ratio is None
+
+
+def test_fetches_and_sessions_of_a_shared_cache_count_once_and_for_no_client() -> None:
+    state = made()
+    cache = Link(9, "", client_id=None, is_shared_cache=True)
+    for number in (1, 2):
+        state.observe(Link(number, client_id=f"reader-{number}"), exchange(client_id=f"reader-{number}"), NOW_US)
+    for record in (session("created"), fetch(node=2, client_fetches=2, size=12)):
+        state.observe(cache, record, NOW_US)
+
+    assert [(key.client_id, each.broker_fetches) for key, each in state.clients.items()] == [
+        ("reader-1", 0),
+        ("reader-2", 0),
+    ]
+    assert (state.total.broker_fetches, state.total.record_bytes, state.total.crossed_bytes) == (1, 1400, 1400)
+    assert [each.partitions for each in state.sessions()] == [12]
+    state.left(cache)
+    assert state.sessions() == []

@@ -236,7 +236,7 @@ def _explanation(threshold: float) -> Column:
         return F.format_string("%,.0f", F.col(name))
 
     return F.concat(
-        F.coalesce("client_id", F.lit("A client without client id")),
+        F.coalesce("client_id", F.lit("A client without client id, or several that share a fetch,")),
         F.lit(" "),
         F.replace("says", F.lit("%s"), figure("value")),
         F.format_string(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -16,6 +16,7 @@ __all__ = [
     "clients_of",
     "finish_columns",
     "ratio",
+    "records_read_once",
     "total",
     "union_rows",
     "weighted",
@@ -89,6 +90,59 @@ def clients_of(ledger: LedgerFrames) -> DataFrame:
     # Group by the names first: that is a hash aggregation, while finding the latest string sorts its rows.
     names = union_rows(rows).groupBy(*named).agg(F.max("at_us").alias("at_us"))
     return names.groupBy(*CONNECTION).agg(*(_latest(name).alias(name) for name in ("client_id", "software")))
+
+
+def records_read_once(ledger: LedgerFrames) -> DataFrame:
+    """Return the bytes of records that clients received, by source; those that clients share count once.
+
+    The columns are those of ``sources`` in exchange rows, ``proxy_id``, ``connection_id``, ``cluster_id``,
+    ``reader_rack``, and ``bytes``, a weighted sum in the brokers' size.
+
+    Exchange rows have the records of shared reads once for each client. Their bytes are therefore reduced, for each
+    process and broker, to the record bytes of shared fetches (rows without ``connection_id``) that were not
+    dropped. This concerns the connections without fetch rows of their own in a process with shared fetches: the
+    others share nothing.
+
+    Cost: one scan of the exchanges, and three of the fetches' ids.
+    """
+    fields = ("topic", "node", "rack", "leader_node", "leader_rack")
+    sources = ledger.exchange.select(
+        *CONNECTION, "cluster_id", "reader_rack", "weight", F.explode("sources").alias("source")
+    )
+    read = sources.groupBy(
+        *CONNECTION, "cluster_id", "reader_rack", *(F.col(f"source.{name}").alias(name) for name in fields)
+    ).agg(F.sum(weighted("source.bytes")).alias("bytes"))
+    is_shared = F.col("connection_id").isNull()
+    fetched = (
+        ledger.fetch.where(is_shared)
+        .groupBy("proxy_id", "node")
+        .agg(F.sum(weighted(F.col("record_bytes") - F.col("dropped_bytes"))).alias("fetched"))
+    )
+    processes = fetched.select("proxy_id").distinct()
+    alone = (
+        ledger.fetch.where(~is_shared)
+        .join(processes, on="proxy_id", how="left_semi")
+        .select(*CONNECTION)
+        .distinct()
+        .withColumn("is_alone", F.lit(True))
+    )
+    together = read.join(processes, on="proxy_id", how="left_semi").join(
+        alone, on=list(CONNECTION), how="left_anti"
+    )
+    delivered = together.groupBy("proxy_id", "node").agg(F.sum("bytes").alias("delivered"))
+    process = Window.partitionBy("proxy_id")
+    # The item for all other sources has no broker's number: its bytes came from the brokers that are not listed.
+    unlisted = ratio(
+        F.sum(F.when(F.col("delivered").isNull(), F.col("fetched"))).over(process),
+        F.sum(F.when(F.col("fetched").isNull(), F.col("delivered"))).over(process),
+    )
+    part = F.coalesce(ratio("fetched", "delivered"), unlisted)
+    parts = delivered.join(fetched, on=["proxy_id", "node"], how="full").select(
+        "proxy_id", "node", F.least(part, F.lit(1.0)).alias("part")
+    )
+    known = read.join(parts, on=["proxy_id", "node"], how="left").join(alone, on=list(CONNECTION), how="left")
+    once = F.when(F.col("is_alone").isNull(), F.coalesce("part", F.lit(1.0))).otherwise(1.0)
+    return known.select(*CONNECTION, "cluster_id", "reader_rack", *fields, (F.col("bytes") * once).alias("bytes"))
 
 
 def finish_columns(frame: DataFrame, result: StructType) -> DataFrame:

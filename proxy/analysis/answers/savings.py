@@ -11,7 +11,14 @@ certain.
   that sends its records unconverted. Also for a topic, unless the connection read no other: requests, empty
   responses and examined partitions are divided among its topics by the requested partitions
   (``request_share_bytes``), records by their bytes.
+* **Modelled**, by client and by topic, where clients share fetches: see below.
 * **Estimated** (``is_sampled``) if not every exchange has a row.
+
+Where clients share fetches (``--share-reads``), direct traffic has the records once for each client, since each
+would have fetched them, and actual traffic has them once. The rows of shared fetches have no connection. Their
+traffic is divided, for each process and day, among the connections without fetch rows of their own: records by the
+bytes that the clients received, all else by the partitions that they requested. Nothing is counted twice, so that
+the rows of an answer sum up to the whole, but for rounding.
 
 Direct traffic assumes the fetch session that the client has with Sidefetch, if it uses any; whether the broker
 would have had a slot for it is unknown. ``full_request_bytes`` is the size of the requests without any sessions.
@@ -21,7 +28,7 @@ Source: the ledger's ``direct_`` columns (``proxy/telemetry/LEDGER.md``).
 from collections.abc import Collection
 from typing import Final, Literal
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
@@ -62,6 +69,8 @@ RESULT: Final = (
     .add("saved_share", DoubleType())
     .add("record_bytes", LongType())
     .add("dropped_bytes", LongType())
+    .add("delivered_bytes", LongType())
+    .add("delivery_ratio", DoubleType())
     .add("full_request_bytes", LongType())
     .add("direct_looks", LongType())
     .add("actual_looks", LongType())
@@ -71,11 +80,12 @@ RESULT: Final = (
     .add("is_sampled", BooleanType())
 )
 """The result columns. ``exchanges``: client fetches; ``fetches``: upstream fetches. ``direct_bytes``,
-``actual_bytes``: requests and responses, including records, which are mostly the same in both. ``record_bytes``:
-records that brokers sent; ``dropped_bytes``: of these, records that the client no longer needed. ``saved_share``:
-share of the direct bytes. ``full_request_bytes``: bytes of the partitions in the clients' requests, if each named
-all of them. Looks: partitions that a broker examines for a fetch, named or remembered; they stand for its CPU
-time."""
+``actual_bytes``: requests and responses, including records, which are mostly the same in both unless clients share
+fetches. ``record_bytes``: records that brokers sent; ``dropped_bytes``: of these, records that no client needed.
+``delivered_bytes``: records that clients received, in the brokers' size; ``delivery_ratio``: ``delivered_bytes`` /
+``record_bytes``, above 1 only where clients share fetches. ``saved_share``: share of the direct bytes.
+``full_request_bytes``: bytes of the partitions in the clients' requests, if each named all of them. Looks:
+partitions that a broker examines for a fetch, named or remembered; they stand for its CPU time."""
 
 _SHARED_BY_PARTITIONS: Final = (
     "exchanges",
@@ -87,6 +97,8 @@ _SHARED_BY_PARTITIONS: Final = (
     "actual_looks",
 )
 _SHARED_BY_RECORDS: Final = ("direct_records", "actual_records", "dropped_bytes")
+_OF_FETCHES_BY_PARTITIONS: Final = ("fetches", "actual_other", "actual_looks")
+_OF_FETCHES_BY_RECORDS: Final = ("actual_records", "dropped_bytes")
 _SUMS: Final = (*_SHARED_BY_PARTITIONS, *_SHARED_BY_RECORDS)
 
 
@@ -101,6 +113,8 @@ def savings(ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_i
           all clients share has many connections.
     """
     told = _by_connection(ledger)
+    if {"client_id", "topic"} & set(by):
+        told = _attributed(told)
     if "topic" in by:
         told = _by_topic(told, ledger.exchange)
     if "client_id" in by:
@@ -154,6 +168,44 @@ def _told(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) ->
     )
 
 
+def _attributed(told: DataFrame) -> DataFrame:
+    """Return *told* with the traffic of shared fetches divided among the connections that can have caused it.
+
+    These are the connections of the same process, day and cluster without fetches of their own. If there are none,
+    the traffic stays without a connection.
+    """
+    process = Window.partitionBy("proxy_id", "day", "cluster_id")
+    is_shared = F.col("connection_id").isNull()
+    is_reader = ~is_shared & (F.col("fetches") == 0)
+    readers = F.sum(is_reader.cast("long")).over(process)
+    by_partitions = F.coalesce(_share_of("full_request_bytes", is_reader, process), 1 / readers)
+    by_records = F.coalesce(_share_of("direct_records", is_reader, process), by_partitions)
+    shares = dict.fromkeys(_OF_FETCHES_BY_PARTITIONS, by_partitions) | dict.fromkeys(
+        _OF_FETCHES_BY_RECORDS, by_records
+    )
+    of_shared = {
+        name: F.coalesce(F.sum(F.when(is_shared, F.col(name))).over(process), F.lit(0.0)) for name in shares
+    }
+    added = {name: F.when(is_reader, of_shared[name] * share).otherwise(0.0) for name, share in shares.items()}
+    is_divided = is_reader & (readers > 1) & F.max(is_shared).over(process)
+    return (
+        told.select(
+            *(F.col(name) for name in told.columns if name not in (*added, "is_modelled")),
+            *((F.col(name) + each).alias(name) for name, each in added.items()),
+            (F.col("is_modelled") | is_divided).alias("is_modelled"),
+            (is_shared & (readers > 0)).alias("is_given_away"),
+        )
+        .where(~F.col("is_given_away"))
+        .drop("is_given_away")
+    )
+
+
+def _share_of(name: str, is_counted: Column, among: WindowSpec) -> Column:
+    """Return the share of a row in the sum of the column *name* over the counted rows of the window *among*."""
+    counted = F.when(is_counted, F.col(name))
+    return ratio(counted, F.sum(counted).over(among))
+
+
 def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
     """Return *told*, sums by connection, day and cluster, divided among the connection's topics of that day."""
     key = [*CONNECTION, "day"]
@@ -191,10 +243,12 @@ def _saved(sums: DataFrame) -> DataFrame:
         whole_sum(F.col("direct_other") + F.col("direct_records")).alias("direct_bytes"),
         whole_sum(F.col("actual_other") + F.col("actual_records")).alias("actual_bytes"),
         whole_sum(F.col("actual_records")).alias("record_bytes"),
+        whole_sum(F.col("direct_records")).alias("delivered_bytes"),
     )
     return (
         rounded.withColumn("saved_bytes", F.col("direct_bytes") - F.col("actual_bytes"))
         .withColumn("saved_share", ratio("saved_bytes", "direct_bytes"))
+        .withColumn("delivery_ratio", ratio("delivered_bytes", "record_bytes"))
         .withColumn("saved_looks", F.col("direct_looks") - F.col("actual_looks"))
         .withColumn("saved_requests", F.col("exchanges") - F.col("fetches"))
     )

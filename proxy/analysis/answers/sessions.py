@@ -116,7 +116,8 @@ def events_by_client(ledger: LedgerFrames) -> DataFrame:
     """Return the ledger's session rows, events of fetch sessions, with the ``client_id`` of the session's client.
 
     Session rows have no client id; it is taken from a fetch in the session. If there is none, as for refused
-    sessions, it is the client id of the process if all its connections have the same one, else null.
+    sessions and those of fetches that clients share, it is the client id of the process if all its connections have
+    the same one, else null.
     """
     clients = clients_of(ledger).drop("software")
     of_sessions = {

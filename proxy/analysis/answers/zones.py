@@ -4,6 +4,9 @@ The traffic is that of the upstream fetches: requests and responses as sent betw
 whether or not clients received the records. The savings come from exchange rows: records that were read in another
 rack than their leader's, by the difference of the two prices. Sidefetch is in its client's rack, so nothing crosses
 racks between them. Other requests of clients, such as Produce, are not included.
+
+Records that several clients get from one shared fetch cross racks once, and count once in all columns
+(``parts.records_read_once``).
 """
 
 from collections.abc import Mapping
@@ -16,7 +19,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import UNKNOWN, finish_columns, total, union_rows, weighted, whole_sum
+from proxy.analysis.answers.parts import (
+    UNKNOWN,
+    finish_columns,
+    records_read_once,
+    union_rows,
+    weighted,
+    whole_sum,
+)
 from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["DEFAULT_PRICES", "RESULT", "Prices", "zones"]
@@ -34,10 +44,10 @@ RESULT: Final = (
     .add("closest_saved", DoubleType())
 )
 """The result columns. ``is_crossing``: null if a rack is unknown; such traffic costs nothing here. ``bytes``:
-upstream fetches, requests and responses. ``record_bytes``: records that clients received, in the brokers' size;
-``closest_bytes``: of these, records that were read in another rack than the leader's; ``closest_saved``: the extra
-cost of reading them from the leader, negative if the leader is cheaper. ``cost`` and ``closest_saved`` are in the
-currency of ``Prices``."""
+upstream fetches, requests and responses. ``record_bytes``: records that clients received, in the brokers' size,
+those of shared fetches once; ``closest_bytes``: of these, records that were read in another rack than the leader's;
+``closest_saved``: the extra cost of reading them from the leader, negative if the leader is cheaper. ``cost`` and
+``closest_saved`` are in the currency of ``Prices``."""
 
 Pairs = Mapping[tuple[str, str], float]
 """Prices of a gigabyte by (from, to) rack."""
@@ -141,13 +151,14 @@ def _wire(ledger: LedgerFrames) -> DataFrame:
 
 def _records(ledger: LedgerFrames) -> DataFrame:
     """Return the bytes of records by the racks of the broker that was read, of the leader and of Sidefetch."""
-    sources = ledger.exchange.select("cluster_id", "reader_rack", "weight", F.explode("sources").alias("source"))
     racks = (
-        _known("source.rack").alias("source_rack"),
-        _known("source.leader_rack").alias("leader_rack"),
+        _known("rack").alias("source_rack"),
+        _known("leader_rack").alias("leader_rack"),
         _known("reader_rack").alias("reader_rack"),
     )
-    return sources.groupBy("cluster_id", *racks).agg(total("source.bytes").alias("record_bytes"))
+    return (
+        records_read_once(ledger).groupBy("cluster_id", *racks).agg(whole_sum(F.sum("bytes")).alias("record_bytes"))
+    )
 
 
 def _known(rack: str) -> Column:

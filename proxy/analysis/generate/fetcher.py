@@ -180,6 +180,7 @@ class GeneratedFetcher:
             "broker_us": broker_us,
             "throttle_us": 0,
             "error": error,
+            "client_fetches": fetches,
         }
         self._epoch += fetches
         return row

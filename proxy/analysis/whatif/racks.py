@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from proxy.analysis.answers.parts import finish_columns, weighted, whole_sum
+from proxy.analysis.answers.parts import finish_columns, records_read_once, whole_sum
 from proxy.analysis.frames import LedgerFrames
 
 __all__ = ["RESULT", "RackLayout", "racks"]
@@ -33,10 +33,10 @@ RESULT: Final = (
 )
 """The result columns, with a row for each rack that has readers in the new layout; null: readers of unknown rack.
 
-``bytes``: bytes of records, in the brokers' size; ``crossing_bytes``: of these, records that came from another
-rack, or whose source or reader rack is unknown; ``then_crossing_bytes``: the same in the new layout;
-``unknown_bytes``: records of partitions that the topology does not have; for them ``then_crossing_bytes`` has the
-actual ``crossing_bytes``."""
+``bytes``: bytes of records, in the brokers' size, those of shared fetches once; ``crossing_bytes``: of these,
+records that came from another rack, or whose source or reader rack is unknown; ``then_crossing_bytes``: the same in
+the new layout; ``unknown_bytes``: records of partitions that the topology does not have; for them
+``then_crossing_bytes`` has the actual ``crossing_bytes``."""
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_NODES: Final[Mapping[int, str]] = MappingProxyType({})
@@ -115,15 +115,19 @@ def _partitions(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
 
 def _read(ledger: LedgerFrames, layout: RackLayout) -> DataFrame:
     """Return bytes, and bytes that crossed racks, by topic, leader and the reader's rack in the new layout."""
-    sources = ledger.exchange.select("cluster_id", "reader_rack", "weight", F.explode("sources").alias("source"))
-    is_near = F.coalesce(F.col("source.rack") == F.col("reader_rack"), F.lit(False))
-    size = weighted("source.bytes")
-    return sources.groupBy(
-        "cluster_id",
-        F.col("source.topic").alias("topic"),
-        F.col("source.leader_node").alias("leader"),
-        _moved(layout.readers, F.col("reader_rack"), F.col("reader_rack")).alias("reader_rack"),
-    ).agg(F.sum(size).alias("bytes"), F.sum(F.when(is_near, 0.0).otherwise(size)).alias("crossing_bytes"))
+    is_near = F.coalesce(F.col("rack") == F.col("reader_rack"), F.lit(False))
+    crossing = F.when(is_near, 0.0).otherwise(F.col("bytes"))
+    return (
+        records_read_once(ledger)
+        .withColumn("crossing_bytes", crossing)
+        .groupBy(
+            "cluster_id",
+            "topic",
+            F.col("leader_node").alias("leader"),
+            _moved(layout.readers, F.col("reader_rack"), F.col("reader_rack")).alias("reader_rack"),
+        )
+        .agg(F.sum("bytes").alias("bytes"), F.sum("crossing_bytes").alias("crossing_bytes"))
+    )
 
 
 def _moved(where: Mapping[int, str] | Mapping[str, str], key: Column, now: Column) -> Column:

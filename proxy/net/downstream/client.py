@@ -232,7 +232,7 @@ class ClientConnection:
         self._handle(LogsChanged())
 
     def observe(self, record: Record) -> None:
-        """Pass a record about upstream fetches to telemetry."""
+        """Pass a record about upstream fetches, which only this client reads, to telemetry."""
         self._telling.observe(record)
 
     def waited_for_memory(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from proxy.cluster.topology import BrokerId, Topology
+from proxy.cluster.topology import Topology
 from proxy.convert.down import DownConversion
 from proxy.events import (
     ClientRecord,
@@ -19,6 +19,7 @@ from proxy.events import (
 )
 from proxy.net.downstream.exchanges import ExchangeRecords
 from proxy.net.observability.observers import ConnectionInfo
+from proxy.net.observability.traffic import count_fetch
 from proxy.net.services import Services
 from proxy.wire.frames import Chunks
 
@@ -53,7 +54,7 @@ class ConnectionRecorder:
             self._who.client_id = record.client_id
         self._services.observers.observe(self._who, record)
         if isinstance(record, FetchRecord):
-            self._count(record)
+            count_fetch(self._services.traffic, record, self._who.topology, self._services.reading.rack)
         if isinstance(record, DamageRecord):
             self._services.log.warning(
                 "records-damaged",
@@ -91,12 +92,3 @@ class ConnectionRecorder:
         told["padding_bytes"] += record.padding_bytes
         self.observe(record)
         self.exchanges.converted(record)
-
-    def _count(self, record: FetchRecord) -> None:
-        services = self._services
-        broker = self._topology().brokers.get(BrokerId(record.node))
-        rack = None if broker is None else broker.rack
-        crossed = None if rack is None or not services.reading.rack else rack != services.reading.rack
-        services.traffic.routed(record.route, record.size)
-        for topic, record_bytes in record.topics:
-            services.traffic.add(topic, rack, crossed, record_bytes)

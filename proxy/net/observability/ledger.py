@@ -45,7 +45,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @attrs.define
 class _ConnectionRows:
-    """State of one connection for its rows."""
+    """State of one connection or shared log cache for its rows."""
 
     numbers: Counter[str] = attrs.field(factory=Counter)
     """The number of exchanges and of fetches, by kind."""
@@ -105,7 +105,7 @@ class LedgerWriter:
         now_s, weight = trio.current_time(), self._sampler.weight
         row = self._rows.of(who, record, now_s, software=told.software, weight=weight)
         if row is not None:
-            self._write(self._folds.add(row))
+            self._write(self._folds.add(row, who.number))
 
     def left(self, who: ConnectionInfo, /) -> None:
         self._write(self._folds.left(who.number))

@@ -12,7 +12,7 @@ from proxy.cluster.topology import Topology
 from proxy.events import Record
 from proxy.wire.frames import Piece
 
-__all__ = ["ConnectionInfo", "Observer", "Observers", "RecordsObserver", "epoch_us"]
+__all__ = ["ConnectionInfo", "Observer", "Observers", "RecordsObserver", "SharedCacheInfo", "epoch_us"]
 
 _NUMBERS: Iterator[int] = count(1)
 
@@ -31,15 +31,36 @@ class ConnectionInfo:
     topology: Topology
     """The topology that the client's principal may see, at present."""
     number: int = attrs.field(factory=lambda: next(_NUMBERS))
-    """A number that is unique among the connections of a process."""
+    """A number that is unique among the connections and the shared log caches of a process."""
     client_id: str | None = None
     """The client id of the last request."""
     trace_id: str | None = None
     """The trace id of the client fetch that is being recorded, 32 hexadecimal digits; None if it is not traced."""
 
+    @property
+    def connection_id(self) -> int | None:
+        """The number, if this is a client connection; None for a log cache that clients share."""
+        return self.number
+
+
+@attrs.define(eq=False)
+class SharedCacheInfo(ConnectionInfo):
+    """A log cache that clients share, to which a record of an upstream fetch or session belongs.
+
+    It takes the place of a client connection: such a record has no single client.
+    """
+
+    node: int = -1
+    peer: str = ""
+    topology: Topology = attrs.field(factory=Topology)
+
+    @property
+    def connection_id(self) -> None:
+        return None
+
 
 class Observer(Protocol):
-    """A receiver of the records of all client connections (``proxy.events``).
+    """A receiver of the records of all client connections and shared log caches (``proxy.events``).
 
     It is called while fetches are served, so it must neither wait nor raise.
     """
@@ -51,7 +72,7 @@ class Observer(Protocol):
     def observe(self, who: ConnectionInfo, record: Record, /) -> None: ...
 
     def left(self, who: ConnectionInfo, /) -> None:
-        """Handle the end of the connection *who*, for example drop its state; no more records of it follow."""
+        """Handle the end of the connection or cache *who*, for example drop its state; no more records follow."""
 
 
 @runtime_checkable

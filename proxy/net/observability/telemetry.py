@@ -58,6 +58,8 @@ class SampledValues:
     """Returns whether the proxy is starting, ready or stopping."""
     clients: Callable[[], Iterable[ConnectedClient]]
     """Returns the open client connections."""
+    share_reads: str = "off"
+    """The option ``share-reads``."""
 
 
 class Telemetry:
@@ -130,6 +132,7 @@ class Telemetry:
             certificates=tuple(
                 (name, until_s - now_us / 1_000_000) for name, until_s in self._certificates().items()
             ),
+            share_reads=sources.share_reads,
         )
 
     def _learn(self, now_us: int) -> None:

@@ -37,7 +37,7 @@ from proxy.net.observability.sdk import SdkLog, otlp, resource
 from proxy.telemetry import attributes as told
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
-from proxy.telemetry.spans import PendingSpans, Span, SpanSubject
+from proxy.telemetry.spans import PendingSpans, Span, SpanSubject, shared_span
 from proxy.wire.frames import Piece
 
 __all__ = ["Traces", "exporter_of", "traces_of"]
@@ -136,6 +136,9 @@ class Traces:
     # ------------------------------------------------------------------------------------------------ records
 
     def observe(self, who: ConnectionInfo, record: Record, /) -> None:
+        if who.connection_id is None:
+            self._observe_shared(who, record)
+            return
         client = self._client(who)
         if not isinstance(record, ExchangeRecord):
             client.gathered.add(record, trio.current_time())
@@ -146,6 +149,12 @@ class Traces:
             self._emit(trace, client.gathered.exchange(record, self._about(who), trace.producers))
         else:
             client.gathered.drop(record)
+
+    def _observe_shared(self, who: ConnectionInfo, record: Record) -> None:
+        """Export a span of an upstream fetch or session that clients share as a trace of its own."""
+        span = shared_span(record, trio.current_time(), self._about(who))
+        if span is not None and (trace := self._begun()).is_wanted:
+            self._emit(trace, span)
 
     def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
         trace = self._begun()

@@ -2,6 +2,7 @@
 
 import random
 import traceback
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import trio
@@ -29,7 +30,7 @@ from proxy.net.upstream.connections import CLOSE_SESSION_S, ConnectOptions, Upst
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.commands import Event, LinkAnswering, LinkFrame, LinkLost, LinkOpened
 
-__all__ = ["CacheMember", "ClientCaches", "LogCaches"]
+__all__ = ["CacheMember", "CacheRecorder", "ClientCaches", "LogCaches"]
 
 _LINGER_S: Final = 10.0
 """How long a shared cache is kept after its last reader has left."""
@@ -50,7 +51,7 @@ class CacheMember(Protocol):
         """Settle the client's fetch: its logs have changed."""
 
     def observe(self, record: Record) -> None:
-        """Pass a telemetry record about upstream fetches on."""
+        """Pass on a telemetry record about upstream fetches of a cache that only this client reads."""
 
     def waited_for_memory(self, seconds: float) -> None:
         """Add a time for which a broker's response was not read, since the memory budget was used up."""
@@ -62,10 +63,32 @@ class CacheMember(Protocol):
         """Close the client connection because of *error*."""
 
 
+class CacheRecorder(Protocol):
+    """The receiver of the telemetry of one log cache that clients share."""
+
+    def observe(self, record: Record, topology: Topology) -> None:
+        """Pass a record about upstream fetches and sessions on; *topology*: the present one of its principal."""
+
+    def left(self) -> None:
+        """Handle the end of the cache; no record follows."""
+
+
 class _CacheRunner:
     """A log cache with its connections: carries out its commands, and passes it their events."""
 
-    def __init__(self, key: CacheKey, reading: Reading, options: ConnectOptions, access: Access) -> None:
+    def __init__(
+        self,
+        key: CacheKey,
+        reading: Reading,
+        options: ConnectOptions,
+        access: Access,
+        recorder: CacheRecorder | None,
+    ) -> None:
+        """Create a runner of an empty log cache.
+
+        Args: recorder: the receiver of the telemetry; None for the newest member.
+        """
+        self._recorder = recorder
         self.cache = LogCache(key, reading, random.random())
         self.members: dict[Reader, CacheMember] = {}
         """In the order in which they joined."""
@@ -88,7 +111,8 @@ class _CacheRunner:
         self._is_flushing = False
         self._oldest_s: float | None = None
         self._last: CacheMember | None = None
-        """The newest member, which gets the telemetry, also after it has left."""
+        """The newest member, also after it has left: its topology service is used, and without a recorder it gets
+        the telemetry."""
 
     def join(self, reader: Reader, member: CacheMember) -> None:
         """Add a reader with its client connection, whose login is used for the next broker connections."""
@@ -131,6 +155,8 @@ class _CacheRunner:
             with trio.move_on_after(CLOSE_SESSION_S, shield=True):
                 await self._close_sessions()
             self._links.close()
+            if self._recorder is not None:
+                self._recorder.left()
 
     def close(self) -> None:
         """Let ``run`` end."""
@@ -220,8 +246,12 @@ class _CacheRunner:
             self.flush()
 
     def _observe(self, record: Record) -> None:
-        if self._last is not None:
+        if self._last is None:
+            return
+        if self._recorder is None:
             self._last.observe(record)
+        else:
+            self._recorder.observe(record, self._last.topology.topology)
 
     def _waited_for_memory(self, seconds: float) -> None:
         for member in self.members.values():
@@ -258,7 +288,15 @@ class _CacheRunner:
 class LogCaches:
     """All log caches of the process, by sharing key, each with its tasks and its broker connections."""
 
-    def __init__(self, reading: Reading, log: Log) -> None:
+    def __init__(
+        self, reading: Reading, log: Log, shared_recorder: Callable[[], CacheRecorder] | None = None
+    ) -> None:
+        """Create the set of log caches, which is empty.
+
+        Args: shared_recorder: returns the receiver of the telemetry of a new cache that clients share; without it,
+              the newest member of the cache gets it.
+        """
+        self._shared_recorder = shared_recorder
         self._reading = reading
         self._log = log
         self._runners: dict[CacheKey, _CacheRunner] = {}
@@ -280,7 +318,9 @@ class LogCaches:
         assert self._nursery is not None
         runner = self._runners.get(key)
         if runner is None or runner.is_closed:
-            runner = _CacheRunner(key, self._reading, options, member.access)
+            make = None if key.is_exclusive else self._shared_recorder
+            recorder = None if make is None else make()
+            runner = _CacheRunner(key, self._reading, options, member.access, recorder)
             self._runners[key] = runner
             self._nursery.start_soon(runner.run)
         runner.join(reader, member)

@@ -53,6 +53,8 @@ def test_saved_is_what_clients_would_have_fetched_less_what_was(spark: SparkSess
         "saved_share": 260 / 1_200,
         "record_bytes": 800,
         "dropped_bytes": 9,
+        "delivered_bytes": 0,
+        "delivery_ratio": 0.0,
         "full_request_bytes": 600,
         "direct_looks": 30,
         "actual_looks": 20,

@@ -53,6 +53,19 @@ def test_each_broker_is_played_with_each_number_of_slots(spark: SparkSession) ->
     assert (other["granted"], other["peak_partitions"]) == (1, 10)
 
 
+def test_fetchers_of_shared_caches_have_sessions_of_their_own(spark: SparkSession) -> None:
+    shared = {"connection_id": None, "kind": "full"}
+    ledger = ledger_of(
+        spark,
+        fetch(0, 5, fetcher_id="cache-1/1-long-poll", **shared),
+        fetch(1, 6, fetcher_id="cache-2/1-long-poll", **shared),
+    )
+
+    (told,) = slots(ledger, [8], shards=1).collect()
+
+    assert (told["granted"], told["fetches"], told["peak_partitions"]) == (2, 2, 20)
+
+
 def test_a_generated_fleet_is_played_as_without_spark(spark: SparkSession) -> None:
     mix = FleetMix(losses=0, duplicates=0, brokers=2, topics=3, restart_h=1)
     rows = [each for index in range(6) for each in sidecar_rows(mix, 1, index, 0.5) if each["record"] != "exchange"]

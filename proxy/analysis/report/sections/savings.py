@@ -19,6 +19,7 @@ _SUMS: Final = (
     "actual_bytes",
     "saved_bytes",
     "record_bytes",
+    "delivered_bytes",
     "saved_requests",
 )
 
@@ -73,18 +74,19 @@ def section(found: Savings) -> ReportSection:
     It also has the saved share of protocol bytes, which are all bytes except records.
     """
     total = found.total
-    talk = total["direct_bytes"] - total["record_bytes"]
+    talk = total["direct_bytes"] - total["delivered_bytes"]
+    saved_talk = total["saved_bytes"] - (total["delivered_bytes"] - total["record_bytes"])
     return ReportSection(
         "savings",
         "What sessions saved",
         f"Clients' fetches would have come to {in_words(total['direct_bytes'], 'bytes')} at the brokers;"
         f" Sidefetch's own came to {in_words(total['actual_bytes'], 'bytes')}."
-        f" Records, which have to be sent either way, are {in_words(total['record_bytes'], 'bytes')} of both.",
+        f" {_records(total)}",
         _honest(total),
         figures=(
             Figure("Directly", total["direct_bytes"], "bytes", "requests and answers"),
             Figure("Through Sidefetch", total["actual_bytes"], "bytes", "the same"),
-            Figure("Of talk, without records", share(total["saved_bytes"], talk), "share", "is saved"),
+            Figure("Of talk, without records", share(saved_talk, talk), "share", "is saved"),
             Figure(
                 "Looks at partitions", share(total["saved_looks"], total["direct_looks"]), "share", "are spared"
             ),
@@ -94,6 +96,17 @@ def section(found: Savings) -> ReportSection:
             _table("savings_clients", "Clients by bytes saved", "client_id", "Client", "clients", found.by_client),
             _table("savings_topics", "Topics by bytes saved", "topic", "Topic", "topics", found.by_topic),
         ),
+    )
+
+
+def _records(total: Row) -> str:
+    """Return a sentence about the records: they are the same bytes on both sides, unless clients share fetches."""
+    fetched, delivered = total["record_bytes"], total["delivered_bytes"]
+    if not fetched or delivered <= fetched:
+        return f"Records, which have to be sent either way, are {in_words(fetched, 'bytes')} of both."
+    return (
+        f"Clients share fetches: {in_words(fetched, 'bytes')} of records came from brokers, and"
+        f" {in_words(delivered, 'bytes')} went to clients, {share(delivered, fetched):.1f} times as many."
     )
 
 
