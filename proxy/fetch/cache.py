@@ -475,7 +475,7 @@ class LogCache:
         for fetcher in self._all_fetchers():
             if fetcher.late_s is not None:
                 times.append(fetcher.late_s)
-            if fetcher.waiting and fetcher.is_free:
+            if fetcher.waiting and not fetcher.is_in_flight:
                 times += (fetcher.paced_until_s, fetcher.held_until_s)
         expires_s = self._index.expires_s
         if expires_s is not None:
@@ -599,7 +599,7 @@ class LogCache:
 
     def _takes(self, fetcher: Fetcher, log: SharedLog) -> bool:
         """Return whether *log* can join; another log of its partition leaves the fetcher if it has no readers."""
-        if not fetcher.is_free:
+        if fetcher.is_in_flight:
             return False
         other = fetcher.logs.get(log.key.partition)
         if other is not None and not other.readers:
@@ -610,7 +610,7 @@ class LogCache:
     def _balance(self, fetchers: _Fetchers, now_s: float) -> None:
         """Move logs between the long-poll and the live fetcher, as far as they are free."""
         long_poll, live, _ = fetchers
-        if not long_poll.is_free:
+        if long_poll.is_in_flight:
             return
         if len(long_poll.logs) > MANY:
             for log in [log for log in long_poll.moved if log.is_live(now_s)]:
@@ -619,7 +619,7 @@ class LogCache:
             for log in list(long_poll.probes):
                 self._requeue(log)
         # The response in flight for a log that leaves is dropped: the broker must have no records so far.
-        if not (live.is_free or (live.is_parked and now_s >= live.heard_s + PARKED_S)):
+        if live.is_in_flight and not (live.is_parked and now_s >= live.heard_s + PARKED_S):
             return
         is_small = len(long_poll.logs) + len(live.logs) <= MANY
         for log in [log for log in live.logs.values() if is_small or not log.is_live(now_s)]:

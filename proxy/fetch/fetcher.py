@@ -193,7 +193,7 @@ class Fetcher:
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether a request waits for its response."""
+        """Whether a request waits for its response; until it comes, no log can join."""
         return self._in_flight is not None
 
     @property
@@ -205,11 +205,6 @@ class Fetcher:
     def is_parked(self) -> bool:
         """Whether a long poll is in flight, which the broker answers at the first record of any log."""
         return self._in_flight is not None and self._in_flight.wait.is_parked and not self.is_answering
-
-    @property
-    def is_free(self) -> bool:
-        """Whether no request is in flight, so that logs can join."""
-        return self._in_flight is None
 
     @property
     def by_id(self) -> bool:

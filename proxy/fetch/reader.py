@@ -555,7 +555,7 @@ class Reader:
         ):
             # The client does not wait now, so Sidefetch does: the next poll is answered without a request.
             for fetcher in at.fetchers:
-                fetcher.is_wanted = fetcher.is_wanted or fetcher.is_free
+                fetcher.is_wanted = fetcher.is_wanted or not fetcher.is_in_flight
         yield from self._answered(pieces, now_s)
 
     def _answered(self, pieces: Pieces, now_s: float) -> list[ReaderCommand]:
