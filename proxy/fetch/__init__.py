@@ -2,7 +2,7 @@
 
 ::
 
-    client fetch --> Reader --> Delivery: Wanted (partitions, offsets), Sheet (the response for "nothing new")
+    client fetch --> Reader --> Delivery: FetchState (partitions, offsets), ResponseTemplate ("nothing new")
                        |  ^
                 offset |  | slices of records, errors, offsets
                        v  |
@@ -16,12 +16,12 @@
 ``LogCache`` decides which fetcher reads which log, when it asks and how long the broker may wait. Readers know no
 connections, and fetchers know clients only as readers of a log. ``LOG_CACHE.md`` has the states and the rules.
 
-Records that a client cannot read are converted on their way out (``converting``); ``Wanted`` skips what the client
-would never see, such as the end of a transaction, on its behalf.
+Records that a client cannot read are converted on their way out (``converting``); ``FetchState`` skips records that
+the client would never see, such as the end of a transaction, on its behalf.
 
 A client with a session names only what has changed in its requests. ``ClientSessions`` gives the reader the whole
 fetch, and reduces the response to what has changed.
 
-``Wanted`` and ``Sheet`` keep one table each for a client connection. A fetch that repeats the last one but for a
-few offsets costs a comparison of bytes and those few partitions.
+``FetchState`` and ``ResponseTemplate`` keep one table each for a client connection. A fetch that repeats the last
+one but for a few offsets costs a comparison of bytes and those few partitions.
 """

@@ -31,10 +31,10 @@ from proxy.fetch.commands import (
     RefreshMetadata,
     Wake,
 )
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetcher import MANY, PARKED_S, Fetcher, FetchResult, FetchWait
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.offsets import OffsetTable, highest, offsets_of
-from proxy.fetch.reading import Reading
 from proxy.fetch.shared_log import KEPT_S, LogIndex, LogKey, SharedLog
 from proxy.session.upstream import RejectedResponse, RejectionReason
 from proxy.wire.apis import ApiRanges
@@ -113,7 +113,7 @@ class LogCache:
     is needed without an event.
     """
 
-    def __init__(self, key: CacheKey, reading: Reading, jitter: float) -> None:
+    def __init__(self, key: CacheKey, config: FetchConfig, jitter: float) -> None:
         """*jitter*: 0..1, spreads the next requests for sessions of caches that were refused one."""
         self.key = key
         self.offsets = OffsetTable()
@@ -126,9 +126,9 @@ class LogCache:
         """The end of the last throttling by a broker."""
         self.is_draining = False
         """Whether Sidefetch shuts down, so that requests wait no longer than client fetches."""
-        self.is_unparked = reading.upstream_max_wait_s == 0
+        self.is_unparked = config.upstream_max_wait_s == 0
         """Whether requests always wait no longer than client fetches."""
-        self._reading = reading
+        self._config = config
         self._jitter = jitter
         self._max_bytes = 0
         self._routes: dict[BrokerId, Routes] = {}
@@ -150,7 +150,7 @@ class LogCache:
         """Return the choice of sources for clients that take broker *node_id* for the leader."""
         routes = self._routes.get(node_id)
         if routes is None:
-            routes = Routes(node_id, self._reading.selector, self._reading.preferred_max_age_s)
+            routes = Routes(node_id, self._config.selector, self._config.preferred_max_age_s)
             self._routes[node_id] = routes
         return routes
 
@@ -161,7 +161,7 @@ class LogCache:
     def open(self, fetcher: Fetcher, now_s: float) -> None:
         """Command the connection of a fetcher, unless it is open or being opened."""
         if not (fetcher.is_open or fetcher.is_opening):
-            fetcher.opening(now_s + self._reading.ask_timeout_s if fetcher.is_follower else None)
+            fetcher.opening(now_s + self._config.ask_timeout_s if fetcher.is_follower else None)
             self._commands.append(OpenFetcher(fetcher.id, self.key.client_id))
 
     def begin(self, max_bytes: int) -> int:
@@ -667,7 +667,7 @@ class LogCache:
         if wait is None:
             return
         rack = "" if fetcher.id.source.is_rackless else self.key.rack
-        max_bytes = min(self._max_bytes, self._reading.fetch_buffer_bytes)
+        max_bytes = min(self._max_bytes, self._config.fetch_buffer_bytes)
         options = FetchOptions(0, 1, max_bytes, self.key.isolation, rack)
         self._commands.append(fetcher.request(self.key.client_id, options, wait, self.number, now_s))
 
@@ -687,12 +687,12 @@ class LogCache:
 
     def _wait_of(self, fetcher: Fetcher, now_s: float) -> FetchWait | None:
         """Return the wait parameters of the next request; None if it must be sent later."""
-        reading, timeout_s = self._reading, self._reading.ask_timeout_s
+        config, timeout_s = self._config, self._config.ask_timeout_s
         if fetcher.id.kind is FetcherKind.CATCH_UP:
             return FetchWait(0.0, timeout_s=timeout_s)
         readers = fetcher.waiting
         shortest_s = min((reader.remaining_s(now_s) for reader in readers), default=0.0)
-        longest_s = reading.upstream_max_wait_s
+        longest_s = config.upstream_max_wait_s
         if fetcher.id.kind is FetcherKind.LIVE:
             longest_s = min(longest_s, _LIVE_WAIT_S) if longest_s else _LIVE_WAIT_S
         is_awaited = bool(fetcher.untold) and any(len(reader.fetchers) > 1 for reader in readers)
@@ -729,11 +729,9 @@ class LogCache:
         reader = next(iter(fetcher.waiting))
         if not reader.is_plain(now_s):
             return None
-        share = ceil(
-            (min(reader.min_bytes, self._reading.fetch_buffer_bytes) - reader.ready_bytes) / reader.sources
-        )
+        share = ceil((min(reader.min_bytes, self._config.fetch_buffer_bytes) - reader.ready_bytes) / reader.sources)
         wait_s = 0.0 if reader.is_due(now_s) else shortest_s
-        return FetchWait(wait_s, max(share, 1), self._reading.ask_timeout_s)
+        return FetchWait(wait_s, max(share, 1), self._config.ask_timeout_s)
 
     def _pace(self, fetcher: Fetcher, record_bytes: int, now_s: float) -> None:
         """Delay the next request after a small response, if it has 1,000 partitions or more.
@@ -749,7 +747,7 @@ class LogCache:
         if not fetcher.is_open or now_s - fetcher.sent_s <= _UNUSED_S:
             return
         if fetcher.has_session:
-            wait = FetchWait(0.0, 0, self._reading.ask_timeout_s)
+            wait = FetchWait(0.0, 0, self._config.ask_timeout_s)
             self._commands.append(fetcher.request(None, FetchOptions(0, 0), wait, self.number, now_s))
         elif fetcher.id.kind is not FetcherKind.LONG_POLL or fetcher.is_follower or fetcher.id.source.is_rackless:
             self._commands.append(CloseFetcher(fetcher.id, "nothing is read there any more", is_fault=False))

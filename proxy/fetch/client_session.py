@@ -3,10 +3,10 @@
 The cost of a fetch within a session depends on the partitions that it names, and that of its response on the
 partitions that have changed, not on the size of the session:
 
-* The entries of a topic are the same bytes object that ``Wanted`` keeps, so an identity check shows that no
+* The entries of a topic are the same bytes object that ``FetchState`` keeps, so an identity check shows that no
   partition has moved. A topic with a partition that moved costs a copy of its bytes.
-* The offsets that the client was sent have the form of the rows of ``Sheet`` (the encoded response for "nothing
-  new"), so changes are found by comparing bytes, and only after the sheet has changed.
+* The offsets that the client was sent have the form of the rows of ``ResponseTemplate`` (the encoded response for
+  "nothing new"), so changes are found by comparing bytes, and only after the template has changed.
 
 Sessions outlive connections, and sheets do not: a partition has changed if its offsets differ from those that this
 client was last sent, on any connection. Offsets count as sent as soon as the response is composed, as at a broker.
@@ -25,9 +25,9 @@ from typing import Final
 
 import attrs
 
+from proxy.fetch.fetch_state import differing_entries
 from proxy.fetch.offsets import offsets_of
-from proxy.fetch.sheet import News, Sheet
-from proxy.fetch.wanted import differing_entries
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.wire.fetch import UNKNOWN, PartitionKey, RequestLayout, Topic, TopicSection, request_layout
 from proxy.wire.fetch.responses import ResponseLayout, response_layout
 from proxy.wire.frames import Piece
@@ -87,7 +87,7 @@ class _Part:
         """Return the indices of partitions whose rows in *current* the client must be sent; keep *current* as sent.
 
         These have another high watermark or log start offset than the client was last sent. *current* is the
-        topic's part of the sheet, in the same order as ``entries``.
+        topic's part of the template, in the same order as ``entries``.
         """
         if self.told is None:
             told = [index for index in range(len(current) // rows.stride) if _has_offsets(rows, current, index)]
@@ -123,7 +123,7 @@ class ClientSession:
         self._size = 0
         self._sections: tuple[TopicSection, ...] | None = None
         self._seen: object = None
-        """``Sheet.stamp`` of the last response; None if that had records or errors: the sheet must be compared."""
+        """``ResponseTemplate.stamp`` of the last response; None if that had records or errors."""
         for section in sections:
             self._add(section)
 
@@ -161,49 +161,53 @@ class ClientSession:
         for topic, run in groupby(forgotten, key=lambda key: key.topic):
             self._forget(topic, [key.partition for key in run])
 
-    def told_all(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> None:
-        """Record that the client is sent all partitions: the offsets of *sheet*, with *news* in place of some.
+    def told_all(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> None:
+        """Record that the client is sent all partitions: the offsets of *template*, with *updates* for some.
 
-        *sheet* must have the topics and partitions of ``sections``, in the same order.
+        *template* must have the topics and partitions of ``sections``, in the same order.
         """
         for topic, part in self._parts.items():
-            part.told = sheet.rows(topic)
-        for topic, each in news.items():
-            self._tell(topic, each, sheet)
-        self._seen = None if news else sheet.stamp
+            part.told = template.rows(topic)
+        for topic, each in updates.items():
+            self._tell(topic, each, template)
+        self._seen = None if updates else template.stamp
 
-    def tell(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> tuple[int, int, list[Piece]]:
+    def tell(
+        self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]
+    ) -> tuple[int, int, list[Piece]]:
         """Encode an incremental response; return its number of topics, its number of partitions and its bytes.
 
-        It has the partitions of *news* (records and errors), and those whose high watermark or log start offset in
-        *sheet* differs from the one that the client was last sent. These offsets count as sent from now on.
-        *sheet* must have the topics and partitions of ``sections``, in the same order.
+        It has the partitions of *updates* (records and errors), and those whose high watermark or log start offset
+        in *template* differs from the one that the client was last sent. These offsets count as sent from now on.
+        *template* must have the topics and partitions of ``sections``, in the same order.
 
-        Cost:   O(news) if the sheet has not changed, else a comparison of its bytes and O(changed).
+        Cost:   O(updates) if the template has not changed, else a comparison of its bytes and O(changed).
         Source: ``FetchSession.CachedPartition.maybeUpdateResponseData``.
         """
-        chosen: dict[Topic, dict[int, News | None]] = {}
-        if sheet.stamp is not self._seen:
+        chosen: dict[Topic, dict[int, PartitionUpdate | None]] = {}
+        if template.stamp is not self._seen:
             for topic, part in self._parts.items():
-                changed = part.changed(self._rows, sheet.rows(topic))
+                changed = part.changed(self._rows, template.rows(topic))
                 if changed:
                     chosen[topic] = dict.fromkeys(changed)
-        for topic, each in news.items():
-            told = self._tell(topic, each, sheet)
+        for topic, each in updates.items():
+            told = self._tell(topic, each, template)
             if told:
                 chosen[topic] = chosen.get(topic, {}) | told
-        self._seen = None if news else sheet.stamp
-        return len(chosen), sum(map(len, chosen.values())), sheet.excerpt(chosen)
+        self._seen = None if updates else template.stamp
+        return len(chosen), sum(map(len, chosen.values())), template.excerpt(chosen)
 
-    def _tell(self, topic: Topic, news: Iterable[News], sheet: Sheet) -> dict[int, News | None]:
-        """Record that the client is sent *news* of a topic; return them by the index of the partition."""
+    def _tell(
+        self, topic: Topic, updates: Iterable[PartitionUpdate], template: ResponseTemplate
+    ) -> dict[int, PartitionUpdate | None]:
+        """Record that the client is sent *updates* of a topic; return them by the index of the partition."""
         part = self._parts.get(topic)
         if part is None:
             return {}
-        told: dict[int, News | None] = {}
-        for each in news:
+        told: dict[int, PartitionUpdate | None] = {}
+        for each in updates:
             reply = each.reply
-            index = sheet.index(topic, reply.partition)
+            index = template.index(topic, reply.partition)
             if index is None:
                 continue
             told[index] = each

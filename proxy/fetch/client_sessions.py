@@ -36,7 +36,7 @@ import attrs
 from proxy.errors import ErrorCode, LimitReached
 from proxy.events import SessionEvent, SessionRecord
 from proxy.fetch.client_session import ClientSession
-from proxy.fetch.sheet import News, Sheet
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
 from proxy.session.slots import OccupiedSlot, SessionSlots
 from proxy.wire.fetch import FetchRequest, Topic
@@ -73,11 +73,11 @@ class Context(ABC):
     """The client's request, with all partitions of its session, also those that the request did not name."""
 
     @abstractmethod
-    def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
-        """Return the response with *news*, and with the partitions of *sheet* that the client must be sent.
+    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
+        """Return the response with *updates*, and with the partitions of *template* that the client must be sent.
 
-        *sheet* must have the partitions of ``request``, with their last offsets; *news* has records and errors.
-        Call this once, or ``empty`` in its place: the partitions count as sent.
+        *template* must have the partitions of ``request``, with their last offsets; *updates* has records and
+        errors. Call this once, or ``empty`` in its place: the partitions count as sent.
         """
 
     def empty(self) -> Answer:
@@ -91,7 +91,7 @@ class Refused(Context):
 
     error: ErrorCode
 
-    def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:  # noqa: ARG002
+    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:  # noqa: ARG002
         return _nothing(self.error)
 
     def empty(self) -> Answer:
@@ -102,8 +102,8 @@ class Refused(Context):
 class Sessionless(Context):
     """The context of a fetch without a session: its response has all partitions."""
 
-    def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
-        return Answer(ErrorCode.none, NO_SESSION, sheet.sections, sheet.partitions, sheet.answer(news))
+    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
+        return Answer(ErrorCode.none, NO_SESSION, template.sections, template.partitions, template.answer(updates))
 
 
 @attrs.frozen
@@ -116,11 +116,11 @@ class NewSession(Sessionless):
     _session: ClientSession
     _grant: Callable[[ClientSession], SessionId]
 
-    def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
         session_id = self._grant(self._session)
         if self.request.sections is self._session.sections:
-            self._session.told_all(sheet, news)
-        return super().answer(sheet, news)._replace(session_id=session_id)
+            self._session.told_all(template, updates)
+        return super().answer(template, updates)._replace(session_id=session_id)
 
 
 @attrs.frozen
@@ -135,9 +135,9 @@ class Incremental(Context):
     _expected: int
     """The session's epoch if no later request has used it."""
 
-    def answer(self, sheet: Sheet, news: Mapping[Topic, Sequence[News]]) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
         # If the session was evicted or closed meanwhile, only the next request fails, as with Kafka.
-        return self._overtaken or Answer(ErrorCode.none, self.session_id, *self._session.tell(sheet, news))
+        return self._overtaken or Answer(ErrorCode.none, self.session_id, *self._session.tell(template, updates))
 
     def empty(self) -> Answer:
         return self._overtaken or _nothing(session_id=self.session_id)
@@ -203,7 +203,7 @@ class ClientSessions:
             return Sessionless(request)
         session = ClientSession(node_id, request.version, request.sections, self._owner)
         if len(session.sections) == len(request.sections):
-            # The reader's ``Wanted`` and the session then keep the same bytes.
+            # The reader's ``FetchState`` and the session then keep the same bytes.
             same = zip(session.sections, request.sections, strict=True)
             if all(len(ours.entries) == len(theirs.entries) for ours, theirs in same):
                 request = attrs.evolve(request, sections=session.sections)

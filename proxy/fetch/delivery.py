@@ -10,12 +10,12 @@ from proxy.events import DamageRecord, Record, TruncationRecord
 from proxy.fetch.commands import EmitRecord, ReaderCommand
 from proxy.fetch.converting import Job
 from proxy.fetch.exchange import Exchange, erroneous
+from proxy.fetch.fetch_config import FetchConfig
+from proxy.fetch.fetch_state import Change, FetchState, RequestContext
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.positions import Deliverable, Positions
-from proxy.fetch.reading import Reading
+from proxy.fetch.response_template import ResponseTemplate
 from proxy.fetch.shared_log import LogKey, SharedLog
-from proxy.fetch.sheet import Sheet
-from proxy.fetch.wanted import Asker, Change, Wanted
 from proxy.wire.fetch import (
     UNKNOWN,
     FetchPartition,
@@ -40,20 +40,20 @@ class Delivery:
     decides when a fetch is answered.
     """
 
-    def __init__(self, node_id: BrokerId, reading: Reading) -> None:
+    def __init__(self, node_id: BrokerId, config: FetchConfig) -> None:
         """*node_id*: the broker whose listener the client uses, and which it takes for the leader."""
-        self.wanted = Wanted()
+        self.state = FetchState()
         """The partitions and offsets of the last client fetch."""
-        self.sheet = Sheet(response_layout(0), committed=False)
+        self.template = ResponseTemplate(response_layout(0), committed=False)
         """The response template; empty before the first ``update``."""
         self._node_id = node_id
-        self._policy = reading.policy
-        self._seen = reading.seen
+        self._policy = config.policy
+        self._truncations = config.truncations
         self._read: dict[PartitionKey, tuple[int, int]] = {}
         """By partition, the leader epoch and high watermark of the last delivered records; only for clients that
         send no epochs."""
         self._client_id: str | None = None
-        self._tells_epochs = False
+        self._sends_epochs = False
         """Whether the client sends leader epochs."""
         self._follows = False
         """Whether the client itself fetches from the replica that a leader prefers."""
@@ -76,66 +76,66 @@ class Delivery:
         layout = request_layout(request.version)
         self._client_id = request.header.client_id
         self._follows = bool(request.options.rack_id)
-        self._tells_epochs = tells_epochs(request)
-        asker = Asker(self._node_id, by_id, self._follows, self._policy.switch_for(request.version))
+        self._sends_epochs = sends_epochs(request)
+        context = RequestContext(self._node_id, by_id, self._follows, self._policy.switch_for(request.version))
         committed = bool(request.options.isolation)
-        is_other = not self.sheet.suits(request.version, committed=committed)
-        change = self.wanted.update(layout, request.sections, topology, asker)
+        is_other = not self.template.suits(request.version, committed=committed)
+        change = self.state.update(layout, request.sections, topology, context)
         for key in change.touched:
             self._look_back(key)
         reshaped: Iterable[int] = change.reshaped
         if is_other:
             at.void_all()  # the response of another version may have offsets that the last one lacked
-            self.sheet = Sheet(response_layout(request.version), committed=committed)
+            self.template = ResponseTemplate(response_layout(request.version), committed=committed)
             reshaped = range(len(request.sections))
-            at.changed.update(dict.fromkeys(self.wanted.asks))
+            at.changed.update(dict.fromkeys(self.state.asks))
         if is_other or change.reshaped or change.is_rearranged:
-            self.sheet.reshape(layout, request.sections, frozenset(reshaped), change.replaced)
+            self.template.reshape(layout, request.sections, frozenset(reshaped), change.replaced)
         if change.reshaped:
-            at.changed.update(dict.fromkeys(key for key in change.touched if key in self.wanted.asks))
+            at.changed.update(dict.fromkeys(key for key in change.touched if key in self.state.asks))
         return change
 
     def _look_back(self, key: PartitionKey) -> None:
         """Have the leader check a partition for truncation, if its epoch has grown since the client read it."""
-        ask = self.wanted.asks.get(key)
-        if ask is not None and not self._tells_epochs and ask.last_fetched_epoch == UNKNOWN:
+        ask = self.state.asks.get(key)
+        if ask is not None and not self._sends_epochs and ask.last_fetched_epoch == UNKNOWN:
             if key in self._read:
                 epoch, high_watermark = self._read[key]
                 is_suspected = epoch < ask.epoch and ask.offset <= high_watermark
             else:
-                epoch = self._seen.suspected(self._client_id, key, ask)
+                epoch = self._truncations.suspected(self._client_id, key, ask)
                 is_suspected = epoch != UNKNOWN
             if is_suspected:
-                self.wanted.check(key, epoch)
+                self.state.check(key, epoch)
 
     def begin(self, exchange: Exchange) -> None:
         """Begin the response of *exchange* from the start, with the errors of partitions that are not read."""
-        exchange.news = {}
+        exchange.updates = {}
         self._answered = set()
         self.add_misfits(exchange)
 
     def add_misfits(self, exchange: Exchange) -> None:
         """Add the errors of partitions that are not requested from brokers, unless the response has them."""
-        if self.wanted.misfits:
+        if self.state.misfits:
             answered = exchange.answered
-            for (topic, partition), error in self.wanted.misfits.items():
+            for (topic, partition), error in self.state.misfits.items():
                 if (topic, partition) not in answered:
                     exchange.add(topic, erroneous(partition, error))
 
     def answered(self, exchange: Exchange) -> set[PartitionKey]:
         """Return the partitions of which the response has records or an error already."""
-        return self._answered if exchange.news else set()
+        return self._answered if exchange.updates else set()
 
     def log_key(self, key: PartitionKey, rack: str, at: Positions, now_s: float) -> tuple[LogKey, FetchPartition]:
         """Return the identity of the log to read of a partition, and the client's offset and limit.
 
         The source is the leader, or the replica that is to be read for a client in *rack*.
         """
-        ask = self.wanted.asks[key]
+        ask = self.state.asks[key]
         routes = at.cache.routes(self._node_id)
         if key in at.at_leader:
             source = routes.rackless
-        elif key in self.wanted.checked:
+        elif key in self.state.checked:
             source = routes.home if self._follows or not rack else routes.rackless
         else:
             source = routes.source(key, rack, at.cache.topology, now_s)
@@ -163,7 +163,7 @@ class Delivery:
         its metadata is out of date.
         """
         key = log.key.partition
-        named, ask = self.wanted.named.get(key.topic), self.wanted.asks.get(key)
+        named, ask = self.state.named.get(key.topic), self.state.asks.get(key)
         if named is None or ask is None:
             return False
         if reply.error in STALE_TOPOLOGY:
@@ -181,11 +181,11 @@ class Delivery:
         self, exchange: Exchange, key: PartitionKey, reply: PartitionReply, commands: list[ReaderCommand]
     ) -> PartitionReply:
         """Return the client's reply for damaged records: unchanged, or CORRUPT_MESSAGE if they need conversion."""
-        offset, why = self.wanted.asks[key].offset, "the header of its first entry is damaged"
+        offset, why = self.state.asks[key].offset, "the header of its first entry is damaged"
         target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
         if target is None or Job.of(key, reply, offset, target) is None:
             return reply
-        topic = str(self.wanted.named[key.topic])
+        topic = str(self.state.named[key.topic])
         commands.append(EmitRecord(DamageRecord(self._node_id, topic, key.partition, offset, why)))
         return erroneous(key.partition, ErrorCode.corrupt_message)
 
@@ -204,12 +204,12 @@ class Delivery:
         It is NOT_LEADER_OR_FOLLOWER if the broker refused an epoch that Sidefetch added, and OFFSET_OUT_OF_RANGE if
         records that the client has read were truncated.
         """
-        if reply.diverging_epoch is None or key not in self.wanted.checked:
+        if reply.diverging_epoch is None or key not in self.state.checked:
             is_ours = _is_ours(reply, exchange, named, by_id=False)
             return reply._replace(error=ErrorCode.not_leader_or_follower) if is_ours else reply
         self._read.pop(key, None)
-        self._seen.forget(self._client_id, key)
-        self.wanted.uncheck(key)
+        self._truncations.forget(self._client_id, key)
+        self.state.uncheck(key)
         topic, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
         record = TruncationRecord(
             self._node_id, topic, key.partition, ask.offset, read_under, *reply.diverging_epoch
@@ -219,7 +219,7 @@ class Delivery:
 
     def looked_back(self, key: PartitionKey) -> bool:
         """End the check of a partition for truncation, which the leader passed; return whether there was one."""
-        return key in self.wanted.asks and self.wanted.uncheck(key)
+        return key in self.state.asks and self.state.uncheck(key)
 
     def _is_to_be_asked_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
         """Return whether to read the partition again: Sidefetch had changed the offset or added a truncation check.
@@ -229,11 +229,11 @@ class Delivery:
         if reply.diverging_epoch is not None:
             _, end_offset = reply.diverging_epoch
             # The epoch that Sidefetch knows may have no records of its own: then nothing is missing up to its end.
-            return end_offset >= self.wanted.asks[key].offset and self.wanted.uncheck(key)
+            return end_offset >= self.state.asks[key].offset and self.state.uncheck(key)
         if reply.error != ErrorCode.offset_out_of_range:
             return False
         # The offset after skipped records may be deleted, and the client's own not; or the broker forgot the epoch.
-        return self.wanted.ask_again_at_own(key) | self.wanted.uncheck(key)
+        return self.state.ask_again_at_own(key) | self.state.uncheck(key)
 
     def lacks(self, at: Positions, answered: set[PartitionKey]) -> bool:
         """Return whether the response lacks offsets that no broker has reported yet, or not recently enough.
@@ -248,9 +248,9 @@ class Delivery:
     def patch(self, at: Positions) -> None:
         """Write the offsets that have changed into the response template. Cost: O(changed)."""
         for key in list(at.changed):
-            offsets, named = at.cache.offsets.get(key), self.wanted.named.get(key.topic)
+            offsets, named = at.cache.offsets.get(key), self.state.named.get(key.topic)
             if offsets is not None and named is not None:
-                self.sheet.learn(named, key.partition, offsets)
+                self.template.learn(named, key.partition, offsets)
                 del at.changed[key]
 
     def hand_out(self, exchange: Exchange, at: Positions, deliverable: Deliverable) -> tuple[Job, ...]:
@@ -262,7 +262,7 @@ class Delivery:
         target = self._policy.target(exchange.version, committed=committed)
         jobs = []
         for key, found in deliverable.slices:
-            ask, named = self.wanted.asks[key], self.wanted.named[key.topic]
+            ask, named = self.state.asks[key], self.state.named[key.topic]
             log = at.logs[key]
             high_watermark, last_stable, log_start = at.cache.offsets.raise_to(key, log.key.epoch, log.offsets)
             aborted = found.aborted if committed else None
@@ -276,13 +276,13 @@ class Delivery:
                 records=found.records,
             )
             job = None if target is None else Job.of(key, reply, ask.offset, target)
-            if not self._tells_epochs and ask.epoch != UNKNOWN:
+            if not self._sends_epochs and ask.epoch != UNKNOWN:
                 self._read[key] = (ask.epoch, high_watermark)
-                self._seen.told(self._client_id, key, ask.epoch, found.next_offset)
-            self.wanted.uncheck(key)
+                self._truncations.told(self._client_id, key, ask.epoch, found.next_offset)
+            self.state.uncheck(key)
             at.delivered(key, found.next_offset)
-            if exchange.telling is not None:
-                exchange.telling.handed_out(key.topic, log.key.source, len(found.records), found.arrived_s)
+            if exchange.recorder is not None:
+                exchange.recorder.handed_out(key.topic, log.key.source, len(found.records), found.arrived_s)
             if job is None:
                 exchange.add(named, reply)
                 self._answered.add(key)
@@ -299,13 +299,13 @@ class Delivery:
         was_skipped = False
         records: list[Record] = []
         for job in jobs:
-            key, topic = job.key, self.wanted.named[job.key.topic]
+            key, topic = job.key, self.state.named[job.key.topic]
             match job.outcome:
                 case Converted():
                     exchange.add(topic, job.reply, job.conversion)
                 case NothingForClient(next_offset):
                     was_skipped = True
-                    self.wanted.skip(key, next_offset)
+                    self.state.skip(key, next_offset)
                     continue
                 case DamagedEntry(offset, why):
                     exchange.add(topic, erroneous(key.partition, ErrorCode.corrupt_message))
@@ -322,7 +322,7 @@ class Delivery:
         return was_skipped, records
 
 
-def tells_epochs(request: FetchRequest) -> bool:
+def sends_epochs(request: FetchRequest) -> bool:
     """Return whether a client sends leader epochs, so that it detects truncation itself."""
     layout = request_layout(request.version)
     first = next((section.entries for section in request.sections if section.entries), None)

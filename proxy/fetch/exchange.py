@@ -8,9 +8,9 @@ import attrs
 
 from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Answer, Context, Sessionless
+from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.lowering import error_for
-from proxy.fetch.sheet import News, Sheet
-from proxy.fetch.telling import Telling
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.session.epochs import is_full
 from proxy.wire.addresses import Place
 from proxy.wire.fetch import (
@@ -25,12 +25,12 @@ from proxy.wire.fetch import (
 )
 from proxy.wire.frames import Piece, Pieces
 
-__all__ = ["Exchange", "Manner", "check_request", "erroneous", "refuse_follower"]
+__all__ = ["Exchange", "FetchParams", "check_request", "erroneous", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
 _INSTANT_MS: Final = 10
 """For clients with a max wait below this, an unanswered fetch does not show that there is nothing new."""
-_NO_NEWS: Final[dict[Topic, list[News]]] = {}
+_NO_UPDATES: Final[dict[Topic, list[PartitionUpdate]]] = {}
 
 
 def erroneous(partition: int, error: int) -> PartitionReply:
@@ -39,7 +39,7 @@ def erroneous(partition: int, error: int) -> PartitionReply:
 
 
 @attrs.frozen
-class Manner:
+class FetchParams:
     """The parameters of a client fetch that its upstream fetches depend on."""
 
     client_id: str | None
@@ -75,7 +75,7 @@ class Exchange:
     """The longest wait, even if the client's max wait is longer."""
     rack: str = ""
     """The rack of the client; empty if it is not known."""
-    news: dict[Topic, list[News]] = attrs.field(factory=dict)
+    updates: dict[Topic, list[PartitionUpdate]] = attrs.field(factory=dict)
     """The partitions of the response with records or errors, by topic as the client names it."""
     endpoints: dict[int, Endpoint] = attrs.field(factory=dict)
     """The leaders' endpoints for the response, by node id: Java's client fails if a response has a node twice."""
@@ -91,12 +91,13 @@ class Exchange:
     """How often metadata was refreshed because the leader refused an id or epoch that the client did not send."""
     context: Context = attrs.field(default=attrs.Factory(lambda self: Sessionless(self.request), takes_self=True))
     """The client's fetch session, which decides the partitions of the response."""
-    telling: Telling | None = None
+    recorder: FetchRecorder | None = None
     """The collector of its telemetry; None if exchanges are not recorded."""
-    manner: Manner = attrs.field(
+    params: FetchParams = attrs.field(
         init=False,
         default=attrs.Factory(
-            lambda self: Manner(self.request.header.client_id, self.request.options, self.rack), takes_self=True
+            lambda self: FetchParams(self.request.header.client_id, self.request.options, self.rack),
+            takes_self=True,
         ),
     )
 
@@ -113,12 +114,12 @@ class Exchange:
     @property
     def answered(self) -> set[tuple[Topic, int]]:
         """The partitions, by the client's names, of which the response has records or an error."""
-        return {(topic, each.reply.partition) for topic, news in self.news.items() for each in news}
+        return {(topic, each.reply.partition) for topic, updates in self.updates.items() for each in updates}
 
     @property
     def has_records(self) -> bool:
-        """Whether the response has records of any partition. Cost: O(news)."""
-        return any(len(each.records) for news in self.news.values() for each in news)
+        """Whether the response has records of any partition. Cost: O(updates)."""
+        return any(len(each.records) for updates in self.updates.values() for each in updates)
 
     def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
         """Add a partition to the response, with *records* instead of those of *reply* if given.
@@ -126,7 +127,9 @@ class Exchange:
         An error code that the client's Fetch version does not have is replaced by an older one.
         """
         told = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
-        self.news.setdefault(topic, []).append(News(told, reply.records if records is None else records))
+        self.updates.setdefault(topic, []).append(
+            PartitionUpdate(told, reply.records if records is None else records)
+        )
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:
         """Return whether the request has a leader epoch for the partition. Cost: O(partitions of the topic)."""
@@ -138,14 +141,14 @@ class Exchange:
             for fields in layout.entry.iter_unpack(section.entries)
         )
 
-    def answer(self, sheet: Sheet, place: Place) -> Pieces:
-        """Return the encoded response: *sheet* with ``news`` spliced in; within a session, only the changes.
+    def answer(self, template: ResponseTemplate, place: Place) -> Pieces:
+        """Return the encoded response: *template* with ``updates`` spliced in; within a session, only the changes.
 
-        Args: sheet: the partitions of the request with their last offsets.
+        Args: template: the partitions of the request with their last offsets.
               place: the address of Sidefetch for a broker's endpoint.
         """
-        shaped = self.context.answer(sheet, self.news)
-        return self._framed(shaped, self.news, _placed(self.endpoints.values(), place))
+        shaped = self.context.answer(template, self.updates)
+        return self._framed(shaped, self.updates, _placed(self.endpoints.values(), place))
 
     def refusal(self, error: int) -> Pieces:
         """Return a response with a top-level *error*.
@@ -153,35 +156,39 @@ class Exchange:
         Below v7 responses have no such field. Below v13, as from brokers, each partition of a fetch without a
         session has the error, too.
         """
-        failed, news = Answer(error, self.request.session_id, 0, 0, []), _NO_NEWS
+        failed, updates = Answer(error, self.request.session_id, 0, 0, []), _NO_UPDATES
         if self.version < 13 and isinstance(self.context, Sessionless):
-            sheet, news = self._all_erroneous(error)
-            failed = failed._replace(topics=sheet.sections, partitions=sheet.partitions, pieces=sheet.answer(news))
-        return self._framed(failed, news)
+            template, updates = self._all_erroneous(error)
+            failed = failed._replace(
+                topics=template.sections, partitions=template.partitions, pieces=template.answer(updates)
+            )
+        return self._framed(failed, updates)
 
     def unreadable(self, error: int) -> Pieces:
         """Return a response in which every partition of the fetch has *error*."""
-        sheet, news = self._all_erroneous(error)
-        return self._framed(self.context.answer(sheet, news), news)
+        template, updates = self._all_erroneous(error)
+        return self._framed(self.context.answer(template, updates), updates)
 
     def empty(self) -> Pieces:
         """Return a response without partitions; for a refused session, with the session's error."""
-        return self._framed(self.context.empty(), _NO_NEWS)
+        return self._framed(self.context.empty(), _NO_UPDATES)
 
-    def _all_erroneous(self, error: int) -> tuple[Sheet, dict[Topic, list[News]]]:
+    def _all_erroneous(self, error: int) -> tuple[ResponseTemplate, dict[Topic, list[PartitionUpdate]]]:
         layout, request = response_layout(self.version), request_layout(self.version)
-        sheet = Sheet(layout, committed=bool(self.request.options.isolation))
+        template = ResponseTemplate(layout, committed=bool(self.request.options.isolation))
         sections = self.request.sections
-        sheet.reshape(request, sections, range(len(sections)))
+        template.reshape(request, sections, range(len(sections)))
         code = error_for(self.version, error)
-        news: dict[Topic, list[News]] = {}
+        updates: dict[Topic, list[PartitionUpdate]] = {}
         for section in sections:
             fields = request.entry.iter_unpack(section.entries)
-            news.setdefault(section.topic, []).extend(News(erroneous(each[0], code), b"") for each in fields)
-        return sheet, news
+            updates.setdefault(section.topic, []).extend(
+                PartitionUpdate(erroneous(each[0], code), b"") for each in fields
+            )
+        return template, updates
 
     def _framed(
-        self, answer: Answer, news: Mapping[Topic, Sequence[News]], endpoints: Iterable[Endpoint] = ()
+        self, answer: Answer, updates: Mapping[Topic, Sequence[PartitionUpdate]], endpoints: Iterable[Endpoint] = ()
     ) -> Pieces:
         layout = response_layout(self.version)
         throttle_ms = self.throttle_ms + self.paused_ms
@@ -189,8 +196,8 @@ class Exchange:
         front = layout.header(correlation_id, throttle_ms, answer.error, answer.topics, answer.session_id)
         end = layout.end(endpoints)
         size = len(front) + sum(map(len, answer.pieces)) + len(end)
-        if self.telling is not None:
-            self.telling.answered(answer, news, _SIZE.size + size)
+        if self.recorder is not None:
+            self.recorder.answered(answer, updates, _SIZE.size + size)
         return [_SIZE.pack(size) + front, *answer.pieces, end]
 
 

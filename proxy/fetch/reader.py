@@ -22,12 +22,12 @@ from proxy.fetch.commands import Answered, EmitRecord, ReaderCommand, RefreshMet
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.delivery import Delivery
 from proxy.fetch.exchange import Exchange, check_request
+from proxy.fetch.fetch_config import FetchConfig
+from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.fetcher import Fetcher, FetchResult
 from proxy.fetch.phases import Asking, Connecting, Converting, Delayed, Pausing, Phase, Resolving
 from proxy.fetch.positions import Deliverable, Positions
-from proxy.fetch.reading import Reading
 from proxy.fetch.shared_log import KEPT_S, SharedLog
-from proxy.fetch.telling import Telling
 from proxy.fetch_rules import NO_RULES, FetchRules
 from proxy.wire.addresses import Place
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
@@ -70,7 +70,7 @@ class Reader:
     ``deadline_s`` is the time at which ``Reader.settle`` is needed without an event.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, reading: Reading, caches: Caches) -> None:
+    def __init__(self, node_id: BrokerId, place: Place, config: FetchConfig, caches: Caches) -> None:
         """Create a reader without a fetch.
 
         Args: node_id: the broker whose listener the client uses, and which it takes for the leader.
@@ -79,11 +79,11 @@ class Reader:
         """
         self.node_id = node_id
         self._place = place
-        self._reading = reading
+        self._config = config
         self._caches = caches
         self._cache_key: CacheKey | None = None
         self._at: Positions | None = None
-        self._delivery = Delivery(node_id, reading)
+        self._delivery = Delivery(node_id, config)
         self._exchange: Exchange | None = None
         self._phase: Phase = Connecting()
         self._topology = Topology()
@@ -119,21 +119,21 @@ class Reader:
                 LimitReached: the client's session has too many partitions.
         """
         check_request(request)
-        context = self._reading.sessions.open(self._reading.policy.read_as(request), self.node_id, now_s)
+        context = self._config.sessions.open(self._config.policy.read_as(request), self.node_id, now_s)
         longest_s = _DRAINING_WAIT_S if self._is_draining else float("inf")
-        rack = request.options.rack_id or self._reading.told_rack
-        telling = Telling(request, request_bytes, now_s) if self._reading.tells_exchanges else None
-        exchange = Exchange(context.request, now_s, longest_s, rack, context=context, telling=telling)
+        rack = request.options.rack_id or self._config.sent_rack
+        recorder = FetchRecorder(request, request_bytes, now_s) if self._config.records_exchanges else None
+        exchange = Exchange(context.request, now_s, longest_s, rack, context=context, recorder=recorder)
         self._exchange = exchange
         if not context.request.sections:
             return self._answered(exchange.empty(), now_s)
         self._phase = Connecting()
         names = topology.known_names(section.topic for section in context.request.sections)
-        is_excepted = bool(share_reads_except) and share_reads_except.matches(exchange.manner.client_id, names)
+        is_excepted = bool(share_reads_except) and share_reads_except.matches(exchange.params.client_id, names)
         at = self._join(exchange, now_s, is_excepted=is_excepted)
         at.cache.see(topology)
         at.number = at.cache.begin(request.options.max_bytes)
-        at.deadline_s, at.min_bytes = exchange.deadline_s, exchange.manner.min_bytes
+        at.deadline_s, at.min_bytes = exchange.deadline_s, exchange.params.min_bytes
         at.ready_bytes, at.has_enough = 0, False
         return self._moved(self._begin(exchange, now_s), now_s)
 
@@ -241,7 +241,7 @@ class Reader:
         followers = (each for each in at.fetchers if each.is_follower and not each.is_parked)
         left_s = (each.late_s for each in followers if each.late_s is not None)
         since_s = max(exchange.deadline_s, exchange.watched_s, *muted_s, *left_s)
-        return since_s + self._reading.ask_timeout_s
+        return since_s + self._config.ask_timeout_s
 
     # ------------------------------------------------------------------------------------------- events of logs
 
@@ -313,8 +313,8 @@ class Reader:
         """Return *commands*, and those of the steps that are possible after them."""
         self._now_s = now_s
         done = [*commands, *self._go_on(now_s)]
-        if self._exchange is not None and self._exchange.telling is not None:
-            self._exchange.telling.waits_for(self._cause(self._exchange), now_s)
+        if self._exchange is not None and self._exchange.recorder is not None:
+            self._exchange.recorder.waits_for(self._cause(self._exchange), now_s)
         return done
 
     def _cause(self, exchange: Exchange) -> Cause:
@@ -364,22 +364,22 @@ class Reader:
 
         *is_excepted*: whether the client does not share, whatever ``share-reads`` says.
         """
-        options, manner = exchange.request.options, exchange.manner
+        options, params = exchange.request.options, exchange.params
         is_redirected = bool(options.rack_id)
-        owner, client_id = self._reading.sharing(self, manner.client_id, is_excepted=is_excepted)
+        owner, client_id = self._config.sharing(self, params.client_id, is_excepted=is_excepted)
         node_id = self.node_id if exchange.rack else None
         isolation, rack = options.isolation, exchange.rack
         key = CacheKey(owner, client_id, isolation, rack, is_redirected, owner is self, node_id)
         at = self._at
-        if at is None or key != self._cache_key or at.is_probe != manner.is_instant:
-            cache = self._caches.join(key, self, manner.client_id)
+        if at is None or key != self._cache_key or at.is_probe != params.is_instant:
+            cache = self._caches.join(key, self, params.client_id)
             if at is not None:
                 at.leave(now_s)
                 if at.cache is not cache:
                     self._caches.part(at.cache, self)
-            self._cache_key, self._at = key, Positions(self, cache, is_probe=manner.is_instant)
-            self._at.loose.update(dict.fromkeys(self._delivery.wanted.asks))
-            if at is not None and not manner.is_instant:
+            self._cache_key, self._at = key, Positions(self, cache, is_probe=params.is_instant)
+            self._at.loose.update(dict.fromkeys(self._delivery.state.asks))
+            if at is not None and not params.is_instant:
                 # Records of the last cache may be newer than those of this one: no offset may fall for the client.
                 self._at.since_s = now_s
             if self._is_draining:
@@ -395,9 +395,9 @@ class Reader:
             at.cache.open(leader, now_s)
             return
         self._update(exchange, at, now_s)
-        if self._delivery.wanted.unknown:
+        if self._delivery.state.unknown:
             self._phase = Resolving(now_s + _RESOLVE_S)
-            yield RefreshMetadata(frozenset(self._delivery.wanted.unknown))
+            yield RefreshMetadata(frozenset(self._delivery.state.unknown))
         else:
             self._ask(exchange, at, now_s)
 
@@ -410,7 +410,7 @@ class Reader:
             # By name, the offsets that are known may be those of either topic; the leader knows.
             at.cache.routes(self.node_id).failed(key, now_s)
             at.void(key)
-        asks = self._delivery.wanted.asks
+        asks = self._delivery.state.asks
         for key in change.touched:
             at.at_leader.pop(key, None)
             if key in asks:
@@ -424,7 +424,7 @@ class Reader:
         if exchange is None or at is None or not isinstance(self._phase, Resolving):
             return
         self._update(exchange, at, now_s)
-        if not any(self._topology.topic(topic) is None for topic in self._delivery.wanted.unknown):
+        if not any(self._topology.topic(topic) is None for topic in self._delivery.state.unknown):
             self._ask(exchange, at, now_s)
         yield from ()
 
@@ -439,8 +439,8 @@ class Reader:
         self._find(exchange, at, now_s)
         at.cache.leave_longer(at)
         at.wait()
-        if exchange.telling is not None:
-            exchange.telling.is_asked = True
+        if exchange.recorder is not None:
+            exchange.recorder.is_asked = True
 
     def _find(self, exchange: Exchange, at: Positions, now_s: float) -> None:
         """Find the logs of loose partitions, except for those that the response has already."""
@@ -472,15 +472,17 @@ class Reader:
             self._find(exchange, at, now_s)
             deliverable = self._deliverable(exchange, at)
         has_records = bool(deliverable.slices)
-        at.has_enough = bool(exchange.news) or deliverable.counted_bytes >= at.min_bytes or not deliverable.is_all
+        at.has_enough = (
+            bool(exchange.updates) or deliverable.counted_bytes >= at.min_bytes or not deliverable.is_all
+        )
         at.has_enough = at.has_enough or (at.waits_upstream(now_s) and at.is_confirmed)
         if not at.is_due(now_s):
             if has_records:
                 self._wait_for_more(at, deliverable, now_s)
             return
         answered = self._delivery.answered(exchange)
-        has_news = has_records or bool(exchange.news)
-        if not at.is_sure(now_s, answered, has_records=has_news):
+        has_updates = has_records or bool(exchange.updates)
+        if not at.is_sure(now_s, answered, has_records=has_updates):
             return
         if self._delivery.lacks(at, answered):
             at.cache.hurry(at, now_s)
@@ -500,7 +502,7 @@ class Reader:
 
     def _deliverable(self, exchange: Exchange, at: Positions) -> Deliverable:
         return at.deliverable(
-            self._delivery.wanted.asks.__getitem__, exchange.request.options.max_bytes, is_cut=exchange.version < 3
+            self._delivery.state.asks.__getitem__, exchange.request.options.max_bytes, is_cut=exchange.version < 3
         )
 
     def _finish(
@@ -513,10 +515,10 @@ class Reader:
         at.stop()
         self._phase = Converting(jobs)
         if are_small(jobs):
-            begin_all(jobs, self._reading.cpu_s)
+            begin_all(jobs, self._config.cpu_s)
             yield from self._converted(now_s)
         else:
-            yield RunInThread(Worker.READER, partial(begin_all, jobs, self._reading.cpu_s))
+            yield RunInThread(Worker.READER, partial(begin_all, jobs, self._config.cpu_s))
 
     def _converted(self, now_s: float) -> Iterator[ReaderCommand]:
         exchange, at = self._exchange, self._at
@@ -540,19 +542,15 @@ class Reader:
             yield from self._settle(exchange, at, now_s)
 
     def _answer(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
-        is_quiet = not exchange.news
+        is_quiet = not exchange.updates
         self._delivery.patch(at)
-        pieces = self._throttled(exchange, now_s).answer(self._delivery.sheet, self._place)
+        pieces = self._throttled(exchange, now_s).answer(self._delivery.template, self._place)
         at.stop()
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._phase = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        is_parking = is_quiet and not (exchange.manner.is_instant or at.is_plain(now_s))
-        if (
-            (is_parking or self._reading.reads_ahead)
-            and not self._is_draining
-            and self._reading.upstream_max_wait_s
-        ):
+        is_parking = is_quiet and not (exchange.params.is_instant or at.is_plain(now_s))
+        if (is_parking or self._config.reads_ahead) and not self._is_draining and self._config.upstream_max_wait_s:
             # The client does not wait now, so Sidefetch does: the next poll is answered without a request.
             for fetcher in at.fetchers:
                 fetcher.is_wanted = fetcher.is_wanted or not fetcher.is_in_flight
@@ -563,14 +561,14 @@ class Reader:
         exchange, self._exchange = self._exchange, None
         self._phase = Connecting()  # the last phase may hold records and their frames
         record = None
-        if exchange.telling is not None:
+        if exchange.recorder is not None:
             shares = self._at.shares if self._at is not None else {}
             name_of = self._topology.name_of
             is_shared = self._at is not None and not self._at.cache.key.is_exclusive
-            record = exchange.telling.record(
+            record = exchange.recorder.record(
                 exchange.request, self.node_id, shares, name_of, now_s, is_shared=is_shared
             )
-        return [*map(EmitRecord, self._reading.sessions.take_records()), Answered(pieces, exchange.request, record)]
+        return [*map(EmitRecord, self._config.sessions.take_records()), Answered(pieces, exchange.request, record)]
 
     def _give_up(self, exchange: Exchange, now_s: float) -> None:
         """Prepare a response with a retriable error for each partition, and have metadata refreshed."""
@@ -585,10 +583,10 @@ class Reader:
         yield EmitRecord(
             StalledFetchRecord(
                 self.node_id,
-                exchange.manner.client_id,
+                exchange.params.client_id,
                 type(self._phase).__name__.lower(),
                 now_s - exchange.started_s,
-                len(self._delivery.wanted.asks),
+                len(self._delivery.state.asks),
                 len(self.unserved()),
                 len(at.ready),
                 at.cache.describe(now_s),

@@ -26,7 +26,7 @@ from proxy.errors import (
 )
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import Policy
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.downstream.acceptor import ConnectionAcceptor
 from proxy.net.downstream.advertised import broker_address, local_address
 from proxy.net.downstream.client import ClientConnection
@@ -177,7 +177,7 @@ class Proxy:
             config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
         told = self.watching.observers
-        reading = Reading(
+        reading = FetchConfig(
             upstream.upstream_max_wait_s,
             upstream.fetch_buffer_bytes,
             upstream.ask_timeout_s,
@@ -190,7 +190,7 @@ class Proxy:
             reads_ahead=upstream.read_ahead,
             shares_reads=upstream.share_reads,
             checks_liveness=_CHECK_LIVENESS in os.environ,
-            tells_exchanges=told.wants_exchanges,
+            records_exchanges=told.wants_exchanges,
         )
         self.services = Services(
             self.topology,

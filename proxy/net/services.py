@@ -5,7 +5,7 @@ from collections import Counter
 import attrs
 import trio
 
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.observability.observers import Observers
@@ -35,7 +35,7 @@ class Services:
     topology: TopologyService
     connect_timeout_s: float
     """The time limit in seconds for connecting to a broker."""
-    reading: Reading
+    reading: FetchConfig
     """The settings of fetches."""
     budget: Budget
     """The memory for responses of brokers."""

@@ -14,8 +14,8 @@ from proxy.events import ClientRecord
 from proxy.fetch.cache import LogCache
 from proxy.fetch.commands import Answered, ReaderCommand
 from proxy.fetch.exchange import refuse_follower
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.reader import Caches, Reader
-from proxy.fetch.reading import Reading
 from proxy.fetch_rules import FetchRules
 from proxy.relay.api_usage import ApiUsage
 from proxy.relay.bypass import BypassState
@@ -94,7 +94,7 @@ class ClientRelay:
         self,
         node_id: BrokerId,
         place: Place,
-        reading: Reading,
+        config: FetchConfig,
         caches: Caches,
         sasl: Sasl = Sasl.PASSES,
         limits: RequestLimits = DEFAULT_LIMITS,
@@ -102,21 +102,21 @@ class ClientRelay:
         """Create the state of a connection that has had no request.
 
         Args: place:   maps the address of a broker to the one that the client gets.
-              reading: the settings of fetches, and the fetch sessions of clients.
+              config: the settings of fetches, and the fetch sessions of clients.
               caches:  the log caches that fetches are answered from.
         """
         self._limits = limits
         self._topology = Topology()
         self._node_id = node_id
-        self._reading = reading
+        self._config = config
         self._sasl = sasl
         self._caches = caches
         self._place = place
-        self._read_by(reading)
+        self._read_by(config)
         self._reads = False
         """Whether the reader has handled a fetch."""
         self._draining = False
-        self._inventory = ApiUsage() if reading.tells_exchanges else None
+        self._inventory = ApiUsage() if config.records_exchanges else None
         self._pipeline = Pipeline()
         self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
@@ -125,10 +125,10 @@ class ClientRelay:
         self._fetch: Slot | None = None
         """The slot of the fetch that the reader is answering."""
 
-    def _read_by(self, reading: Reading) -> None:
-        self._new_reader = partial(Reader, self._node_id, self._place, reading, self._caches)
+    def _read_by(self, config: FetchConfig) -> None:
+        self._new_reader = partial(Reader, self._node_id, self._place, config, self._caches)
         self._reader = self._new_reader()
-        self._way_out = BypassState(self._node_id, reading.sessions)
+        self._way_out = BypassState(self._node_id, config.sessions)
 
     @property
     def takes_requests(self) -> bool:
@@ -315,7 +315,7 @@ class ClientRelay:
         elif not self._is_identified:
             if self._reads:
                 raise ClientProtocolError("it has fetched before it logged in")
-            self._read_by(self._reading.of(told.principal))
+            self._read_by(self._config.of(told.principal))
         self._is_identified = True
 
     def _fetched(self, commands: Iterable[ReaderCommand], now_s: float) -> Iterator[Command]:

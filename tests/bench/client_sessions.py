@@ -16,8 +16,8 @@ from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.fetch.cache import CacheKey, LogCache
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import CacheCommand, FetcherId, OpenFetcher, SendFetch, Wake
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.reader import Reader
-from proxy.fetch.reading import Reading
 from proxy.fetch_rules import FetchRules
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import ClientFrame, Command, LogsChanged, Reply, Tick
@@ -86,7 +86,7 @@ class _Conversation:
             for number in range(partitions)
         }
         self.sessions = ClientSessions(1, partial(next, count(1)))
-        self._reading = Reading(1e6, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, sessions=self.sessions)
+        self._reading = FetchConfig(1e6, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, sessions=self.sessions)
         self._topology = _topology(self.asks)
         self._relay = ClientRelay(BrokerId(1), lambda *_: None, self._reading, self)
         self._correlation_ids = count(1)

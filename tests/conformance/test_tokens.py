@@ -25,7 +25,7 @@ from proxy.cluster.topology import BrokerId
 from proxy.config import LogConfig
 from proxy.demo.client import KafkaConnection, connect
 from proxy.errors import BrokerUnavailable
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.downstream.client import ClientConnection
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -78,7 +78,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
     broker = kafka.brokers[1]
     topology.saw(1, broker.host, broker.behind_tap_port)
     budget = Budget(config.upstream.memory_bytes, log)
-    reading = Reading(0, 1 << 20, 5)
+    reading = FetchConfig(0, 1 << 20, 5)
     caches = LogCaches(reading, log)
     services = Services(
         topology,

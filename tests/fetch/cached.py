@@ -5,8 +5,8 @@ from typing import Any
 from proxy.cluster.routing import Source
 from proxy.cluster.topology import BrokerId
 from proxy.fetch.cache import CacheKey, LogCache
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.positions import Positions
-from proxy.fetch.reading import Reading
 from proxy.fetch.shared_log import LogKey, SharedLog
 from proxy.wire.fetch import FetchPartition, PartitionKey
 
@@ -25,7 +25,7 @@ class Owner:
 
 
 def cache_of(*, is_exclusive: bool = False, upstream_max_wait_s: float = 10.0) -> LogCache:
-    reading = Reading(upstream_max_wait_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5)
+    reading = FetchConfig(upstream_max_wait_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5)
     return LogCache(CacheKey("owner", "client", 0, "", False, is_exclusive, None), reading, 0.0)
 
 

@@ -8,8 +8,8 @@ import attrs
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions, Context
 from proxy.fetch.exchange import Exchange
-from proxy.fetch.sheet import Sheet
-from proxy.fetch.wanted import Asker, Wanted
+from proxy.fetch.fetch_state import FetchState, RequestContext
+from proxy.fetch.response_template import ResponseTemplate
 from proxy.wire.fetch import (
     FETCH,
     FetchOptions,
@@ -53,36 +53,36 @@ class Connection:
     """The state that a reader keeps for a client; none of it outlives the connection."""
 
     def __init__(self) -> None:
-        self.wanted = Wanted()
-        self.sheet = Sheet(response_layout(0), committed=False)
+        self.wanted = FetchState()
+        self.template = ResponseTemplate(response_layout(0), committed=False)
 
     def answer(
         self,
         context: Context,
         offsets: Mapping[PartitionKey, tuple[int, int, int]],
-        news: Sequence[tuple[Topic, PartitionReply]],
+        updates: Sequence[tuple[Topic, PartitionReply]],
     ) -> FetchResponse:
         """Answer with *offsets* as if brokers had just sent them, and without offsets of other partitions."""
         request = context.request
         layout = request_layout(request.version)
-        asker = Asker(BrokerId(1), layout.by_id, may_read_followers=False)
+        asker = RequestContext(BrokerId(1), layout.by_id, may_read_followers=False)
         change = self.wanted.update(layout, request.sections, _NOTHING_KNOWN, asker)
         reshaped = change.reshaped
         committed = bool(request.options.isolation)
-        if not self.sheet.suits(request.version, committed=committed):
-            self.sheet = Sheet(response_layout(request.version), committed=committed)
+        if not self.template.suits(request.version, committed=committed):
+            self.template = ResponseTemplate(response_layout(request.version), committed=committed)
             reshaped = frozenset(range(len(request.sections)))
         if reshaped or change.is_rearranged:
-            self.sheet.reshape(layout, request.sections, reshaped)
-        for (topic, _), rows in self.sheet._rows.items():
-            for partition, index in self.sheet._places(rows, self.sheet._partitions):
+            self.template.reshape(layout, request.sections, reshaped)
+        for (topic, _), rows in self.template._rows.items():
+            for partition, index in self.template._places(rows, self.template._partitions):
                 known = offsets.get(PartitionKey(topic, partition))
-                if known is not None and self.sheet._offsets(rows, index) != known:
-                    self.sheet.learn(topic, partition, known)
+                if known is not None and self.template._offsets(rows, index) != known:
+                    self.template.learn(topic, partition, known)
         exchange = Exchange(request, 0.0, context=context)
-        for topic, reply in news:
+        for topic, reply in updates:
             exchange.add(topic, reply)
-        return read(request.version, exchange.answer(self.sheet, lambda *_: None))
+        return read(request.version, exchange.answer(self.template, lambda *_: None))
 
 
 def read(version: int, pieces: Sequence[object]) -> FetchResponse:
@@ -115,12 +115,12 @@ class Desk:
         request = fetch_of(self.version, session_id, epoch, asks or {}, forgotten)
         return self.sessions.open(request, self.node_id, now_s)
 
-    def answer(self, context: Context, *news: tuple[Topic, PartitionReply]) -> FetchResponse:
-        """Made from ``offsets`` and *news*; an empty one where there is nothing to read."""
+    def answer(self, context: Context, *updates: tuple[Topic, PartitionReply]) -> FetchResponse:
+        """Made from ``offsets`` and *updates*; an empty one where there is nothing to read."""
         if not context.request.sections:
             return self.empty(context)
         asked = wanted_of(context)
-        return self.connection.answer(context, {key: self.offsets.get(key, (10, 10, 0)) for key in asked}, news)
+        return self.connection.answer(context, {key: self.offsets.get(key, (10, 10, 0)) for key in asked}, updates)
 
     def empty(self, context: Context) -> FetchResponse:
         return read(context.request.version, Exchange(context.request, 0.0, context=context).empty())

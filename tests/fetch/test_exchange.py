@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Refused
 from proxy.fetch.exchange import Exchange, check_request, erroneous
-from proxy.fetch.sheet import Sheet
+from proxy.fetch.response_template import ResponseTemplate
 from proxy.wire import messages
 from proxy.wire.fetch import (
     Endpoint,
@@ -45,11 +45,11 @@ def exchange(version: int, *, isolation: int = 0) -> Exchange:
     return Exchange(request(version, asked, FetchOptions(500, 1, isolation=isolation)), started_s=10.0)
 
 
-def sheet_of(made: Exchange) -> Sheet:
-    sheet = Sheet(response_layout(made.version), committed=False)
+def sheet_of(made: Exchange) -> ResponseTemplate:
+    template = ResponseTemplate(response_layout(made.version), committed=False)
     sections = made.request.sections
-    sheet.reshape(request_layout(made.version), sections, range(len(sections)))
-    return sheet
+    template.reshape(request_layout(made.version), sections, range(len(sections)))
+    return template
 
 
 def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:

@@ -10,7 +10,7 @@ from proxy.cluster.topology import TopicInfo, Topology
 from proxy.errors import MalformedFrame
 from proxy.fetch import verify
 from proxy.fetch.exchange import Exchange
-from proxy.fetch.sheet import Sheet
+from proxy.fetch.response_template import ResponseTemplate
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
 from proxy.wire.fetch import (
     FetchOptions,
@@ -48,12 +48,12 @@ def read(frame: bytes) -> FetchRequest:
 
 def answered(request: FetchRequest, *replies: PartitionReply) -> list[bytes | memoryview]:
     """Return the response as the client got it."""
-    sheet = Sheet(response_layout(request.version), committed=False)
-    sheet.reshape(request_layout(request.version), request.sections, range(len(request.sections)))
+    template = ResponseTemplate(response_layout(request.version), committed=False)
+    template.reshape(request_layout(request.version), request.sections, range(len(request.sections)))
     exchange = Exchange(request, 0.0)
     for reply in replies:
         exchange.add(request.sections[0].topic, reply)
-    pieces = exchange.answer(sheet, lambda *_: None)
+    pieces = exchange.answer(template, lambda *_: None)
     return [piece for piece in pieces if isinstance(piece, bytes | memoryview)]
 
 

@@ -12,7 +12,7 @@ from proxy.convert.versions.table import LIFTS
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
@@ -81,7 +81,7 @@ class _World:
     def __init__(self, how: int) -> None:
         ids = count(100)
         self._sessions = ClientSessions(4, lambda: next(ids))
-        reading = Reading(
+        reading = FetchConfig(
             0 if how & 1 else 10,
             fetch_buffer_bytes=1 << 20,
             ask_timeout_s=5,

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.config import LogConfig
 from proxy.errors import BrokerUnavailable
 from proxy.fetch.cache import CacheKey
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.upstream.access import Access
@@ -38,7 +38,7 @@ class Process:
 
     def __init__(self) -> None:
         self.log = Log(LogConfig().format, "debug", io.StringIO())
-        self.caches = LogCaches(Reading(10.0, fetch_buffer_bytes=8 << 20, ask_timeout_s=5), self.log)
+        self.caches = LogCaches(FetchConfig(10.0, fetch_buffer_bytes=8 << 20, ask_timeout_s=5), self.log)
         budget = Budget(1 << 20, self.log)
         self._options = ConnectOptions(lambda _: pytest.fail("opened"), 5, 5, budget, self.log, lambda: None)
 

@@ -14,8 +14,8 @@ from proxy.fetch.commands import (
     SendFetch,
     Wake,
 )
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.reader import Reader
-from proxy.fetch.reading import Reading
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     CloseLink,
@@ -44,7 +44,7 @@ class RelayDriver(ABC):
     The commands of the caches are returned as commands of links: ``OpenLink``, ``Send``, ``CloseLink``.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: FetchConfig) -> None:
         self._reading = reading
         self._caches: dict[CacheKey, LogCache] = {}
         self._links: dict[CacheKey, set[FetcherId]] = {}

@@ -22,7 +22,7 @@ from proxy.cluster.topology import Broker, BrokerId, Leader, Replicas, TopicInfo
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.converting import DEFAULT_POLICY, Policy
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
@@ -155,7 +155,7 @@ class Play:
         selector: Selector = Selector.BROKER,
         works: bool = True,
         client_sessions: int = 0,
-        tells_exchanges: bool = True,
+        records_exchanges: bool = True,
         reads_ahead: bool = False,
     ) -> None:
         """Args: works: long tasks are done at once."""
@@ -167,7 +167,7 @@ class Play:
         ids = count(100)
         self.sessions = ClientSessions(client_sessions, lambda: next(ids))
         """The sessions of clients, with ids from 100 on; they stay if ``reconnect`` replaces the relay."""
-        self._reading = Reading(
+        self._reading = FetchConfig(
             upstream_max_wait_s,
             fetch_buffer_bytes=8 << 20,
             ask_timeout_s=5,
@@ -176,7 +176,7 @@ class Play:
             selector=selector,
             sessions=self.sessions,
             reads_ahead=reads_ahead,
-            tells_exchanges=tells_exchanges,
+            records_exchanges=records_exchanges,
             checks_liveness=True,
         )
         self._works = works

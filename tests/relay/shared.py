@@ -8,7 +8,7 @@ import attrs
 
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.cache import LogCache
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
     ClientFrame,
@@ -31,7 +31,7 @@ __all__ = ["SharedPlay", "SharedRelays"]
 class SharedRelays(RelayDriver):
     """The relays of several clients with their log caches; replies to clients are kept in ``replies``."""
 
-    def __init__(self, nodes: Mapping[str, int], place: Place, reading: Reading) -> None:
+    def __init__(self, nodes: Mapping[str, int], place: Place, reading: FetchConfig) -> None:
         """*nodes*: the broker that each client takes for the leader."""
         super().__init__(reading)
         self.relays |= {name: ClientRelay(BrokerId(node), place, reading, self) for name, node in nodes.items()}

@@ -5,7 +5,7 @@ from typing import Any
 from proxy.cluster.topology import BrokerId
 from proxy.fetch.cache import LogCache
 from proxy.fetch.commands import CloseSession, EmitRecord
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.relay.client import ClientRelay, Sasl
 from proxy.wire.addresses import Place
 from tests.relay.driver import RelayDriver
@@ -16,7 +16,7 @@ __all__ = ["Solo"]
 class Solo(RelayDriver):
     """The relay of one client with its log caches."""
 
-    def __init__(self, node_id: BrokerId, place: Place, reading: Reading, sasl: Sasl = Sasl.PASSES) -> None:
+    def __init__(self, node_id: BrokerId, place: Place, reading: FetchConfig, sasl: Sasl = Sasl.PASSES) -> None:
         super().__init__(reading)
         self.relay = ClientRelay(node_id, place, reading, self, sasl)
         self.relays[""] = self.relay

@@ -87,7 +87,7 @@ def test_removed_version_is_recorded_with_the_version_it_is_upgraded_to(
 
 
 def test_nothing_is_kept_where_nobody_wants_to_know() -> None:
-    play = Play(tells_exchanges=False)
+    play = Play(records_exchanges=False)
     play.fetch({0: 0})
 
     assert play.relay.inventory() is None

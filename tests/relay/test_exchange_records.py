@@ -136,7 +136,7 @@ def test_errors_are_counted_those_of_partitions_and_of_the_whole() -> None:
 
 
 def test_nothing_is_told_where_nobody_wants_to_know() -> None:
-    play = Play(tells_exchanges=False)
+    play = Play(records_exchanges=False)
     play.fetch({0: 0})
     play.open(LONG_POLL)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
 from proxy.fetch.client_sessions import ClientSessions
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import ClientFrame, Command, LinkFrame, LinkOpened, OpenLink, Reply, Send, Tick
 from proxy.wire.apis import VersionRange
@@ -50,7 +50,7 @@ class Conversation:
     def __init__(self, *, forgets: bool) -> None:
         self.now_s = 0.0
         self.watermarks: dict[PartitionKey, int] = {}
-        reading = Reading(0.0, 8 << 20, 5, sessions=ClientSessions(0, count(1).__next__))
+        reading = FetchConfig(0.0, 8 << 20, 5, sessions=ClientSessions(0, count(1).__next__))
         self.relay = Solo(BrokerId(1), lambda *_: None, reading)
         if forgets:
             self.relay.relay._repeats = Forgetful()  # type: ignore[assignment]

@@ -22,8 +22,8 @@ from proxy.fetch.commands import (
     SendFetch,
     Wake,
 )
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.reader import Reader
-from proxy.fetch.reading import Reading
 from proxy.net.io.logs import Log
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.connections import CLOSE_SESSION_S, ConnectOptions, UpstreamConnections
@@ -79,7 +79,7 @@ class _CacheRunner:
     def __init__(
         self,
         key: CacheKey,
-        reading: Reading,
+        config: FetchConfig,
         options: ConnectOptions,
         access: Access,
         recorder: CacheRecorder | None,
@@ -89,14 +89,14 @@ class _CacheRunner:
         Args: recorder: the receiver of the telemetry; None for the newest member.
         """
         self._recorder = recorder
-        self.cache = LogCache(key, reading, random.random())
+        self.cache = LogCache(key, config, random.random())
         self.members: dict[Reader, CacheMember] = {}
         """In the order in which they joined."""
         self.is_closed = False
         """Whether it has ended or failed, so that another runner must replace it."""
         self.left_s = float("-inf")
         """The time at which a member last left."""
-        self._checks_liveness = reading.checks_liveness
+        self._checks_liveness = config.checks_liveness
         self._log = options.log
         self._budget = options.budget
         self._links = UpstreamConnections(
@@ -289,7 +289,7 @@ class LogCaches:
     """All log caches of the process, by sharing key, each with its tasks and its broker connections."""
 
     def __init__(
-        self, reading: Reading, log: Log, shared_recorder: Callable[[], CacheRecorder] | None = None
+        self, config: FetchConfig, log: Log, shared_recorder: Callable[[], CacheRecorder] | None = None
     ) -> None:
         """Create the set of log caches, which is empty.
 
@@ -297,7 +297,7 @@ class LogCaches:
               the newest member of the cache gets it.
         """
         self._shared_recorder = shared_recorder
-        self._reading = reading
+        self._config = config
         self._log = log
         self._runners: dict[CacheKey, _CacheRunner] = {}
         self._nursery: trio.Nursery | None = None
@@ -320,7 +320,7 @@ class LogCaches:
         if runner is None or runner.is_closed:
             make = None if key.is_exclusive else self._shared_recorder
             recorder = None if make is None else make()
-            runner = _CacheRunner(key, self._reading, options, member.access, recorder)
+            runner = _CacheRunner(key, self._config, options, member.access, recorder)
             self._runners[key] = runner
             self._nursery.start_soon(runner.run)
         runner.join(reader, member)

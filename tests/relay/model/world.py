@@ -14,7 +14,7 @@ from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import FetcherId, FetcherKind
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     ClientFrame,
@@ -92,7 +92,7 @@ class Limits:
 
 def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[Solo, Limits]:
     """A relay with a patience of 10 s."""
-    reading = Reading(
+    reading = FetchConfig(
         upstream_max_wait_s=10.0,
         fetch_buffer_bytes=8 * 1024 * 1024,
         ask_timeout_s=5.0,
@@ -102,7 +102,7 @@ def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[Solo, Limits]:
         sessions=ClientSessions(10, partial(next, count(1))),
         reads_ahead=reads_ahead,
         checks_liveness=True,
-        tells_exchanges=True,
+        records_exchanges=True,
     )
     return Solo(BrokerId(LEADER), _place, reading), Limits(10.0, 5.0)
 

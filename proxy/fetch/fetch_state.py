@@ -12,7 +12,7 @@ from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey, RequestLayout, Topic, TopicSection
 
-__all__ = ["Asker", "Change", "Wanted", "differing_entries", "numbered"]
+__all__ = ["Change", "FetchState", "RequestContext", "differing_entries", "numbered"]
 
 _BLOCK_BYTES: Final = 512
 _PARTITION_BYTES: Final = 4
@@ -40,7 +40,7 @@ def differing_entries(
 
 
 @attrs.frozen
-class Asker:
+class RequestContext:
     """The attributes of a client connection that decide how its partitions are requested from brokers."""
 
     node_id: BrokerId
@@ -88,7 +88,7 @@ _Fresh = tuple[int, _Name, TopicInfo | None]
 """A section whose partitions must all be added again: its index, its name and its topic."""
 
 
-class Wanted:
+class FetchState:
     """The partitions and offsets of a client's last fetch, by the names that brokers use (topic id or name).
 
     ``update`` compares each fetch with the last one: an unchanged section, whose topic has not changed in the
@@ -124,25 +124,25 @@ class Wanted:
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._names: list[_Name] = []
         """The names of the request's sections, in its order."""
-        self._last: tuple[RequestLayout, Asker] | None = None
+        self._last: tuple[RequestLayout, RequestContext] | None = None
         self._taken_in: tuple[Sequence[TopicSection], Topology] = ((), Topology())
 
     def update(
-        self, layout: RequestLayout, sections: Sequence[TopicSection], topology: Topology, asker: Asker
+        self, layout: RequestLayout, sections: Sequence[TopicSection], topology: Topology, context: RequestContext
     ) -> Change:
         """Take over the partitions of a client's request, remove all others, and return the changes.
 
         *sections* are those of the request, with all partitions of the client's session, in the encoding *layout*.
         """
-        if self._last != (layout, asker):
+        if self._last != (layout, context):
             removed = tuple(self.asks)
             self.__init__()  # type: ignore[misc]  # entries of another layout cannot be compared
-            self._last = (layout, asker)
-            change = self.update(layout, sections, topology, asker)
+            self._last = (layout, context)
+            change = self.update(layout, sections, topology, context)
             return attrs.evolve(change, touched=(*removed, *change.touched))
         (before, seen), self._taken_in = self._taken_in, (sections, topology)
         touched: list[PartitionKey] = []
-        if seen is topology and self._only_moved(layout, before, sections, asker, touched):
+        if seen is topology and self._only_moved(layout, before, sections, context, touched):
             return Change(tuple(touched), (), frozenset(), frozenset()) if touched else _NO_CHANGE
 
         names = numbered(sections)
@@ -153,10 +153,10 @@ class Wanted:
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
             if known is not None and _is_another(known.info, info):
-                made_anew += self._asked_of(layout, known, asker)
+                made_anew += self._asked_of(layout, known, context)
                 replaced.add(section.topic)
             comparable = known is not None and known.info is info and len(known.entries) == len(section.entries)
-            if not (comparable and known and self._moved(layout, known, section, asker, touched)):
+            if not (comparable and known and self._moved(layout, known, section, context, touched)):
                 fresh.append((index, name, info))
 
         # Remove partitions before adding others: a partition may move from one section to another.
@@ -164,12 +164,12 @@ class Wanted:
         gone = [name for name in self._known if name not in current]
         fresh = self._with_siblings(fresh, gone, names, topology)
         for name in gone:
-            touched += self._drop(layout, name, asker)
+            touched += self._drop(layout, name, context)
         for _, name, _ in fresh:
-            touched += self._drop(layout, name, asker)
+            touched += self._drop(layout, name, context)
         reshaped = set()
         for index, name, info in fresh:
-            touched += self._add(layout, name, sections[index], info, asker)
+            touched += self._add(layout, name, sections[index], info, context)
             reshaped.add(index)
         if not self.misfits:
             self.misfits = {}  # a dict that was large stays large, and slow to iterate
@@ -209,7 +209,7 @@ class Wanted:
         layout: RequestLayout,
         before: Sequence[TopicSection],
         now: Sequence[TopicSection],
-        asker: Asker,
+        context: RequestContext,
         touched: list[PartitionKey],
     ) -> bool:
         """Take over changed offsets, append their partitions to *touched*, and return whether nothing else differs.
@@ -224,7 +224,7 @@ class Wanted:
             name, section = self._names[index], now[index]
             known = self._known[name]
             comparable = section.topic == name[0] and len(section.entries) == len(known.entries)
-            if not (comparable and self._moved(layout, known, section, asker, touched)):
+            if not (comparable and self._moved(layout, known, section, context, touched)):
                 return False
         return True
 
@@ -238,7 +238,12 @@ class Wanted:
         return [(index, name, topology.topic(name[0])) for index, name in enumerate(names) if name[0] in changed]
 
     def _moved(
-        self, layout: RequestLayout, known: _Known, section: TopicSection, asker: Asker, touched: list[PartitionKey]
+        self,
+        layout: RequestLayout,
+        known: _Known,
+        section: TopicSection,
+        context: RequestContext,
+        touched: list[PartitionKey],
     ) -> bool:
         """Take over changed offsets of a section; return False, with no effect, if its partitions have changed."""
         before, entries, stride = known.entries, section.entries, layout.stride
@@ -247,9 +252,9 @@ class Wanted:
             return False
         for at in differing:
             fields = layout.entry.unpack_from(entries, at)
-            key = None if known.info is None else known.info.key(fields[0], by_id=asker.by_id)
+            key = None if known.info is None else known.info.key(fields[0], by_id=context.by_id)
             if key in self.asks and known.info is not None:
-                ask = _with_epoch(layout.ask(fields), known.info, key.partition, asker)
+                ask = _with_epoch(layout.ask(fields), known.info, key.partition, context)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
                 if ask != self.asks[key]:
@@ -259,16 +264,16 @@ class Wanted:
             known.entries = bytes(entries)
         return True
 
-    def _asked_of(self, layout: RequestLayout, known: _Known, asker: Asker) -> list[PartitionKey]:
+    def _asked_of(self, layout: RequestLayout, known: _Known, context: RequestContext) -> list[PartitionKey]:
         """Return the partitions of a section that are requested from brokers."""
         info = known.info
         if info is None:
             return []
         entries = layout.entry.iter_unpack(known.entries)
-        keys = (info.key(fields[0], by_id=asker.by_id) for fields in entries)
+        keys = (info.key(fields[0], by_id=context.by_id) for fields in entries)
         return [key for key in keys if key in self.asks]
 
-    def _drop(self, layout: RequestLayout, name: _Name, asker: Asker) -> list[PartitionKey]:
+    def _drop(self, layout: RequestLayout, name: _Name, context: RequestContext) -> list[PartitionKey]:
         known = self._known.pop(name, None)
         if known is None:
             return []
@@ -276,7 +281,7 @@ class Wanted:
         self.unknown.discard(topic)
         for partition, *_ in layout.entry.iter_unpack(known.entries) if self.misfits else ():
             self.misfits.pop((topic, partition), None)
-        gone = self._asked_of(layout, known, asker)
+        gone = self._asked_of(layout, known, context)
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
@@ -284,14 +289,19 @@ class Wanted:
         return gone
 
     def _add(
-        self, layout: RequestLayout, name: _Name, section: TopicSection, info: TopicInfo | None, asker: Asker
+        self,
+        layout: RequestLayout,
+        name: _Name,
+        section: TopicSection,
+        info: TopicInfo | None,
+        context: RequestContext,
     ) -> list[PartitionKey]:
         topic = name[0]
         keys: list[PartitionKey] = []
         for fields in layout.entry.iter_unpack(section.entries):
             partition = fields[0]
-            key = None if info is None else info.key(partition, by_id=asker.by_id)
-            error = _misfit(info, key, partition, asker)
+            key = None if info is None else info.key(partition, by_id=context.by_id)
+            error = _misfit(info, key, partition, context)
             if error:
                 self.misfits[topic, partition] = error
                 if error != ErrorCode.unsupported_version:
@@ -299,7 +309,7 @@ class Wanted:
             else:
                 assert info is not None
                 assert key is not None
-                self.asks[key] = _with_epoch(layout.ask(fields), info, partition, asker)
+                self.asks[key] = _with_epoch(layout.ask(fields), info, partition, context)
                 keys.append(key)
         if keys:
             self.named[keys[0].topic] = topic
@@ -322,7 +332,7 @@ def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
     return names
 
 
-def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, asker: Asker) -> int:
+def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, context: RequestContext) -> int:
     """Return the error code of a partition that is not requested from brokers; 0 if it is requested.
 
     A partition that is missing in the topology is requested, since it may be newer.
@@ -335,21 +345,21 @@ def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, as
         return info.error
     if key is None:
         return ErrorCode.unknown_topic_or_partition
-    if not asker.readable.is_on_for(info.name):
+    if not context.readable.is_on_for(info.name):
         return ErrorCode.unsupported_version
     leader = info.leaders.get(partition)
-    if leader is None or leader.node_id == asker.node_id or asker.may_read_followers:
+    if leader is None or leader.node_id == context.node_id or context.may_read_followers:
         return ErrorCode.none
     # From v11 on, followers answer fetches. This client wants the leader, so it must refresh its metadata.
     return ErrorCode.not_leader_or_follower
 
 
-def _with_epoch(ask: FetchPartition, info: TopicInfo, partition: int, asker: Asker) -> FetchPartition:
+def _with_epoch(ask: FetchPartition, info: TopicInfo, partition: int, context: RequestContext) -> FetchPartition:
     """Return *ask* with the leader epoch of the topology, if the client sent none and reads from the leader.
 
     Without an epoch, a demoted leader would still answer, as a follower, from v11 on (KIP-320, KIP-392).
     """
     leader = info.leaders.get(partition)
-    if ask.epoch != UNKNOWN or leader is None or leader.node_id != asker.node_id:
+    if ask.epoch != UNKNOWN or leader is None or leader.node_id != context.node_id:
         return ask
     return ask._replace(epoch=leader.epoch)

@@ -1,4 +1,4 @@
-"""The answer kept ready: every partition in the client's order, the last offsets, and the news spliced in."""
+"""The answer kept ready: every partition in the client's order, the last offsets, and the updates spliced in."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.fetch.sheet import News, Sheet
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.wire import messages
 from proxy.wire.fetch import FetchPartition, PartitionReply, Topic, read_response, request_layout, response_layout
 from tests.fetch.requests import ORDERS, PAYMENTS, sections, topic_id
@@ -19,27 +19,29 @@ Shape = Sequence[tuple[Topic, Sequence[int]]]
 UNKNOWN = (-1, -1, -1)
 
 
-def sheet(version: int, shape: Shape, *, committed: bool = False) -> Sheet:
-    made = Sheet(response_layout(version), committed=committed)
+def template(version: int, shape: Shape, *, committed: bool = False) -> ResponseTemplate:
+    made = ResponseTemplate(response_layout(version), committed=committed)
     reshape(made, version, shape, range(len(shape)))
     return made
 
 
-def reshape(made: Sheet, version: int, shape: Shape, reshaped: Sequence[int]) -> None:
+def reshape(made: ResponseTemplate, version: int, shape: Shape, reshaped: Sequence[int]) -> None:
     layout = request_layout(version)
     asked = [(topic, dict.fromkeys(partitions, FetchPartition(0, 100))) for topic, partitions in shape]
     made.reshape(layout, sections(layout, asked), reshaped)
 
 
-def framed(made: Sheet, version: int, news: Mapping[Topic, list[PartitionReply]]) -> bytes:
+def framed(made: ResponseTemplate, version: int, updates: Mapping[Topic, list[PartitionReply]]) -> bytes:
     layout = response_layout(version)
-    spliced = {topic: [News(each, each.records) for each in replies] for topic, replies in news.items()}
+    spliced = {
+        topic: [PartitionUpdate(each, each.records) for each in replies] for topic, replies in updates.items()
+    }
     return joined([layout.header(7, 0, 0, made.sections), *made.answer(spliced), layout.end(())])
 
 
-def told(made: Sheet, version: int, news: Mapping[Topic, list[PartitionReply]] | None = None) -> Any:
+def told(made: ResponseTemplate, version: int, updates: Mapping[Topic, list[PartitionReply]] | None = None) -> Any:
     """The answer's topics; kio must be able to read them too."""
-    frame = framed(made, version, news or {})
+    frame = framed(made, version, updates or {})
     messages.read_response(response_type(version), frame)
     return read_response(version, frame).topics
 
@@ -59,7 +61,7 @@ def names(version: int) -> tuple[Topic, Topic]:
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 def test_every_partition_is_there_in_order_with_its_last_offsets(version: int, committed: bool) -> None:
     orders, payments = names(version)
-    made = sheet(version, [(orders, [3, 0]), (payments, [1]), (orders, [2])], committed=committed)
+    made = template(version, [(orders, [3, 0]), (payments, [1]), (orders, [2])], committed=committed)
 
     made.learn(orders, 0, (50, 40, 30))
     made.learn(orders, 2, (51, 41, 31))
@@ -78,20 +80,20 @@ def test_every_partition_is_there_in_order_with_its_last_offsets(version: int, c
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 def test_news_are_spliced_into_one_answer_only(version: int) -> None:
     orders, payments = names(version)
-    made = sheet(version, [(orders, [0, 1, 2]), (payments, [1])])
-    news = {orders: [PartitionReply(2, 6, -1), PartitionReply(1, 0, 9, 9, -1, None, -1, b"records")]}
+    made = template(version, [(orders, [0, 1, 2]), (payments, [1])])
+    updates = {orders: [PartitionReply(2, 6, -1), PartitionReply(1, 0, 9, 9, -1, None, -1, b"records")]}
 
-    assert [each.partition for each in told(made, version, news)[0][1]] == [0, 1, 2]
-    assert told(made, version, news)[0][1][1:] == (news[orders][1], news[orders][0])
+    assert [each.partition for each in told(made, version, updates)[0][1]] == [0, 1, 2]
+    assert told(made, version, updates)[0][1][1:] == (updates[orders][1], updates[orders][0])
     assert told(made, version)[0][1] == tuple(quiet(version, partition, UNKNOWN) for partition in range(3))
 
 
 def test_records_are_handed_on_as_the_very_same_views() -> None:
     records = [memoryview(b"one"), memoryview(b"two")]
-    made = sheet(12, [(ORDERS, range(5))])
+    made = template(12, [(ORDERS, range(5))])
 
     pieces = made.answer(
-        {ORDERS: [News(PartitionReply(p, 0, 1), view) for p, view in zip((3, 1), records, strict=True)]}
+        {ORDERS: [PartitionUpdate(PartitionReply(p, 0, 1), view) for p, view in zip((3, 1), records, strict=True)]}
     )
 
     assert [piece for piece in pieces if any(piece is view for view in records)] == [records[1], records[0]]
@@ -99,7 +101,7 @@ def test_records_are_handed_on_as_the_very_same_views() -> None:
 
 
 def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
-    made = sheet(12, [(ORDERS, [0])])
+    made = template(12, [(ORDERS, [0])])
     pieces = made.answer({})
     before = joined(pieces)
 
@@ -109,20 +111,20 @@ def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
 
 
 def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
-    made = sheet(12, [(ORDERS, [0])])
+    made = template(12, [(ORDERS, [0])])
 
     made.learn(ORDERS, 9, (1, 1, 0))
     made.learn(PAYMENTS, 0, (1, 1, 0))
 
-    news: dict[Topic, list[PartitionReply]] = {
+    updates: dict[Topic, list[PartitionReply]] = {
         ORDERS: [PartitionReply(9, 0, 1)],
         PAYMENTS: [PartitionReply(0, 0, 1)],
     }
-    assert told(made, 12, news) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
+    assert told(made, 12, updates) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
 def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
-    made = sheet(11, [(ORDERS, range(1000))])
+    made = template(11, [(ORDERS, range(1000))])
     made.learn(ORDERS, 7, (50, 50, 0))
     pieces = made.answer({})
     before = joined(pieces)
@@ -134,17 +136,17 @@ def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
 
 
 def test_of_what_is_quiet_nothing_is_copied_where_it_is_much() -> None:
-    made = sheet(11, [(ORDERS, range(1000)), (PAYMENTS, range(1000))])
-    news = [News(PartitionReply(7, 0, 50, records=b"records"), b"records")]
+    made = template(11, [(ORDERS, range(1000)), (PAYMENTS, range(1000))])
+    updates = [PartitionUpdate(PartitionReply(7, 0, 50, records=b"records"), b"records")]
 
-    idle, busy = made.answer({}), made.answer({PAYMENTS: news})
+    idle, busy = made.answer({}), made.answer({PAYMENTS: updates})
 
     assert sum(len(piece) for piece in idle if not isinstance(piece, memoryview)) == 0
     assert sum(len(piece) for piece in busy if not isinstance(piece, memoryview)) < 1000
 
 
 def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
-    made = sheet(12, [(ORDERS, [0, 1]), (PAYMENTS, [0])])
+    made = template(12, [(ORDERS, [0, 1]), (PAYMENTS, [0])])
     for partition in (0, 1):
         made.learn(ORDERS, partition, (50 + partition, 40, 30))
 
@@ -158,7 +160,7 @@ def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
 
 
 def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
-    made = sheet(12, [(ORDERS, [0])])
+    made = template(12, [(ORDERS, [0])])
     made.learn(ORDERS, 0, (50, 40, 30))
 
     reshape(made, 12, [(PAYMENTS, [0])], [0])
@@ -168,7 +170,7 @@ def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
 
 
 def test_it_suits_one_version_and_isolation() -> None:
-    made = sheet(12, [], committed=True)
+    made = template(12, [], committed=True)
 
     assert made.suits(12, committed=True)
     assert not made.suits(12, committed=False)
@@ -194,7 +196,7 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
 ) -> None:
     topics = names(version)
     committed = data.draw(st.booleans())
-    made = Sheet(response_layout(version), committed=committed)
+    made = ResponseTemplate(response_layout(version), committed=committed)
     known: dict[tuple[Topic, int], tuple[int, int, int]] = {}
     offsets = st.tuples(*[st.integers(0, 2**63 - 1)] * 3)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -207,19 +209,19 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
         for topic, partition in data.draw(st.lists(st.sampled_from(rows), max_size=4)):
             known[topic, partition] = data.draw(offsets)
             made.learn(topic, partition, known[topic, partition])
-        news = {
+        updates = {
             row: PartitionReply(
                 row[1], data.draw(st.sampled_from([0, 6])), 1, 1, -1, None, -1, data.draw(st.binary())
             )
             for row in data.draw(st.sets(st.sampled_from(rows), max_size=3))
         }
         by_topic: dict[Topic, list[PartitionReply]] = {}
-        for (topic, _), reply in news.items():
+        for (topic, _), reply in updates.items():
             by_topic.setdefault(topic, []).append(reply)
 
         assert [
             ((topic, each.partition), each) for topic, replies in told(made, version, by_topic) for each in replies
         ] == [
-            (row, news.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
+            (row, updates.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
             for row in rows
         ]

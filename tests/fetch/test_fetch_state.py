@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.errors import ErrorCode
-from proxy.fetch.wanted import Asker, Change, Wanted, differing_entries, numbered
+from proxy.fetch.fetch_state import Change, FetchState, RequestContext, differing_entries, numbered
 from proxy.wire.fetch import FetchPartition, PartitionKey, Topic, TopicSection, request_layout
 from tests.fetch.requests import ORDERS, PAYMENTS, Asked, sections, topic_id
 from tests.strategies import examples
 
 ME, OTHER = BrokerId(1), BrokerId(2)
-BY_NAME, BY_ID = Asker(ME, by_id=False, may_read_followers=False), Asker(ME, by_id=True, may_read_followers=False)
-FOLLOWER = Asker(ME, by_id=True, may_read_followers=True)
+BY_NAME, BY_ID = (
+    RequestContext(ME, by_id=False, may_read_followers=False),
+    RequestContext(ME, by_id=True, may_read_followers=False),
+)
+FOLLOWER = RequestContext(ME, by_id=True, may_read_followers=True)
 V12 = request_layout(12)
 ID = topic_id(1)
 
@@ -35,21 +38,23 @@ def at(*partitions: int, offset: int = 0) -> dict[int, FetchPartition]:
     return {partition: FetchPartition(offset, 100) for partition in partitions}
 
 
-def update(wanted: Wanted, asked: Asked, topology: Topology, asker: Asker = BY_ID, version: int = 12) -> Change:
+def update(
+    wanted: FetchState, asked: Asked, topology: Topology, context: RequestContext = BY_ID, version: int = 12
+) -> Change:
     layout = request_layout(version)
-    return wanted.update(layout, sections(layout, asked), topology, asker)
+    return wanted.update(layout, sections(layout, asked), topology, context)
 
 
 # ------------------------------------------------------------------------------------ one request
 
 
-@pytest.mark.parametrize(("asker", "name"), [(BY_ID, ID), (BY_NAME, ORDERS)])
+@pytest.mark.parametrize(("context", "name"), [(BY_ID, ID), (BY_NAME, ORDERS)])
 def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_know(
-    asker: Asker, name: Topic
+    context: RequestContext, name: Topic
 ) -> None:
-    wanted = Wanted()
+    wanted = FetchState()
 
-    change = update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, ME)), asker)
+    change = update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, ME)), context)
 
     assert wanted.asks == {
         PartitionKey(name, 0): FetchPartition(0, 100, epoch=5),
@@ -62,7 +67,7 @@ def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_kno
 
 
 def test_the_clients_own_epoch_stays() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
 
     update(wanted, [(ORDERS, {0: FetchPartition(0, 100, epoch=3)})], cluster(known(ORDERS, 1, ME)))
 
@@ -70,7 +75,7 @@ def test_the_clients_own_epoch_stays() -> None:
 
 
 def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)))
 
@@ -80,7 +85,7 @@ def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
 
 
 def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no_epoch() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)), FOLLOWER)
 
@@ -91,7 +96,7 @@ def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no
 
 
 def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
 
     update(wanted, [(ORDERS, at(7))], cluster(known(ORDERS, 1, ME)))
 
@@ -109,7 +114,7 @@ def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for
     ids=["not known", "an impossible name", "not authorized", "without an id"],
 )
 def test_a_topic_that_cannot_be_asked_for_has_an_error(topology: Topology, error: int) -> None:
-    wanted = Wanted()
+    wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, {})], topology)
 
@@ -122,14 +127,14 @@ def test_a_topic_that_cannot_be_asked_for_has_an_error(topology: Topology, error
 
 
 def test_the_same_again_touches_nothing() -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME))
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME, ME))
     update(wanted, [(ORDERS, at(0, 1))], topology)
 
     assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), (), frozenset(), frozenset())
 
 
 def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME, ME))
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME, ME, ME))
     update(wanted, [(ORDERS, at(0, 1, 2))], topology)
 
     change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: FetchPartition(9, 100)})], topology)
@@ -139,7 +144,7 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
 
 
 def test_what_moved_back_is_touched_too() -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME))
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0, offset=0))], topology)
     update(wanted, [(ORDERS, at(0, offset=9))], topology)
 
@@ -150,7 +155,7 @@ def test_what_moved_back_is_touched_too() -> None:
 
 
 def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
     update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME)))
 
     change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
@@ -160,7 +165,7 @@ def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
 
 
 def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
     update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME + 1)))
     assert wanted.asks == {}
 
@@ -171,7 +176,7 @@ def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
 
 
 def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME, ME, ME), known(PAYMENTS, 2, ME))
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME, ME, ME), known(PAYMENTS, 2, ME))
     update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, at(0)), (ORDERS, at(2))], topology)
     asked: Asked = [(ORDERS, at(1)), (PAYMENTS, at(0)), (ORDERS, at(2, 0))]
 
@@ -187,7 +192,7 @@ def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> N
 
 
 def test_a_partition_named_in_two_sections_is_still_asked_for_when_one_goes() -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME))
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0)), (ORDERS, at(0))], topology)
 
     update(wanted, [(ORDERS, at(0))], topology)
@@ -196,7 +201,7 @@ def test_a_partition_named_in_two_sections_is_still_asked_for_when_one_goes() ->
 
 
 def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
-    wanted = Wanted()
+    wanted = FetchState()
     update(wanted, [(ORDERS, at(0)), (ORDERS, at(1))], cluster())
 
     update(wanted, [(ORDERS, at(0))], cluster())
@@ -206,8 +211,8 @@ def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
 
 
 @pytest.mark.parametrize("other", [BY_NAME, FOLLOWER])
-def test_asked_for_otherwise_all_is_touched_by_old_and_new_name(other: Asker) -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, ME))
+def test_asked_for_otherwise_all_is_touched_by_old_and_new_name(other: RequestContext) -> None:
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0))], topology)
     before = set(wanted.asks)
 
@@ -260,11 +265,12 @@ _moves = st.one_of(_requests(), st.sampled_from(["again", "rotated", "moved", "c
     st.sampled_from([4, 9, 12]),
 )
 def test_after_any_requests_the_table_is_what_one_from_scratch_is(
-    rounds: Sequence[tuple[list[tuple[str, dict[int, FetchPartition]]] | str, Topology | None, Asker]], version: int
+    rounds: Sequence[tuple[list[tuple[str, dict[int, FetchPartition]]] | str, Topology | None, RequestContext]],
+    version: int,
 ) -> None:
-    wanted, topology = Wanted(), cluster(known(ORDERS, 1, 1, 1, 1), known(PAYMENTS, 2, 1, 2, 1))
+    wanted, topology = FetchState(), cluster(known(ORDERS, 1, 1, 1, 1), known(PAYMENTS, 2, 1, 2, 1))
     asked: list[tuple[str, dict[int, FetchPartition]]] = []
-    for move, refreshed, asker in rounds:
+    for move, refreshed, context in rounds:
         topology = refreshed or topology
         match move:
             case "again":
@@ -281,10 +287,10 @@ def test_after_any_requests_the_table_is_what_one_from_scratch_is(
                 asked = move
         before = dict(wanted.asks)
 
-        change = update(wanted, asked, topology, asker, version)
+        change = update(wanted, asked, topology, context, version)
 
-        scratch = Wanted()
-        update(scratch, asked, topology, asker, version)
+        scratch = FetchState()
+        update(scratch, asked, topology, context, version)
         assert wanted.asks == scratch.asks
         assert wanted.misfits == scratch.misfits
         assert wanted.unknown == scratch.unknown

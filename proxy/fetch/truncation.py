@@ -13,13 +13,13 @@ from cachetools import LRUCache
 
 from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey
 
-__all__ = ["Seen"]
+__all__ = ["TruncationDetector"]
 
 _PARTITIONS: Final = 100_000
 """The most entries for all clients together. For a dropped one, truncation is not detected."""
 
 
-class Seen:
+class TruncationDetector:
     """The offset and leader epoch up to which each client has read each partition.
 
     The key is the client id rather than the connection, since a new leader means another connection. Clients with

@@ -11,10 +11,10 @@ from proxy.cluster.topology import BrokerId
 from proxy.errors import ErrorCode
 from proxy.events import Cause, ExchangeRecord, SourceShare
 from proxy.fetch.client_sessions import Answer
-from proxy.fetch.sheet import News
+from proxy.fetch.response_template import PartitionUpdate
 from proxy.wire.fetch import FetchRequest, Topic, request_layout
 
-__all__ = ["Telling"]
+__all__ = ["FetchRecorder"]
 
 _MOST_SHARES: Final = 64
 _OTHERS: Final = ""
@@ -29,7 +29,7 @@ class _Brought:
 
 
 @attrs.define
-class Telling:
+class FetchRecorder:
     """The collector of the telemetry of one client fetch: call its methods as events occur, then ``record``.
 
     Cost: O(1) for each event; O(topics x sources) for the record, and O(partitions with records or errors).
@@ -49,7 +49,7 @@ class Telling:
     _waited_s: dict[Cause, float] = attrs.field(factory=dict)
     _held_bytes: int = 0
     _brought: dict[tuple[Topic, Source], _Brought] = attrs.field(factory=dict)
-    _given: Mapping[Topic, Sequence[News]] = attrs.field(factory=dict)
+    _given: Mapping[Topic, Sequence[PartitionUpdate]] = attrs.field(factory=dict)
     _answer: Answer | None = None
     _response_bytes: int = 0
 
@@ -71,10 +71,12 @@ class Telling:
         if brought_s < self.started_s:
             self._held_bytes += record_bytes
 
-    def answered(self, answer: Answer, news: Mapping[Topic, Sequence[News]], response_bytes: int) -> None:
+    def answered(
+        self, answer: Answer, updates: Mapping[Topic, Sequence[PartitionUpdate]], response_bytes: int
+    ) -> None:
         """Keep the response: its body, its partitions with records or errors, and its size with the size prefix."""
         self._answer, self._response_bytes = answer, response_bytes
-        self._given = news if answer.partitions else {}
+        self._given = updates if answer.partitions else {}
 
     def record(
         self,
@@ -97,7 +99,7 @@ class Telling:
         self.waits_for("write", now_s)
         stride = request_layout(whole.version).stride
         # A partition may have two results: the last one counts.
-        last = {(topic, each.reply.partition): each for topic, news in self._given.items() for each in news}
+        last = {(topic, each.reply.partition): each for topic, updates in self._given.items() for each in updates}
         given = last.values()
         errors = Counter(int(each.reply.error) for each in given if each.reply.error)
         if self._answer.error != ErrorCode.none:

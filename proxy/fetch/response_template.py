@@ -8,19 +8,19 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from proxy.fetch.fetch_state import numbered
 from proxy.fetch.offsets import Offsets
-from proxy.fetch.wanted import numbered
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Topic, TopicSection
 from proxy.wire.frames import Piece, is_viewed
 
-__all__ = ["News", "Sheet"]
+__all__ = ["PartitionUpdate", "ResponseTemplate"]
 
 _COPIED_BYTES: Final = 16 * 1024
 """Shorter parts of the template are copied into a response; longer parts become views."""
 _NOTHING_KNOWN: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
-class News(NamedTuple):
+class PartitionUpdate(NamedTuple):
     """One partition of a single response, with records or an error; it is not kept in the template."""
 
     reply: PartitionReply
@@ -43,7 +43,7 @@ class _Rows:
     """The index of each partition within the section; None if their numbers ascend."""
 
 
-class Sheet:
+class ResponseTemplate:
     """A response template: every partition of a client's fetch, in its order, with its last known offsets.
 
     It has neither errors nor records: these belong to one response, and are spliced into it.
@@ -127,15 +127,15 @@ class Sheet:
         """Return whether the template is for this Fetch *version* and isolation level."""
         return (self.layout.version, self._committed) == (version, committed)
 
-    def answer(self, news: Mapping[Topic, Iterable[News]]) -> list[Piece]:
-        """Return the encoded topics of a response: all partitions, those of *news* with their records or errors.
+    def answer(self, updates: Mapping[Topic, Iterable[PartitionUpdate]]) -> list[Piece]:
+        """Return the encoded topics of a response: all partitions, those of *updates* with their records or errors.
 
-        Cost: O(news).
+        Cost: O(updates).
         """
         stride = self.layout.stride
         spliced = {
             rows.start + index * stride: each
-            for topic, told in news.items()
+            for topic, told in updates.items()
             for rows in self._of(topic)
             for each in told
             if (index := self._index(rows, each.reply.partition)) is not None
@@ -151,7 +151,7 @@ class Sheet:
         pieces.append(b"".join(quiet))
         return pieces
 
-    def excerpt(self, chosen: Mapping[Topic, Mapping[int, News | None]]) -> list[Piece]:
+    def excerpt(self, chosen: Mapping[Topic, Mapping[int, PartitionUpdate | None]]) -> list[Piece]:
         """Return the encoded topics of a response with only some partitions, for a fetch session.
 
         *chosen*: by topic, the indices of partitions in its first section, each with its records or error, or None
@@ -163,12 +163,12 @@ class Sheet:
         for topic, told in chosen.items():
             quiet.append(self.layout.topic(topic, len(told)))
             rows = self._rows[topic, 0]
-            for index, news in told.items():
-                if news is None:
+            for index, updates in told.items():
+                if updates is None:
                     at = rows.start + index * stride
                     quiet.append(self._written[at : at + stride])
                 else:
-                    self._splice(news, pieces, quiet)
+                    self._splice(updates, pieces, quiet)
             quiet.append(self.layout.topic_end)
         pieces.append(b"".join(quiet))
         return pieces
@@ -192,11 +192,13 @@ class Sheet:
         """Return the index of a partition in the topic's first section; None if it is not there."""
         return self._index(self._rows[topic, 0], partition)
 
-    def _splice(self, news: News, pieces: list[Piece], quiet: list[bytes | bytearray | memoryview]) -> None:
-        head, tail = self.layout.partition(news.reply, len(news.records))
+    def _splice(
+        self, updates: PartitionUpdate, pieces: list[Piece], quiet: list[bytes | bytearray | memoryview]
+    ) -> None:
+        head, tail = self.layout.partition(updates.reply, len(updates.records))
         quiet.append(head)
-        if len(news.records):
-            pieces += (b"".join(quiet), news.records)
+        if len(updates.records):
+            pieces += (b"".join(quiet), updates.records)
             quiet.clear()
         quiet.append(tail)
 

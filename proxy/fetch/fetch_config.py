@@ -7,16 +7,16 @@ import attrs
 from proxy.cluster.routing import Selector
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.converting import DEFAULT_POLICY, CpuClock, Policy
-from proxy.fetch.seen import Seen
+from proxy.fetch.truncation import TruncationDetector
 
-__all__ = ["Reading"]
+__all__ = ["FetchConfig"]
 
 _SHARED_CLIENT_ID: Final = "sidefetch"
 """The client id of fetches that clients with several client ids share."""
 
 
 @attrs.frozen
-class Reading:
+class FetchConfig:
     """The settings and the state that all readers of the process share, as one principal uses them (see ``of``)."""
 
     upstream_max_wait_s: float
@@ -33,7 +33,7 @@ class Reading:
     """The rule by which the replica to read is selected."""
     preferred_max_age_s: float = 300.0
     """The time for which a preferred replica is read before the leader is asked again."""
-    seen: Seen = attrs.field(factory=Seen)
+    truncations: TruncationDetector = attrs.field(factory=TruncationDetector)
     """The offsets that clients have read, to detect truncation."""
     sessions: ClientSessions = attrs.field(factory=lambda: ClientSessions(0, int))
     """The fetch sessions of clients with Sidefetch."""
@@ -43,7 +43,7 @@ class Reading:
     """Whether free fetchers fetch again after a response with records, before the client asks again."""
     checks_liveness: bool = False
     """Whether rule L1 of ``LOG_CACHE.md`` is asserted after every event, at the cost of O(partitions): in tests."""
-    tells_exchanges: bool = False
+    records_exchanges: bool = False
     """Whether a telemetry record of each client fetch is created."""
 
     shares_reads: Literal["off", "client-id", "principal"] = "off"
@@ -70,11 +70,11 @@ class Reading:
                 return (self.principal,), _SHARED_CLIENT_ID
 
     @property
-    def told_rack(self) -> str:
+    def sent_rack(self) -> str:
         """The rack in upstream fetches; empty if only leaders are read."""
         return "" if self.selector is Selector.LEADER else self.rack
 
     def of(self, principal: str) -> Self:
         """Return a copy for the clients of *principal*, which sees only its own sessions and read offsets."""
-        seen, sessions = self.seen.of(principal), self.sessions.of(principal)
-        return attrs.evolve(self, seen=seen, sessions=sessions, principal=principal)
+        truncations, sessions = self.truncations.of(principal), self.sessions.of(principal)
+        return attrs.evolve(self, truncations=truncations, sessions=sessions, principal=principal)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from proxy.fetch.reading import Reading
+from proxy.fetch.fetch_config import FetchConfig
 
 Mode = Literal["off", "client-id", "principal"]
 
@@ -23,6 +23,6 @@ Mode = Literal["off", "client-id", "principal"]
 def test_excepted_fetch_is_answered_as_with_share_reads_off(
     mode: Mode, is_excepted: bool, owner: object, client_id: str
 ) -> None:
-    reading = Reading(10, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, shares_reads=mode, principal="alice")
+    reading = FetchConfig(10, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, shares_reads=mode, principal="alice")
 
     assert reading.sharing("reader", "client", is_excepted=is_excepted) == (owner, client_id)
