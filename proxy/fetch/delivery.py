@@ -260,6 +260,7 @@ class Delivery:
         """
         committed = bool(exchange.request.options.isolation)
         target = self._policy.target(exchange.version, committed=committed)
+        at.took_turns(deliverable)
         jobs = []
         for key, found in deliverable.slices:
             ask, named = self.state.asks[key], self.state.named[key.topic]

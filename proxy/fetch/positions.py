@@ -59,6 +59,8 @@ class Positions:
         """The number of logs by topic and source."""
         self.at_leader: dict[PartitionKey, None] = {}
         """The partitions that are read from the leader, since a follower does not have the client's offset."""
+        self._served: dict[PartitionKey, None] = {}
+        """The partitions that were in the last responses which did not have room for all, in this order."""
         self._unplaced: dict[PartitionKey, None] = {}
         """The partitions whose logs are assigned to no fetcher."""
         # The state of the open client fetch:
@@ -105,7 +107,7 @@ class Positions:
     def drop(self, key: PartitionKey, now_s: float) -> None:
         """Stop reading a partition that the client does not request any more."""
         log = self.logs.pop(key, None)
-        for each in (self.loose, self.ready, self.changed, self._unplaced):
+        for each in (self.loose, self.ready, self.changed, self._served, self._unplaced):
             each.pop(key, None)
         if log is not None:
             self._leave(log, now_s, is_replaced=False)
@@ -174,8 +176,8 @@ class Positions:
     ) -> Deliverable:
         """Return the ready records that fit into a response of *max_bytes*, and set ``ready_bytes``.
 
-        A first entry that is larger than a limit is returned alone (KIP-74). A partition whose log has lost the
-        records becomes loose.
+        A first entry larger than a limit is returned alone (KIP-74). Partitions that did not fit before come
+        first, so that each has its turn. A partition whose log has lost the records becomes loose.
 
         Args: asks: returns the offset and limit of a partition.
               is_cut: whether an entry that is larger than a limit is returned with others, as below Fetch v3, since
@@ -183,7 +185,7 @@ class Positions:
         """
         slices: list[tuple[PartitionKey, Slice]] = []
         size_bytes, counted_bytes, is_all = 0, 0, True
-        for key in list(self.ready):
+        for key in self._in_turn():
             ask, log = asks(key), self.logs[key]
             left = max_bytes - size_bytes
             limit = min(ask.max_bytes, left)
@@ -206,6 +208,22 @@ class Positions:
                 return Deliverable([(key, found)], size, is_all=False)
         self.ready_bytes = counted_bytes
         return Deliverable(slices, counted_bytes, is_all)
+
+    def _in_turn(self) -> list[PartitionKey]:
+        """Return the ready partitions, those in ``_served`` last."""
+        served = self._served
+        if not served:
+            return list(self.ready)
+        return [*(key for key in self.ready if key not in served), *(key for key in served if key in self.ready)]
+
+    def took_turns(self, deliverable: Deliverable) -> None:
+        """Record which partitions are in a response, if it does not have room for all."""
+        if deliverable.is_all:
+            self._served = {}
+            return
+        for key, _ in deliverable.slices:
+            self._served.pop(key, None)
+            self._served[key] = None
 
     def delivered(self, key: PartitionKey, next_offset: int) -> None:
         """Record that the client is sent the records before *next_offset*: its log must be found again.

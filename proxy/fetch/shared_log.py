@@ -117,8 +117,8 @@ class SharedLog:
         return any(each.is_waiting and (each.reads_end_of(self) or key in each.short) for each in self.readers)
 
     def trim_old(self, now_s: float) -> None:
-        """Drop entries older than 1 s, unless an open client fetch reads the log. Cost: O(readers)."""
-        if not self.is_awaited:
+        """Drop entries older than 1 s, unless an open client fetch is to deliver entries. Cost: O(readers)."""
+        if all(not reader.is_waiting or reader.reads_end_of(self) for reader in self.readers):
             self.log.trim_before(now_s - KEPT_S)
 
     def is_live(self, now_s: float) -> bool:
@@ -162,7 +162,7 @@ class LogIndex:
     def find(self, key: LogKey, offset: int, now_s: float, since_s: float = _NEVER_S) -> SharedLog:
         """Return the log with the identity *key* that contains *offset* or ends there; add one if there is none.
 
-        Of several, it is the one with the highest end. Old entries of logs that no client waits for are dropped.
+        Of several, it is the one with the highest end. Old entries are dropped as by ``trim_old``.
 
         *since_s*: entries at *offset*, if it has any, arrived at this time or later.
         """
@@ -219,7 +219,7 @@ class LogIndex:
         self._unread.pop(log, None)
 
     def outdated(self, now_s: float) -> Iterator[SharedLog]:
-        """Drop entries older than 1 s of logs that no client waits for; yield the logs without readers for 1 s.
+        """Drop old entries as by ``trim_old``; yield the logs without readers for 1 s.
 
         The caller must drop the yielded logs. At most four calls a second have an effect.
         """

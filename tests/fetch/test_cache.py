@@ -107,6 +107,25 @@ def test_log_without_readers_is_dropped_after_a_second() -> None:
     assert list(cache._index) == []
 
 
+def test_old_entries_are_kept_only_for_a_client_fetch_that_is_to_deliver_them() -> None:
+    cache = cache_of()
+    waits_at_end, delivers = positions_of(cache), positions_of(cache)
+    log = read(waits_at_end, 0)
+    read(delivers, 0)
+    append(log, RECORDS, now_s=10.0)
+    waits_at_end.delivered(log.key.partition, 1)
+    read(waits_at_end, 0, log.log.end)
+    waits_at_end.wait()
+
+    delivers.wait()
+    log.trim_old(10.0 + KEPT_S + 0.1)
+    assert log.log.size_bytes
+    delivers.stop()
+    log.trim_old(10.0 + KEPT_S + 0.1)
+
+    assert not log.log.size_bytes
+
+
 def test_log_that_reaches_another_is_continued_in_it() -> None:
     index = LogIndex()
     behind, ahead = index.find(key_of(0), 0, 0.0), index.find(key_of(0), 1, 0.0)

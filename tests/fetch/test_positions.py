@@ -65,6 +65,23 @@ def test_logs_are_delivered_in_the_order_in_which_they_became_ready() -> None:
     assert delivered(positions, dict.fromkeys(range(3), 1000), 2 * len(SMALL)) == [2, 0]
 
 
+def test_partitions_that_do_not_fit_together_take_turns() -> None:
+    positions = positions_of(cache_of())
+    asks = {PartitionKey("t", n): FetchPartition(0, 1) for n in range(3)}
+    for n in range(3):
+        append(read(positions, n, max_bytes=1), SMALL)
+
+    turns = []
+    for _ in range(5):
+        found = positions.deliverable(asks.__getitem__, 1, is_cut=False)
+        positions.took_turns(found)
+        turns += [key.partition for key, _ in found.slices]
+        for key, _ in found.slices:  # its next records are there first
+            positions.ready = {key: None, **positions.ready}
+
+    assert turns == [0, 1, 2, 0, 1]
+
+
 def test_delivered_log_must_be_found_again_at_the_next_offset() -> None:
     positions = positions_of(cache_of())
     log = read(positions, 0)
