@@ -164,7 +164,8 @@ class ClientSession:
     def told_all(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> None:
         """Record that the client is sent all partitions: the offsets of *template*, with *updates* for some.
 
-        *template* must have the topics and partitions of ``sections``, in the same order.
+        *template* must have the topics and partitions of ``sections``, in the same order. The offsets of a
+        partition with an error count as not sent.
         """
         for topic, part in self._parts.items():
             part.told = template.rows(topic)

@@ -210,7 +210,10 @@ class ClientSessions:
         return NewSession(request, session, partial(self._grant, now_s))
 
     def topics(self, session_id: int, node_id: int) -> frozenset[Topic]:
-        """Return the topics of a session of this principal; empty if there is no such session."""
+        """Return the topics of a session of this principal at the listener of broker *node_id*.
+
+        The result is empty if there is no such session.
+        """
         session = self._find(session_id, node_id)
         return session.topics if session is not None else frozenset()
 

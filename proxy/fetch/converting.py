@@ -82,7 +82,8 @@ class Job:
     def of(cls, key: PartitionKey, reply: PartitionReply, offset: int, target: ConversionTarget) -> "Job | None":
         """Return the conversion of the records of *reply* to *target*; None if they need none.
 
-        *offset*: the client's fetch offset; records before it are left out.
+        *offset*: the client's fetch offset; records before it are left out, unless they share a compressed or
+        copied entry with later ones.
         """
         records = memoryview(reply.records)
         if not needs_conversion(records, offset, target):

@@ -145,7 +145,7 @@ class Exchange:
         """Return the encoded response: *template* with ``updates`` spliced in; within a session, only the changes.
 
         Args: template: the partitions of the request with their last offsets.
-              place: the address of Sidefetch for a broker's endpoint.
+              place: returns the address of Sidefetch for a broker's endpoint; None to leave the endpoint out.
         """
         shaped = self.context.answer(template, self.updates)
         return self._framed(shaped, self.updates, _placed(self.endpoints.values(), place))
@@ -165,7 +165,7 @@ class Exchange:
         return self._framed(failed, updates)
 
     def unreadable(self, error: int) -> Pieces:
-        """Return a response in which every partition of the fetch has *error*."""
+        """Return a response in which each partition of the fetch, or of its session, has *error*."""
         template, updates = self._all_erroneous(error)
         return self._framed(self.context.answer(template, updates), updates)
 

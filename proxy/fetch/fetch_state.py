@@ -185,7 +185,7 @@ class FetchState:
         self.asks[key] = self.asks[key]._replace(offset=offset)
 
     def ask_again_at_own(self, key: PartitionKey) -> bool:
-        """Undo ``skip`` of a partition; return whether it was skipped."""
+        """Request a partition from the client's own offset, as before ``skip``; return whether it was skipped."""
         if key not in self._skipped:
             return False
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
@@ -197,7 +197,7 @@ class FetchState:
         self.checked.add(key)
 
     def uncheck(self, key: PartitionKey) -> bool:
-        """Undo ``check`` of a partition; return whether it was checked."""
+        """End the truncation check of a partition (see ``check``); return whether there was one."""
         if key not in self.checked:
             return False
         self.checked.discard(key)

@@ -66,7 +66,7 @@ PARKED_S: Final = 0.05
 
 @attrs.frozen
 class FetchWait:
-    """The wait parameters of an upstream fetch."""
+    """The max wait and min bytes of an upstream fetch, and the time-out of its response."""
 
     wait_s: float
     """The max wait of the request."""
@@ -213,7 +213,8 @@ class Fetcher:
 
     @property
     def is_slow_to_redirect(self) -> bool:
-        """Whether the broker names a preferred replica only when the max wait is over (KAFKA-13767)."""
+        """Whether the broker, by its Fetch version, may name a preferred replica only at the end of the max wait
+        (KAFKA-13767)."""
         return self.version <= _LAST_SLOW_REDIRECT
 
     @property
@@ -236,12 +237,14 @@ class Fetcher:
     def is_sure(self, number: int, now_s: float, *, is_probe: bool, has_records: bool, is_cut: bool) -> bool:
         """Return whether the broker confirms for the client fetch *number* that its logs have no new records.
 
-        It has answered a request that was sent later, or a long poll has been in flight for long enough.
+        It has answered a request that was sent after the client fetch began; or a long poll is in flight, which was
+        sent before that, or for 50 ms already.
 
         Args: is_probe: whether only a response confirms it.
               has_records: whether the client's response has records of other logs; a request that waits for more
                   than one byte then confirms it, too.
-              is_cut: whether one of these logs is in ``cut``, so that only a later request confirms it.
+              is_cut: whether one of these logs is in ``cut``: the last response then confirms nothing, and only a
+                  long poll that was sent after it does, once it has been in flight for 50 ms.
         """
         if self.confirmed >= number and not is_cut:
             return True

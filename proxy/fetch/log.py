@@ -181,7 +181,10 @@ class CachedLog:
                 self._aborted.trim(self.start)
 
     def skip(self, offset: int) -> None:
-        """Drop entries below *offset* like ``trim``, and move ``start`` to *offset*, which is within the log."""
+        """Move ``start`` to *offset*, which is within the log, and drop responses that end at or before it.
+
+        Earlier entries of a response that has later ones, too, stay in memory.
+        """
         self.trim(offset)
         self.start = max(self.start, offset)
 

@@ -60,7 +60,11 @@ STALE_TOPOLOGY: Final = frozenset(
 
 
 def error_for(version: int, code: int) -> int:
-    """Return the error *code* for a client of Fetch *version*: an older code if it is too new."""
+    """Return the error *code* for a client of Fetch *version*, or its replacement if it is newer than that version.
+
+    The replacement is the code that older brokers sent, or else UNKNOWN_SERVER_ERROR. UNSUPPORTED_VERSION and
+    UNSUPPORTED_COMPRESSION_TYPE are never replaced: no retry can help.
+    """
     if code in _SINCE:
         since, older = _SINCE[ErrorCode(code)]
         code = code if version >= since else older

@@ -123,7 +123,7 @@ class Positions:
             self.drop(key, now_s)
 
     def void(self, key: PartitionKey) -> None:
-        """Drop the log of a partition, whose topic was created again; it must be found again."""
+        """Drop the log of a partition for all its readers, since its topic was created again."""
         log = self.logs.get(key)
         if log is not None:
             self.cache.void(log)
@@ -139,14 +139,17 @@ class Positions:
         self.loose |= self.ready
 
     def want_more(self, deliverable: "Deliverable") -> None:
-        """Have logs filled further whose records in *deliverable* are fewer than the client waits for."""
+        """Have the logs filled further of which *deliverable* has all records: the client waits for more bytes.
+
+        Their partitions are ``short`` until the next call, or the end of the wait.
+        """
         slices = deliverable.slices
         self.short = {key for key, found in slices if found.next_offset == self.logs[key].log.end}
         for key in self.short:
             self.cache.want(self.logs[key])
 
     def void_ready(self) -> None:
-        """Drop the logs that have undelivered records, so that these are read again."""
+        """Drop the logs that have undelivered records, for all their readers, so that these are read again."""
         for key in list(self.ready):
             self.cache.void(self.logs[key])
 
@@ -378,7 +381,7 @@ class Positions:
             self.ready[log.key.partition] = None
 
     def log_void(self, log: SharedLog) -> None:
-        """Mark the partition of *log* as loose, since the log is void or another one has its range."""
+        """Mark the partition of *log* as loose, so that its log is found again, unless it has another log."""
         key = log.key.partition
         if self.logs.get(key) is log:
             self.ready.pop(key, None)

@@ -251,9 +251,12 @@ class Reader:
             self._exchange.watched_s = now_s
 
     def log_failed(self, log: SharedLog, reply: PartitionReply, result: FetchResult) -> None:
-        """Take a broker's response at the client's offset that is not appended to *log*: an error or the like.
+        """Take a broker's response at the client's offset that *log* cannot hold.
 
-        *reply* is the partition's part of the response in *result*.
+        It is an error, damaged records, a diverging epoch, or a redirect for a client that follows redirects
+        itself. The partition is put into the response of the open client fetch; or it is read again, if Sidefetch
+        had changed its offset, or added an epoch or a truncation check. *reply* is the partition's part of the
+        response in *result*.
         """
         if self._exchange is None or not isinstance(self._phase, Asking):
             return

@@ -100,7 +100,7 @@ class SharedLog:
             self.readers = tuple(each for each in self.readers if each is not reader)
 
     def moved(self, now_s: float) -> None:
-        """Record the time at which records were appended, for ``is_live``; no reader is at the end any more."""
+        """Record the time at which records were appended, for ``is_live``, and clear ``is_at_end``."""
         self.moved_s = now_s
         self._moves = (*self._moves[1:], now_s)
         self.is_at_end = False
