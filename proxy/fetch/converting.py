@@ -49,11 +49,11 @@ class Policy:
         return attrs.evolve(request, options=attrs.evolve(request.options, isolation=1))
 
     def switch_for(self, version: int) -> TopicSwitch:
-        """Return the topics that a client of this Fetch *version* may read."""
+        """Return the topics that a client of this Fetch *version* may read; from v4 on, all."""
         return ON if version >= _MAGIC_2_VERSION else self.down_conversion
 
     def target(self, version: int, *, committed: bool) -> ConversionTarget | None:
-        """Return the formats and codecs to convert to for a client of this Fetch *version*; None for no conversion.
+        """Return the formats and codecs that a client of this Fetch *version* can read; None from v10 on: all.
 
         *committed*: whether the client reads committed records only.
         """

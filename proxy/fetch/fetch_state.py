@@ -185,7 +185,7 @@ class FetchState:
         self.asks[key] = self.asks[key]._replace(offset=offset)
 
     def ask_again_at_own(self, key: PartitionKey) -> bool:
-        """Request a partition from the client's own offset, as before ``skip``; return whether it was skipped."""
+        """Undo ``skip``, which moved a partition's request to a later offset; return whether it had."""
         if key not in self._skipped:
             return False
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))

@@ -312,7 +312,7 @@ class Positions:
 
     @property
     def wants_more(self) -> bool:
-        """Whether records are ready, but fewer than the client waits for."""
+        """Whether records are ready, but fewer than min bytes, and neither an error nor a limit ends the wait."""
         return 0 < self.ready_bytes < self.min_bytes and not self.has_enough
 
     @property
