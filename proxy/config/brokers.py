@@ -83,9 +83,9 @@ class UpstreamConfig:
             " fetch's wait for new records if that is later. Then Sidefetch closes the connection and fetches"
             " again, from the leader if it was a closer replica. A client's fetch gets a retriable error"
             " (NOT_LEADER_OR_FOLLOWER) for all its partitions if it has no response this long after its own wait;"
-            " this time starts again when the leader is read instead of a closer replica, when a broker's throttling"
-            " ends, and when a response of more than 64 KiB has arrived. It is also the longest pause in the middle"
-            " of any response of a broker.",
+            " this time starts again when the leader is read instead of a closer replica, when a broker's"
+            " throttling ends, and when a response of more than 64 KiB has arrived. It is also the longest pause in"
+            " the middle of any response of a broker.",
             "Default: twice this is below the request timeouts of all clients.",
         ),
     )
