@@ -213,7 +213,7 @@ class LogCache:
 
     def want(self, log: SharedLog) -> None:
         """Record that a client waits at the end of *log*, so that ``settle`` places it on a fetcher."""
-        log.is_at_end = True
+        log.unread_bytes = 0
         if log.fetcher is None and not log.is_void:
             self._queue[log] = None
 
@@ -638,7 +638,7 @@ class LogCache:
         for reader in log.readers:
             self._dirty[reader.owner] = None
         is_awaited = any(reader.is_waiting and reader.number > log.confirmed for reader in log.readers)
-        if log.is_at_end and (is_awaited or log.is_cut or not log.key.is_probe):
+        if not log.unread_bytes and (is_awaited or log.is_cut or not log.key.is_probe):
             self._queue[log] = None
 
     # ------------------------------------------------------------------------------------------- requests
@@ -674,8 +674,8 @@ class LogCache:
     def _update(self, fetcher: Fetcher, now_s: float) -> None:
         """Set the offsets of the next request to the ends of the logs; logs not to be filled further leave."""
         for log in list(fetcher.moved):
-            is_unread = not (log.is_at_end or log.is_wanted)
-            is_old = now_s - log.moved_s > KEPT_S or log.log.size_bytes > _LARGE_BYTES
+            is_unread = log.unread_bytes > 0 and not log.is_wanted
+            is_old = now_s - log.moved_s > KEPT_S or min(log.unread_bytes, log.log.size_bytes) > _LARGE_BYTES
             if not log.readers or (is_unread and is_old):
                 self._leave_fetcher(log)
             elif log.is_cut and _others_wait(fetcher, log):
@@ -857,7 +857,7 @@ class LogCache:
         if fetcher.is_follower:
             for routes in self._routes.values():
                 routes.works(log.key.partition)
-        log.moved(now_s)
+        log.moved(len(records), now_s)
         fetcher.cut.pop(log, None)
         log.cuts = 0
         log.is_cut = self._end_of(reply) > log.log.end and 2 * len(records) >= log.max_bytes

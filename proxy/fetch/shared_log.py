@@ -49,7 +49,6 @@ class SharedLog:
         "confirmed",
         "cuts",
         "fetcher",
-        "is_at_end",
         "is_cut",
         "is_void",
         "key",
@@ -58,6 +57,7 @@ class SharedLog:
         "moved_s",
         "offsets",
         "readers",
+        "unread_bytes",
     )
 
     def __init__(self, key: LogKey, offset: int) -> None:
@@ -79,8 +79,8 @@ class SharedLog:
         It is set when the log leaves a fetcher; until then, ``Fetcher.confirmed`` counts."""
         self.cuts = 0
         """The number of responses in a row that had no room for its records."""
-        self.is_at_end = True
-        """Whether a reader has reached its end since records were last appended."""
+        self.unread_bytes = 0
+        """The size of the records that were appended since a reader was last at its end."""
         self.is_void = False
         """Whether it was dropped, so that its readers must find another log."""
         self.moved_s = _NEVER_S
@@ -99,11 +99,11 @@ class SharedLog:
         else:
             self.readers = tuple(each for each in self.readers if each is not reader)
 
-    def moved(self, now_s: float) -> None:
-        """Record the time at which records were appended, for ``is_live``, and clear ``is_at_end``."""
+    def moved(self, size_bytes: int, now_s: float) -> None:
+        """Record that *size_bytes* of records were appended at *now_s*."""
         self.moved_s = now_s
         self._moves = (*self._moves[1:], now_s)
-        self.is_at_end = False
+        self.unread_bytes += size_bytes
 
     @property
     def is_awaited(self) -> bool:

@@ -50,6 +50,6 @@ def read(
 def append(log: SharedLog, records: bytes, now_s: float = 0.0) -> None:
     """Append the records of a response to *log*, and notify its readers."""
     assert log.log.append(log.log.end, memoryview(records), now_s=now_s)
-    log.moved(now_s)
+    log.moved(len(records), now_s)
     for reader in log.readers:
         reader.log_moved(log)

@@ -16,7 +16,7 @@ RECORDS = batch(0, b"x")
 def moved(*times_s: float) -> SharedLog:
     log = SharedLog(key_of(0), 0)
     for time_s in times_s:
-        log.moved(time_s)
+        log.moved(1, time_s)
     return log
 
 

@@ -270,6 +270,20 @@ def test_client_that_wants_many_bytes_does_not_delay_others() -> None:
     assert delivered == {0: b"".join(batch(at, b"news") for at in range(100, 110)) + batches(110, 10)}
 
 
+def test_log_stays_in_the_long_poll_however_many_cached_records_all_clients_have() -> None:
+    play = waiting(partitions=2)
+    play.answer({0: Part(0, 101, batch(100, bytes(70_000)))})
+    for name in ("a", "b"):
+        assert len(play.answers(name)) == 1
+    play.fetch_as("a", {0: 101, 1: 100})
+    play.answer({0: Part(0, 102, batch(101, b"news"))})
+    assert play.records("a") == [{0: batch(101, b"news"), 1: b""}]
+
+    play.fetch_as("b", {0: 101, 1: 100})
+
+    assert (play.asked[-1].link, play.asked[-1].offsets.get(0)) == (LONG_POLL, 102)
+
+
 def test_client_that_wants_more_bytes_than_are_cached_has_the_rest_read() -> None:
     play = SharedPlay()
     play.part_bytes = 2 * BATCH
