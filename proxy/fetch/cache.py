@@ -188,7 +188,10 @@ class LogCache:
         return log
 
     def leave(self, reader: "Positions", log: SharedLog, now_s: float, *, is_replaced: bool) -> None:
-        """Remove *reader* from the readers of *log*; a log without readers is dropped, at once or after 1 s.
+        """Remove *reader* from the readers of *log*.
+
+        A log without readers is dropped after 1 s, so that one may return; or at once, if it is a probe, or if the
+        only reader of the cache reads another log instead.
 
         *is_replaced*: whether the client reads another log of this partition instead.
         """

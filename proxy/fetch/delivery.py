@@ -123,7 +123,10 @@ class Delivery:
                     exchange.add(topic, erroneous(partition, error))
 
     def answered(self, exchange: Exchange) -> set[PartitionKey]:
-        """Return the partitions of which the response has records or an error already."""
+        """Return the partitions of which the response has records or an error already, by the brokers' names.
+
+        Errors of partitions that are not requested from brokers (``add_misfits``) do not count.
+        """
         return self._answered if exchange.updates else set()
 
     def log_key(self, key: PartitionKey, rack: str, at: Positions, now_s: float) -> tuple[LogKey, FetchPartition]:
@@ -153,11 +156,13 @@ class Delivery:
         topology: Topology,
         commands: list[ReaderCommand],
     ) -> bool:
-        """Add the error of a broker for a partition to the response, unless the partition is to be read again.
+        """Add a broker's response for a partition to the client's, unless the partition is to be read again.
 
-        *reply* is a broker's response other than records that a log can hold: an error, a redirect, a diverging
-        epoch, or damaged records, which the client gets as they are. Topics with stale metadata are added to
-        ``stale``, telemetry to *commands*.
+        That is so if Sidefetch had changed its offset or added a check for truncation. *reply* is a response other
+        than records that a log can hold: an error, a redirect, a diverging epoch, or damaged records. The client
+        gets it as it is, except for damaged records that need conversion (CORRUPT_MESSAGE), the refusal of an epoch
+        that Sidefetch added (NOT_LEADER_OR_FOLLOWER), and truncation that it has detected (OFFSET_OUT_OF_RANGE).
+        Topics with stale metadata are added to ``stale``, telemetry to *commands*.
 
         Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that
         its metadata is out of date.

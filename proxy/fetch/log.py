@@ -94,16 +94,17 @@ class CachedLog:
     def append(
         self, asked: int, records: memoryview, aborted: Iterable[AbortedPair] = (), *, now_s: float = 0.0
     ) -> bool:
-        """Append the whole entries of a fetch response; return whether there were any.
+        """Append the whole entries of a fetch response; return whether there were any from *asked* on.
 
-        An incomplete entry at the end is cut off.
+        An entry that is incomplete, or has an impossible size or offset, is cut off with all that follow it.
 
         Args: asked: the offset of the request.
               aborted: the aborted transactions that the response lists.
               now_s: the time of the response.
         Raises: ValueError: *asked* is not ``end``, so the response belongs to an earlier state of the log; or the
                     first entry begins below ``end``, which is allowed only if the log has no entries.
-                BadRecords: a control batch, or the header of an entry, is damaged.
+                BadRecords: the header of an entry is damaged; noticed only while the marker of an aborted
+                    transaction is looked for.
         """
         if asked != self.end:
             raise ValueError(f"a response from offset {asked} on does not continue a log that ends at {self.end}")

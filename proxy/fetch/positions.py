@@ -179,7 +179,8 @@ class Positions:
     ) -> Deliverable:
         """Return the ready records that fit into a response of *max_bytes*, and set ``ready_bytes``.
 
-        A first entry larger than a limit is returned alone (KIP-74). Partitions that did not fit before come
+        A first entry larger than a limit is returned alone (KIP-74), a later one is left for another response.
+        Partitions that did not fit before come
         first, so that each has its turn. A partition whose log has lost the records becomes loose.
 
         Args: asks: returns the offset and limit of a partition.
@@ -208,6 +209,7 @@ class Positions:
             elif slices:
                 is_all = False
             else:
+                self.ready_bytes = size
                 return Deliverable([(key, found)], size, is_all=False)
         self.ready_bytes = counted_bytes
         return Deliverable(slices, counted_bytes, is_all)

@@ -127,7 +127,10 @@ def compare(
 ) -> Iterator[Compared]:
     """Yield the comparison of each sample with its partition in the *response* to ``direct_fetch``.
 
-    Limits may cut off either side, so they are equal if one begins with the other.
+    Limits may cut off either side, so they are equal if one begins with the other. The result is unknown (None) if
+    the broker sent an error, or no records although there are some.
+
+    *committed*: whether the readable records end at the last stable offset rather than at the high watermark.
     """
     replies = {PartitionKey(topic, each.partition): each for topic, parts in response.topics for each in parts}
     for sample in sampled:
