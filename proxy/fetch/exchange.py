@@ -204,7 +204,7 @@ class Exchange:
 def check_request(request: FetchRequest) -> None:
     """Raise an error for a fetch that a consumer must not send.
 
-    Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is impossible.
+    Raises: ClientProtocolError: the fetch is a follower's, or its session epoch is below -1.
     """
     refuse_follower(request.replica_id)
     if not is_full(request.session_epoch) and request.session_epoch < 0:

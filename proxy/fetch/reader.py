@@ -271,9 +271,10 @@ class Reader:
             self._at.log_void(log)
 
     def throttled(self, now_s: float) -> None:
-        """Delay the open client fetch, since a broker throttled an upstream fetch and sent no partitions.
+        """Pause the open client fetch until the end of a throttling: a broker sent a response without partitions.
 
-        Clients of Fetch v8 and later, which wait by themselves, get an empty response with the throttle time.
+        Clients of Fetch v8 and later, which wait by themselves, get an empty response with the throttle time at
+        once.
         """
         exchange, at = self._exchange, self._at
         if exchange is None or at is None or not isinstance(self._phase, Asking):
