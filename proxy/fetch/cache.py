@@ -133,6 +133,9 @@ class LogCache:
         self._max_bytes = 0
         self._routes: dict[BrokerId, Routes] = {}
         self._sources: dict[Source, _Fetchers] = {}
+        self._all_fetchers: dict[FetcherId, Fetcher] = {}
+        self._late_s = float("inf")
+        """The earliest time at which a response or a connection may be late; never too high."""
         self._index = LogIndex()
         self._queue: dict[SharedLog, None] = {}
         """The logs to place on a fetcher."""
@@ -162,6 +165,7 @@ class LogCache:
         """Command the connection of a fetcher, unless it is open or being opened."""
         if not (fetcher.is_open or fetcher.is_opening):
             fetcher.opening(now_s + self._config.ask_timeout_s if fetcher.is_follower else None)
+            self._sent(fetcher)
             self._commands.append(OpenFetcher(fetcher.id, self.key.client_id))
 
     def begin(self, max_bytes: int) -> int:
@@ -282,7 +286,7 @@ class LogCache:
 
         A broker without a usable Fetch version is treated as a lost connection.
         """
-        fetcher = self._fetcher(fetcher_id)
+        fetcher = self._all_fetchers[fetcher_id]
         by_id, was_used = fetcher.by_id, fetcher.version > 0
         try:
             fetcher.opened(ranges)
@@ -309,7 +313,7 @@ class LogCache:
 
     def answering(self, fetcher_id: FetcherId) -> None:
         """Take the event that a large response has begun to arrive."""
-        fetcher = self._fetcher(fetcher_id)
+        fetcher = self._all_fetchers[fetcher_id]
         fetcher.answering(self.number)
         for reader in fetcher.waiting:
             self._dirty[reader.owner] = None
@@ -319,7 +323,7 @@ class LogCache:
 
         If *frame* is no response to the request in flight, the connection is closed.
         """
-        fetcher = self._fetcher(fetcher_id)
+        fetcher = self._all_fetchers[fetcher_id]
         was_answering = fetcher.is_answering
         try:
             served = 1 if self.key.is_exclusive else len(fetcher.waiting)
@@ -376,7 +380,7 @@ class LogCache:
         The logs of the fetcher, and all logs with records from its broker, are dropped. Partitions of a follower
         are then read from the leader; readers that wait for a leader try again, or get an error.
         """
-        fetcher = self._fetcher(fetcher_id)
+        fetcher = self._all_fetchers[fetcher_id]
         was_open = fetcher.is_open
         self._commands += fetcher.lost(now_s)
         source = fetcher_id.source
@@ -428,7 +432,7 @@ class LogCache:
 
     def close(self, now_s: float) -> list[EmitRecord | CloseSession]:
         """Return telemetry and the requests that close the sessions at the brokers; no other call may follow."""
-        return [command for fetcher in self._all_fetchers() for command in fetcher.close_session(now_s)]
+        return [command for fetcher in self._all_fetchers.values() for command in fetcher.close_session(now_s)]
 
     # ------------------------------------------------------------------------------------------- planning
 
@@ -447,7 +451,7 @@ class LogCache:
         for log in list(self._queue):
             self._place(log, now_s)
         self._queue = self._queue or {}
-        for fetcher in self._all_fetchers():
+        for fetcher in self._all_fetchers.values():
             self._ask(fetcher, now_s)
         if self.offsets.is_large(len(self._index)):
             self.offsets.prune(self._index.partitions)
@@ -470,12 +474,12 @@ class LogCache:
     @property
     def busy(self) -> list[FetcherId]:
         """The fetchers with a request in flight."""
-        return [fetcher.id for fetcher in self._all_fetchers() if fetcher.is_in_flight]
+        return [fetcher.id for fetcher in self._all_fetchers.values() if fetcher.is_in_flight]
 
     def deadline_s(self, now_s: float) -> float | None:
         """Return the time at which ``settle`` is needed without an event; None for never."""
         times = []
-        for fetcher in self._all_fetchers():
+        for fetcher in self._all_fetchers.values():
             if fetcher.late_s is not None:
                 times.append(fetcher.late_s)
             if fetcher.waiting and not fetcher.is_in_flight:
@@ -487,7 +491,7 @@ class LogCache:
 
     def describe(self, now_s: float) -> str:
         """Return a text about the state of all connections, for the program's log."""
-        used = (fetcher for fetcher in self._all_fetchers() if fetcher.version or fetcher.is_opening)
+        used = (fetcher for fetcher in self._all_fetchers.values() if fetcher.version or fetcher.is_opening)
         return ", ".join(fetcher.describe(now_s) for fetcher in used)
 
     def is_served(self, log: SharedLog, now_s: float) -> bool:
@@ -510,17 +514,14 @@ class LogCache:
             route = routes.kind(source)
             each = _Fetchers(*(Fetcher(FetcherId(source, kind), route, self._jitter) for kind in FetcherKind))
             self._sources[source] = each
+            self._all_fetchers |= {fetcher.id: fetcher for fetcher in each}
         return each
 
-    def _all_fetchers(self) -> list[Fetcher]:
-        return [fetcher for each in self._sources.values() for fetcher in each]
-
-    def _fetcher(self, fetcher_id: FetcherId) -> Fetcher:
-        each = self._sources[fetcher_id.source]
-        return next(fetcher for fetcher in each if fetcher.id == fetcher_id)
-
     def _close_late(self, now_s: float) -> None:
-        for fetcher in self._all_fetchers():
+        if now_s < self._late_s:
+            return
+        fetchers = list(self._all_fetchers.values())
+        for fetcher in fetchers:
             if fetcher.late_s is None or now_s < fetcher.late_s:
                 continue
             if fetcher.is_opening:
@@ -530,6 +531,12 @@ class LogCache:
             why = f"no answer within {fetcher.late_s - fetcher.heard_s:g} s"
             self._commands.append(CloseFetcher(fetcher.id, why, is_fault=True))
             self.lost(fetcher.id, now_s)
+        self._late_s = min((each.late_s for each in fetchers if each.late_s is not None), default=float("inf"))
+
+    def _sent(self, fetcher: Fetcher) -> None:
+        """Note the time at which the response to a request, or the opening of a connection, is late."""
+        if fetcher.late_s is not None:
+            self._late_s = min(self._late_s, fetcher.late_s)
 
     def _leave_follower(self, fetcher: Fetcher, logs: list[SharedLog], now_s: float) -> None:
         """Read *logs* of a follower from the leaders, within the same client fetches."""
@@ -673,6 +680,7 @@ class LogCache:
         max_bytes = min(self._max_bytes, self._config.fetch_buffer_bytes)
         options = FetchOptions(0, 1, max_bytes, self.key.isolation, rack)
         self._commands.append(fetcher.request(self.key.client_id, options, wait, self.number, now_s))
+        self._sent(fetcher)
 
     def _update(self, fetcher: Fetcher, now_s: float) -> None:
         """Set the offsets of the next request to the ends of the logs; logs not to be filled further leave."""
@@ -752,6 +760,7 @@ class LogCache:
         if fetcher.has_session:
             wait = FetchWait(0.0, 0, self._config.ask_timeout_s)
             self._commands.append(fetcher.request(None, FetchOptions(0, 0), wait, self.number, now_s))
+            self._sent(fetcher)
         elif fetcher.id.kind is not FetcherKind.LONG_POLL or fetcher.is_follower or fetcher.id.source.is_rackless:
             self._commands.append(CloseFetcher(fetcher.id, "nothing is read there any more", is_fault=False))
             self._commands += fetcher.lost(now_s)

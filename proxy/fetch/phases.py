@@ -31,10 +31,13 @@ class Asking:
 
 @attrs.frozen
 class Pausing:
-    """The phase after a broker throttled the fetch of a client below Fetch v8, which does not wait by itself."""
+    """The phase in which the fetch of a client below Fetch v8, which does not wait by itself, waits while throttled.
+
+    The broker's response had no partitions.
+    """
 
     until_s: float
-    """The end of the throttling, at which the fetch proceeds."""
+    """The end of the throttling, at which brokers are asked again."""
 
 
 @attrs.frozen

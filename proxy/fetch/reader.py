@@ -291,7 +291,10 @@ class Reader:
             self._phase = Pausing(until_s)
 
     def refused(self, error: int, now_s: float) -> None:
-        """Answer the open client fetch with the top-level *error* of the leader's response."""
+        """Answer the open client fetch with *error*, the top-level error of the leader's response.
+
+        See ``Exchange.refusal``. No effect unless the fetch waits for logs.
+        """
         exchange, at = self._exchange, self._at
         if exchange is not None and at is not None and isinstance(self._phase, Asking):
             at.stop()

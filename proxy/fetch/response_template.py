@@ -189,7 +189,10 @@ class ResponseTemplate:
         return self._written[rows.start : rows.end]
 
     def index(self, topic: Topic, partition: int) -> int | None:
-        """Return the index of a partition in the topic's first section; None if it is not there."""
+        """Return the index of a partition in the first section of *topic*; None if the section lacks it.
+
+        Raises: KeyError: the template lacks the topic.
+        """
         return self._index(self._rows[topic, 0], partition)
 
     def _splice(

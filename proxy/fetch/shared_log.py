@@ -107,7 +107,7 @@ class SharedLog:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an open client fetch reads it. Cost: O(readers)."""
+        """Whether a client fetch that reads it waits for logs now. Cost: O(readers)."""
         return any(reader.is_waiting for reader in self.readers)
 
     @property
