@@ -246,7 +246,7 @@ class LogCache:
                     self._requeue(log)
 
     def lacks_offsets(self, log: SharedLog) -> bool:
-        """Return whether the offsets of the partition are unknown, or older than the records before *log*."""
+        """Return whether the high watermark is unknown, or below the end of *log*, which had no response yet."""
         known = self.offsets.get(log.key.partition)
         return known is None or (known[0] < log.log.end and log.offsets[0] < 0)
 
@@ -404,7 +404,7 @@ class LogCache:
             self._dirty[reader] = None
 
     def see(self, topology: Topology) -> None:
-        """Take a new topology, and drop the logs whose leader, epoch or topic id it contradicts.
+        """Take a new topology, and drop the logs of partitions whose leader, epoch or topic id has changed.
 
         An older one than that of another member is ignored. Cost: O(logs) if it has changed.
         """

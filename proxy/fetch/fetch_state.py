@@ -41,7 +41,7 @@ def differing_entries(
 
 @attrs.frozen
 class RequestContext:
-    """The attributes of a client connection that decide how its partitions are requested from brokers."""
+    """The attributes that decide which partitions of a client are requested, and how topics are named."""
 
     node_id: BrokerId
     """The broker whose listener the client uses: the client takes it for the leader of its partitions."""
@@ -180,7 +180,11 @@ class FetchState:
         return any(_is_another(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
 
     def skip(self, key: PartitionKey, offset: int) -> None:
-        """Request a partition from *offset* on, after its client's offset, until the client changes its request."""
+        """Request a partition from *offset* on, after its client's offset.
+
+        It ends when any field of the partition changes in the client's request, when its topic has new metadata, or
+        with ``ask_again_at_own``.
+        """
         self._skipped.setdefault(key, self.asks[key].offset)
         self.asks[key] = self.asks[key]._replace(offset=offset)
 

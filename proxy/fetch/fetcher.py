@@ -229,7 +229,7 @@ class Fetcher:
 
     @property
     def late_s(self) -> float | None:
-        """The time by which the response must have begun, or the connection be open; None if neither is due."""
+        """The time by which the response must have begun, or a follower's connection be open; None if neither."""
         if self._in_flight is None:
             return self._opens_by_s
         return None if self.is_answering else self._in_flight.late_s

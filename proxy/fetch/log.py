@@ -156,7 +156,7 @@ class CachedLog:
         return Slice(records, next_offset, aborted, arrived_s)
 
     def contains(self, offset: int, since_s: float) -> bool:
-        """Return whether *offset* is the end of the log, or that of an entry that arrived at *since_s* or later."""
+        """Return whether *offset* is the end of the log, or within an entry that arrived at *since_s* or later."""
         if offset == self.end:
             return True
         if not self.start <= offset < self.end:

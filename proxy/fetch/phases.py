@@ -31,7 +31,7 @@ class Asking:
 
 @attrs.frozen
 class Pausing:
-    """The phase in which the fetch of a client below Fetch v8, which does not wait by itself, waits while throttled.
+    """The phase in which the fetch of a client below Fetch v8 waits until the end of a throttling.
 
     The broker's response had no partitions.
     """

@@ -141,7 +141,7 @@ class Positions:
     def want_more(self, deliverable: "Deliverable") -> None:
         """Have the logs filled further of which *deliverable* has all records: the client waits for more bytes.
 
-        Their partitions are ``short`` until the next call, or the end of the wait.
+        Their partitions stay ready, and are ``short`` until the next call or the end of the wait.
         """
         slices = deliverable.slices
         self.short = {key for key, found in slices if found.next_offset == self.logs[key].log.end}
@@ -337,7 +337,8 @@ class Positions:
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
         """Return whether the client fetch needs no more from *fetcher*. Cost: O(ready).
 
-        Its logs there are confirmed, or all have records to deliver.
+        A response has confirmed its logs there, of which some may have brought records; or all have records to
+        deliver.
         """
         if fetcher.confirmed >= self.number and (bool(self.ready) or not self._is_cut(fetcher)):
             return True
@@ -346,8 +347,9 @@ class Positions:
     def is_plain(self, now_s: float) -> bool:
         """Return whether upstream requests may have the client's min bytes, so that the broker waits for them.
 
-        No source may have two fetchers for the client: while one has enough, the other would wait for more, and its
-        silence would not show whether it has records.
+        They may if these are more than 1, and fewer bytes than that were there in the last 30 s. No source may have
+        two fetchers for the client: while one has enough, the other would wait for more, and its silence would not
+        show whether it has records.
         """
         is_usual = self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
         return is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)

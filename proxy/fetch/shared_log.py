@@ -28,7 +28,10 @@ _UNKNOWN_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 class LogKey(NamedTuple):
-    """The identity of a cached log: the attributes of the upstream requests that fill it, except the offset."""
+    """The identity of a cached log within its cache, except for its offsets.
+
+    The isolation level and the rack are the same for all logs of a cache.
+    """
 
     partition: PartitionKey
     source: Source
