@@ -74,8 +74,11 @@ def led_by_one(kafka4: KafkaCluster) -> str:
 
 
 async def to_broker(sidefetch: Sidefetch, node_id: int) -> str:
-    host, _, port = sidefetch.bootstrap.rpartition(":")
-    return f"{host}:{int(port) + 1 + node_id}"
+    """Return the local address of a broker; its port is open once Sidefetch has answered a Metadata request."""
+    async with connect(sidefetch.bootstrap) as client:
+        described = await client.call("metadata", 12, {"topics": []})
+    (broker,) = (each for each in described.brokers if each.node_id == node_id)
+    return f"{broker.host}:{broker.port}"
 
 
 async def topic_id(client: KafkaConnection, topic: str) -> Any:
