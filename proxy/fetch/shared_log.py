@@ -93,7 +93,10 @@ class SharedLog:
 
     def add_reader(self, reader: "Positions") -> None:
         """Add a client, which does not read the log yet, to its readers."""
-        self.readers = dict.fromkeys((*self.readers, reader)) if self.readers else reader.alone
+        if isinstance(self.readers, dict):
+            self.readers[reader] = None
+        else:
+            self.readers = dict.fromkeys((*self.readers, reader)) if self.readers else reader.alone
 
     def remove_reader(self, reader: "Positions") -> None:
         """Remove a client from the readers of the log."""
@@ -120,8 +123,12 @@ class SharedLog:
         return any(each.is_waiting and (each.reads_end_of(self) or key in each.short) for each in self.readers)
 
     def trim_old(self, now_s: float) -> None:
-        """Drop entries older than 1 s, unless an open client fetch is to deliver entries. Cost: O(readers)."""
-        if all(not reader.is_waiting or reader.reads_end_of(self) for reader in self.readers):
+        """Drop entries older than 1 s, unless an open client fetch is to deliver entries.
+
+        Cost: O(readers) if there are old entries.
+        """
+        is_old = self.log.oldest_s < now_s - KEPT_S
+        if is_old and all(not reader.is_waiting or reader.reads_end_of(self) for reader in self.readers):
             self.log.trim_before(now_s - KEPT_S)
 
     def is_live(self, now_s: float) -> bool:
