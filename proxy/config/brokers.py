@@ -143,7 +143,7 @@ class UpstreamConfig:
         metadata=_option(
             "share-reads-except",
             FETCH_RULES,
-            "Client fetches that share no upstream fetches, whatever share-reads says: all, those of a client id,"
+            "Client fetches that share no upstream fetches, although share-reads is on: all, those of a client id,"
             " or those of a topic; a fetch of several topics shares none of them if one matches. It shows whether"
             " sharing causes a problem. It applies from a client's next fetch on. SIGHUP reloads it from the"
             " configuration file, unless a flag or a variable sets it.",

@@ -165,7 +165,7 @@ class LogCache:
         """Command the connection of a fetcher, unless it is open or being opened."""
         if not (fetcher.is_open or fetcher.is_opening):
             fetcher.opening(now_s + self._config.ask_timeout_s if fetcher.is_follower else None)
-            self._sent(fetcher)
+            self._note_late(fetcher)
             self._commands.append(OpenFetcher(fetcher.id, self.key.client_id))
 
     def begin(self, max_bytes: int) -> int:
@@ -533,7 +533,7 @@ class LogCache:
             self.lost(fetcher.id, now_s)
         self._late_s = min((each.late_s for each in fetchers if each.late_s is not None), default=float("inf"))
 
-    def _sent(self, fetcher: Fetcher) -> None:
+    def _note_late(self, fetcher: Fetcher) -> None:
         """Note the time at which the response to a request, or the opening of a connection, is late."""
         if fetcher.late_s is not None:
             self._late_s = min(self._late_s, fetcher.late_s)
@@ -680,7 +680,7 @@ class LogCache:
         max_bytes = min(self._max_bytes, self._config.fetch_buffer_bytes)
         options = FetchOptions(0, 1, max_bytes, self.key.isolation, rack)
         self._commands.append(fetcher.request(self.key.client_id, options, wait, self.number, now_s))
-        self._sent(fetcher)
+        self._note_late(fetcher)
 
     def _update(self, fetcher: Fetcher, now_s: float) -> None:
         """Set the offsets of the next request to the ends of the logs; logs not to be filled further leave."""
@@ -760,7 +760,7 @@ class LogCache:
         if fetcher.has_session:
             wait = FetchWait(0.0, 0, self._config.ask_timeout_s)
             self._commands.append(fetcher.request(None, FetchOptions(0, 0), wait, self.number, now_s))
-            self._sent(fetcher)
+            self._note_late(fetcher)
         elif fetcher.id.kind is not FetcherKind.LONG_POLL or fetcher.is_follower or fetcher.id.source.is_rackless:
             self._commands.append(CloseFetcher(fetcher.id, "nothing is read there any more", is_fault=False))
             self._commands += fetcher.lost(now_s)

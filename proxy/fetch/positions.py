@@ -21,7 +21,7 @@ class Deliverable(NamedTuple):
     """The records for one response to a client, within its limits."""
 
     slices: list[tuple[PartitionKey, Slice]]
-    """The records by partition, in the order in which the partitions became ready."""
+    """The records by partition: first those that did not fit before, else in the order of becoming ready."""
     counted_bytes: int
     """The bytes that count for min bytes: the size of all records, or a partition's limit if more did not fit."""
     is_all: bool
@@ -180,8 +180,8 @@ class Positions:
         """Return the ready records that fit into a response of *max_bytes*, and set ``ready_bytes``.
 
         A first entry larger than a limit is returned alone (KIP-74), a later one is left for another response.
-        Partitions that did not fit before come
-        first, so that each has its turn. A partition whose log has lost the records becomes loose.
+        Partitions that did not fit before come first, so that each has its turn. A partition whose log has lost the
+        records becomes loose.
 
         Args: asks: returns the offset and limit of a partition.
               is_cut: whether an entry that is larger than a limit is returned with others, as below Fetch v3, since

@@ -369,7 +369,7 @@ class Reader:
     def _join(self, exchange: Exchange, now_s: float, *, is_excepted: bool) -> Positions:
         """Return the logs that the client reads, in the log cache of its sharing key; join that if needed.
 
-        *is_excepted*: whether the client does not share, whatever ``share-reads`` says.
+        *is_excepted*: whether the client does not share, although ``share-reads`` is on.
         """
         options, params = exchange.request.options, exchange.params
         is_redirected = bool(options.rack_id)

@@ -112,22 +112,22 @@ def savings(ledger: LedgerFrames, by: Collection[Dimension] = ("day", "cluster_i
     Cost: exchanges and fetches are summed by connection before the join, so that no key is skewed: a client id that
           all clients share has many connections.
     """
-    told = _by_connection(ledger)
+    traffic = _by_connection(ledger)
     if {"client_id", "topic"} & set(by):
-        told = _attributed(told)
+        traffic = _attributed(traffic)
     if "topic" in by:
-        told = _by_topic(told, ledger.exchange)
+        traffic = _by_topic(traffic, ledger.exchange)
     if "client_id" in by:
-        told = told.join(clients_of(ledger).drop("software"), on=list(CONNECTION), how="left")
+        traffic = traffic.join(clients_of(ledger).drop("software"), on=list(CONNECTION), how="left")
     flags = (F.max("is_modelled").alias("is_modelled"), F.max("is_sampled").alias("is_sampled"))
-    sums = told.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS), *flags)
+    sums = traffic.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS), *flags)
     return finish_columns(_saved(sums), RESULT)
 
 
 def _by_connection(ledger: LedgerFrames) -> DataFrame:
     """Return one row for each connection, day and cluster, with the weighted sums of direct and actual traffic."""
     full = F.aggregate("sources.request_share_bytes", F.lit(0).cast("long"), lambda one, other: one + other)
-    exchanges = _told(
+    exchanges = _weighted_rows(
         ledger.exchange,
         {
             "exchanges": F.col("exchanges"),
@@ -138,7 +138,7 @@ def _by_connection(ledger: LedgerFrames) -> DataFrame:
         },
         is_modelled=F.col("converted_in_bytes") > 0,
     )
-    fetches = _told(
+    fetches = _weighted_rows(
         ledger.fetch,
         {
             "fetches": F.col("fetches"),
@@ -149,15 +149,15 @@ def _by_connection(ledger: LedgerFrames) -> DataFrame:
         },
         is_modelled=F.lit(False),
     )
-    told = union_rows((exchanges, fetches)).groupBy(*CONNECTION, "day", "cluster_id")
-    return told.agg(
+    traffic = union_rows((exchanges, fetches)).groupBy(*CONNECTION, "day", "cluster_id")
+    return traffic.agg(
         *(F.coalesce(F.sum(name), F.lit(0.0)).alias(name) for name in _SUMS),
         F.max("is_modelled").alias("is_modelled"),
         F.max("is_sampled").alias("is_sampled"),
     )
 
 
-def _told(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) -> DataFrame:
+def _weighted_rows(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) -> DataFrame:
     return rows.select(
         *CONNECTION,
         "cluster_id",
@@ -168,8 +168,8 @@ def _told(rows: DataFrame, values: dict[str, Column], *, is_modelled: Column) ->
     )
 
 
-def _attributed(told: DataFrame) -> DataFrame:
-    """Return *told* with the traffic of shared fetches divided among the connections that can have caused it.
+def _attributed(traffic: DataFrame) -> DataFrame:
+    """Return *traffic* with the traffic of shared fetches divided among the connections that can have caused it.
 
     These are the connections of the same process, day and cluster without fetches of their own. If there are none,
     the traffic stays without a connection.
@@ -189,8 +189,8 @@ def _attributed(told: DataFrame) -> DataFrame:
     added = {name: F.when(is_reader, of_shared[name] * share).otherwise(0.0) for name, share in shares.items()}
     is_divided = is_reader & (readers > 1) & F.max(is_shared).over(process)
     return (
-        told.select(
-            *(F.col(name) for name in told.columns if name not in (*added, "is_modelled")),
+        traffic.select(
+            *(F.col(name) for name in traffic.columns if name not in (*added, "is_modelled")),
             *((F.col(name) + each).alias(name) for name, each in added.items()),
             (F.col("is_modelled") | is_divided).alias("is_modelled"),
             (is_shared & (readers > 0)).alias("is_given_away"),
@@ -206,8 +206,8 @@ def _share_of(name: str, is_counted: Column, among: WindowSpec) -> Column:
     return ratio(counted, F.sum(counted).over(among))
 
 
-def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
-    """Return *told*, sums by connection, day and cluster, divided among the connection's topics of that day."""
+def _by_topic(traffic: DataFrame, exchange: DataFrame) -> DataFrame:
+    """Return *traffic*, sums by connection, day and cluster, divided among the connection's topics of that day."""
     key = [*CONNECTION, "day"]
     sources = exchange.select(
         *CONNECTION, day_of("at_us").alias("day"), "weight", F.explode("sources").alias("source")
@@ -222,7 +222,7 @@ def _by_topic(told: DataFrame, exchange: DataFrame) -> DataFrame:
     shares = asked.withColumn("by_partitions", asked_share).withColumn(
         "by_records", F.coalesce(ratio("brought", F.sum("brought").over(all_topics)), asked_share)
     )
-    shared = told.join(shares, on=key, how="left")
+    shared = traffic.join(shares, on=key, how="left")
     by_partitions, by_records = (F.coalesce(name, F.lit(1.0)) for name in ("by_partitions", "by_records"))
     return shared.select(
         *key,
