@@ -63,13 +63,14 @@ def fetch_frame(
     *,
     topic: str = "t",
     max_wait_ms: int = 500,
+    max_bytes: int = 1 << 25,
     partition_max_bytes: int = 1 << 20,
     correlation_id: int = 1,
 ) -> bytes:
-    """With its size."""
+    """Return the frame of a Fetch request; *max_bytes*: the limit of the response, from v3 on."""
     kind: Any = getattr(fetch, f"FetchRequest_v{version}")
     topics = [(topic, [(partition, offset, partition_max_bytes) for partition, offset in offsets.items()])]
-    request = kind(-1, max_wait_ms, 1, *((1 << 25,) if version >= 3 else ()), topics)
+    request = kind(-1, max_wait_ms, 1, *((max_bytes,) if version >= 3 else ()), topics)
     header = RequestHeader_v1(request, correlation_id=correlation_id, client_id="the-client")
     payload: bytes = header.encode() + request.encode()
     return with_size(payload)

@@ -9,7 +9,8 @@ first messages; the rest is converted chunk by chunk while the response is writt
 - an estimate for other compressed batches, see ``sizes``; unless the rest is a chunk or less: then it is converted
     at once, and its size is exact.
 
-So nothing is wasted without compression. If the estimate is too high, the set is filled with the beginning of a
+The caller limits the size, as a client's limits hold for converted records, too; the first entry is always whole.
+Nothing else is wasted without compression. If the estimate is too high, the set is filled with the beginning of a
 message that is larger than the rest, which every client treats as cut off; if it is too low, the last message is
 cut. Both are counted.
 
@@ -52,6 +53,7 @@ _GROWTH: Final = 4
 """A chunk ends when its output exceeds its nominal size by this factor: compressed input may grow thousandfold."""
 _OVERFLOW: Final = struct.Struct(">qi")
 """Offset and size of the incomplete message that fills the rest of a set."""
+_UNLIMITED: Final = 2**31 - 1
 _OVERFLOW_SIZE: Final = 61
 """The least size that its header states: that of a batch, so that readers find it cut off, and not damaged."""
 
@@ -182,9 +184,10 @@ class DownConversion:
         """
         return self._size
 
-    def begin(self) -> Outcome:
+    def begin(self, limit_bytes: int = _UNLIMITED) -> Outcome:
         """Determine the size of the output, which ``next_chunk`` then yields exactly; return the outcome.
 
+        Args:    limit_bytes: the largest size; only an output of a single entry of the source may exceed it.
         Returns: ``Converted`` with the size, or the reason for which there is no output. Call this once.
         Cost: converting one batch, and the entries before it that have no message for the client; and measuring the
             uncompressed others, which takes a tenth of converting them. The output of a compressed first batch, or
@@ -197,6 +200,7 @@ class DownConversion:
                 break
             if size:
                 self._commit(entry, size)
+                self._left = self._size = min(self._size, max(size, limit_bytes))
                 return Converted(self._size)
             next_offset = entry.last_offset + 1
             self._done_with(entry)
@@ -214,7 +218,6 @@ class DownConversion:
         self._size = size + behind.size
         if not behind.is_exact and behind.end - first.at <= self._target.chunk_bytes:
             self._convert_all()
-        self._left = self._size
 
     def _convert_all(self) -> None:
         """Convert everything to know the exact size; stop, and leave the estimate, if the output becomes large."""

@@ -1,18 +1,23 @@
-"""Conversion of records in fetch responses for clients that cannot read the broker's format or codec (KIP-283)."""
+"""Conversion of records in fetch responses for clients that cannot read the broker's format or codec (KIP-283).
 
-from collections.abc import Callable
+The limits of the client hold for converted records, too (KIP-74): ``begin_all`` divides the response among its
+partitions, in their order.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
 from proxy.config import ON, TopicSwitch
 from proxy.convert.down import DownConversion, needs_conversion
-from proxy.convert.types import ConversionTarget, Outcome
+from proxy.convert.types import ConversionTarget, Converted, Outcome
+from proxy.fetch.log import Slice
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.records import Codec
 
-__all__ = ["DEFAULT_POLICY", "CpuClock", "Job", "Policy", "are_small", "begin_all"]
+__all__ = ["DEFAULT_POLICY", "CpuClock", "Job", "NoRoom", "Policy", "are_small", "begin_all", "conversion_of"]
 
 _MAGIC_1_VERSION: Final = 2
 _MAGIC_2_VERSION: Final = 4
@@ -67,53 +72,76 @@ class Policy:
 DEFAULT_POLICY: Final = Policy()
 
 
+@attrs.frozen
+class NoRoom:
+    """The outcome of a job whose first entry does not fit into the response behind those of other partitions."""
+
+
 @attrs.define
 class Job:
-    """The conversion of the records of one partition of a response."""
+    """The records of one partition of a response, with their conversion if they need one."""
 
     key: PartitionKey
     reply: PartitionReply
     """The partition's response, with the original records."""
-    conversion: DownConversion
-    outcome: Outcome | None = None
+    found: Slice
+    """These records in their log."""
+    max_bytes: int
+    """The client's limit for the partition."""
+    conversion: DownConversion | None
+    """None if the records are sent as they are."""
+    outcome: Outcome | NoRoom | None = None
     """The result of ``begin_all``; None before."""
 
-    @classmethod
-    def of(cls, key: PartitionKey, reply: PartitionReply, offset: int, target: ConversionTarget) -> "Job | None":
-        """Return the conversion of the records of *reply* to *target*; None if they need none.
 
-        *offset*: the client's fetch offset; records before it are left out, unless they share a compressed or
-        copied entry with later ones.
-        """
-        records = memoryview(reply.records)
-        if not needs_conversion(records, offset, target):
-            return None
-        return cls(key, reply, DownConversion(records, offset, target, reply.aborted or ()))
+def conversion_of(reply: PartitionReply, offset: int, target: ConversionTarget | None) -> DownConversion | None:
+    """Return the conversion of the records of *reply* to *target*; None if they need none.
 
-
-def are_small(jobs: tuple[Job, ...]) -> bool:
-    """Return whether *jobs* are cheap enough for ``begin_all`` on the event loop rather than in a thread.
-
-    A few jobs without decompression take no longer than the switch to a thread and back.
+    *offset*: the client's fetch offset; records before it are left out, unless they share a compressed or copied
+    entry with later ones.
     """
-    if len(jobs) <= _FEW and all(job.conversion.is_quick for job in jobs):
+    records = memoryview(reply.records)
+    if target is None or not needs_conversion(records, offset, target):
+        return None
+    return DownConversion(records, offset, target, reply.aborted or ())
+
+
+def are_small(conversions: Sequence[DownConversion]) -> bool:
+    """Return whether *conversions* are cheap enough for ``begin_all`` on the event loop rather than in a thread.
+
+    A few without decompression take no longer than the switch to a thread and back.
+    """
+    if len(conversions) <= _FEW and all(each.is_quick for each in conversions):
         return True
-    is_little = sum(len(job.reply.records) for job in jobs) <= QUICK_BYTES
-    return is_little and not any(job.conversion.may_burst for job in jobs)
+    is_little = sum(len(each.source) for each in conversions) <= QUICK_BYTES
+    return is_little and not any(each.may_burst for each in conversions)
 
 
-def begin_all(jobs: tuple[Job, ...], cpu_s: CpuClock) -> None:
+def begin_all(jobs: Sequence[Job], max_bytes: int, cpu_s: CpuClock, *, is_cut: bool = False) -> None:
     """Begin the conversion of each job and set its ``outcome``; callable from any thread.
 
+    Args: max_bytes: the client's limit for all records of the response.
+          is_cut: whether an entry that is larger than a limit is sent with others, as below Fetch v3.
     Cost: up to the conversion of one batch for each job; its CPU time is added to ``conversion.counts``. Converted
         records of up to twice the original bytes, or 128 KiB if that is more, are kept until they are sent; the
         rest is dropped, and converted again when it is sent.
     """
     left = max(_AHEAD * sum(len(job.reply.records) for job in jobs), _AHEAD_BYTES)
+    used_bytes = 0
     for job in jobs:
-        began_s = cpu_s()
-        job.outcome = job.conversion.begin()
-        job.conversion.counts.cpu_us += round((cpu_s() - began_s) * 1e6)
-        if job.conversion.held_bytes > left:
-            job.conversion.let_go()
-        left -= job.conversion.held_bytes
+        conversion, limit_bytes = job.conversion, min(job.max_bytes, max_bytes - used_bytes)
+        if conversion is None:
+            job.outcome = Converted(len(job.reply.records))
+        else:
+            began_s = cpu_s()
+            job.outcome = conversion.begin(limit_bytes)
+            conversion.counts.cpu_us += round((cpu_s() - began_s) * 1e6)
+        if isinstance(job.outcome, Converted):
+            if job.outcome.size > limit_bytes and used_bytes and not is_cut:
+                job.outcome = NoRoom()
+            else:
+                used_bytes += job.outcome.size
+        if conversion is not None:
+            if conversion.held_bytes > left or isinstance(job.outcome, NoRoom):
+                conversion.let_go()
+            left -= conversion.held_bytes

@@ -1,17 +1,25 @@
 """The partitions of one client connection, and the composition of its responses from cached logs and errors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.convert.types import CodecRefused, Converted, DamagedEntry, IncompleteEntry, NothingForClient
+from proxy.convert.types import (
+    CodecRefused,
+    ConversionTarget,
+    Converted,
+    DamagedEntry,
+    IncompleteEntry,
+    NothingForClient,
+)
 from proxy.errors import ErrorCode
 from proxy.events import DamageRecord, Record, TruncationRecord
 from proxy.fetch.commands import EmitRecord, ReaderCommand
-from proxy.fetch.converting import Job
+from proxy.fetch.converting import Job, NoRoom, conversion_of
 from proxy.fetch.exchange import Exchange, erroneous
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_state import Change, FetchState, RequestContext
+from proxy.fetch.log import Slice
 from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.response_template import ResponseTemplate
@@ -188,7 +196,7 @@ class Delivery:
         """Return the client's reply for damaged records: unchanged, or CORRUPT_MESSAGE if they need conversion."""
         offset, why = self.state.asks[key].offset, "the header of its first entry is damaged"
         target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
-        if target is None or Job.of(key, reply, offset, target) is None:
+        if conversion_of(reply, offset, target) is None:
             return reply
         topic = str(self.state.named[key.topic])
         commands.append(EmitRecord(DamageRecord(self._node_id, topic, key.partition, offset, why)))
@@ -259,60 +267,74 @@ class Delivery:
                 del at.changed[key]
 
     def hand_out(self, exchange: Exchange, at: Positions, deliverable: Deliverable) -> tuple[Job, ...]:
-        """Add the records of *deliverable* to the response; return the conversions of those that need one first.
+        """Add the records of *deliverable* to the response; if some must be converted first, return all instead.
 
-        The client's positions move behind all these records.
+        The client's positions move behind the records that are added.
         """
-        committed = bool(exchange.request.options.isolation)
-        target = self._policy.target(exchange.version, committed=committed)
-        at.took_turns(deliverable)
-        jobs = []
-        for key, found in deliverable.slices:
-            ask, named = self.state.asks[key], self.state.named[key.topic]
-            log = at.logs[key]
-            high_watermark, last_stable, log_start = at.cache.offsets.raise_to(key, log.key.epoch, log.offsets)
-            aborted = found.aborted if committed else None
-            reply = PartitionReply(
-                key.partition,
-                ErrorCode.none,
-                high_watermark,
-                last_stable,
-                log_start,
-                aborted,
-                records=found.records,
-            )
-            job = None if target is None else Job.of(key, reply, ask.offset, target)
-            if not self._sends_epochs and ask.epoch != UNKNOWN:
-                self._read[key] = (ask.epoch, high_watermark)
-                self._truncations.told(self._client_id, key, ask.epoch, found.next_offset)
-            self.state.uncheck(key)
-            at.delivered(key, found.next_offset)
-            if exchange.recorder is not None:
-                exchange.recorder.handed_out(key.topic, log.key.source, len(found.records), found.arrived_s)
-            if job is None:
-                exchange.add(named, reply)
-                self._answered.add(key)
-            else:
-                jobs.append(job)
-        return tuple(jobs)
+        options = exchange.request.options
+        target = self._policy.target(exchange.version, committed=bool(options.isolation))
+        jobs = [self._job(key, found, at, target, exchange) for key, found in deliverable.slices]
+        if any(job.conversion is not None for job in jobs):
+            return tuple(jobs)
+        at.took_turns([job.key for job in jobs], is_all=deliverable.is_all)
+        for job in jobs:
+            exchange.add(self.state.named[job.key.topic], job.reply)
+            self._delivered(job, exchange, at)
+        return ()
 
-    def converted(self, exchange: Exchange, jobs: tuple[Job, ...]) -> tuple[bool, list[Record]]:
+    def _job(
+        self, key: PartitionKey, found: Slice, at: Positions, target: ConversionTarget | None, exchange: Exchange
+    ) -> Job:
+        ask, log = self.state.asks[key], at.logs[key]
+        high_watermark, last_stable, log_start = at.cache.offsets.raise_to(key, log.key.epoch, log.offsets)
+        aborted = found.aborted if exchange.request.options.isolation else None
+        reply = PartitionReply(
+            key.partition,
+            ErrorCode.none,
+            high_watermark,
+            last_stable,
+            log_start,
+            aborted,
+            records=found.records,
+        )
+        return Job(key, reply, found, ask.max_bytes, conversion_of(reply, ask.offset, target))
+
+    def _delivered(self, job: Job, exchange: Exchange, at: Positions) -> None:
+        """Move the client's position behind the records of *job*, which are in the response, or left out of it."""
+        key, found = job.key, job.found
+        ask, log = self.state.asks[key], at.logs[key]
+        if not self._sends_epochs and ask.epoch != UNKNOWN:
+            self._read[key] = (ask.epoch, job.reply.high_watermark)
+            self._truncations.told(self._client_id, key, ask.epoch, found.next_offset)
+        self.state.uncheck(key)
+        # A limit may cut converted records: the client then asks for the rest, which stays in the log.
+        at.delivered(key, found.next_offset if job.conversion is None else ask.offset)
+        if exchange.recorder is not None:
+            exchange.recorder.handed_out(key.topic, log.key.source, len(found.records), found.arrived_s)
+        self._answered.add(key)
+
+    def converted(self, exchange: Exchange, at: Positions, jobs: Sequence[Job]) -> tuple[bool, list[Record]]:
         """Add the results of conversions to the response; return whether a partition was skipped, and telemetry.
 
         If all records of a partition are invisible to the client, it is skipped: Sidefetch reads on behind them, as
-        old clients do not advance past records that they never see (KAFKA-5443, ruby-kafka 555).
+        old clients do not advance past records that they never see (KAFKA-5443, ruby-kafka 555). A partition for
+        which the response has no room stays ready.
         """
         was_skipped = False
         records: list[Record] = []
+        at.took_turns([job.key for job in jobs if not isinstance(job.outcome, NoRoom)], is_all=False)
         for job in jobs:
             key, topic = job.key, self.state.named[job.key.topic]
+            if isinstance(job.outcome, NoRoom):
+                continue
+            self._delivered(job, exchange, at)
             match job.outcome:
                 case Converted():
                     exchange.add(topic, job.reply, job.conversion)
                 case NothingForClient(next_offset):
                     was_skipped = True
                     self.state.skip(key, next_offset)
-                    continue
+                    self._answered.discard(key)
                 case DamagedEntry(offset, why):
                     exchange.add(topic, erroneous(key.partition, ErrorCode.corrupt_message))
                     records.append(DamageRecord(self._node_id, str(topic), key.partition, offset, why))
@@ -324,7 +346,6 @@ class Delivery:
                     raise AssertionError("it was not begun")
                 case never:
                     assert_never(never)
-            self._answered.add(key)
         return was_skipped, records
 
 

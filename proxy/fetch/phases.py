@@ -45,7 +45,7 @@ class Converting:
     """The phase in which conversions of records begin, until the size of the result of each is known."""
 
     jobs: tuple[Job, ...]
-    """The conversions, one for each partition."""
+    """The partitions of the response, with the conversions of those that need one."""
 
 
 @attrs.frozen

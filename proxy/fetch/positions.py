@@ -1,7 +1,7 @@
 """The cached log that a client reads of each partition, and the state of its open fetch at these logs."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.cluster.topology import BrokerId
@@ -99,6 +99,8 @@ class Positions:
         if self.cache.offsets.get(key) is None or before is not log:
             self.changed[key] = None
         self.ready.pop(key, None)
+        if self.cache.key.is_exclusive:
+            log.log.skip(ask.offset)  # nobody else reads the records before
         if ask.offset < log.log.end:
             self.ready[key] = None
         else:
@@ -221,19 +223,19 @@ class Positions:
             return list(self.ready)
         return [*(key for key in self.ready if key not in served), *(key for key in served if key in self.ready)]
 
-    def took_turns(self, deliverable: Deliverable) -> None:
-        """Record which partitions are in a response, if it does not have room for all."""
-        if deliverable.is_all:
+    def took_turns(self, keys: Iterable[PartitionKey], *, is_all: bool) -> None:
+        """Record that the partitions *keys* are in a response; *is_all*: whether it had room for all."""
+        if is_all:
             self._served = {}
             return
-        for key, _ in deliverable.slices:
+        for key in keys:
             self._served.pop(key, None)
             self._served[key] = None
 
     def delivered(self, key: PartitionKey, next_offset: int) -> None:
-        """Record that the client is sent the records before *next_offset*: its log must be found again.
+        """Record that the client gets records of a partition: its log must be found again.
 
-        If clients do not share the log, these records are dropped.
+        If clients do not share the log, the records before *next_offset* are dropped.
         """
         if self.cache.key.is_exclusive:
             self.logs[key].log.skip(next_offset)  # nobody else reads them

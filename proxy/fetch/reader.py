@@ -35,6 +35,8 @@ from proxy.wire.frames import Pieces
 
 __all__ = ["Caches", "Reader"]
 
+_LIMITED_VERSION: Final = 3
+"""The first Fetch version with a limit for the response; entries are cut at the limit of a partition before."""
 _CLIENT_THROTTLES_VERSION: Final = 8
 _RESOLVE_S: Final = 5.0
 """How long a fetch waits for the topology; below the request timeouts of all clients."""
@@ -508,8 +510,9 @@ class Reader:
             at.void_ready()
 
     def _deliverable(self, exchange: Exchange, at: Positions) -> Deliverable:
+        is_cut = exchange.version < _LIMITED_VERSION
         return at.deliverable(
-            self._delivery.state.asks.__getitem__, exchange.request.options.max_bytes, is_cut=exchange.version < 3
+            self._delivery.state.asks.__getitem__, exchange.request.options.max_bytes, is_cut=is_cut
         )
 
     def _finish(
@@ -521,18 +524,20 @@ class Reader:
             return
         at.stop()
         self._phase = Converting(jobs)
-        if are_small(jobs):
-            begin_all(jobs, self._config.cpu_s)
+        max_bytes, is_cut = exchange.request.options.max_bytes, exchange.version < _LIMITED_VERSION
+        work = partial(begin_all, jobs, max_bytes, self._config.cpu_s, is_cut=is_cut)
+        if are_small([job.conversion for job in jobs if job.conversion is not None]):
+            work()
             yield from self._converted(now_s)
         else:
-            yield RunInThread(Worker.READER, partial(begin_all, jobs, self._config.cpu_s))
+            yield RunInThread(Worker.READER, work)
 
     def _converted(self, now_s: float) -> Iterator[ReaderCommand]:
         exchange, at = self._exchange, self._at
         assert exchange is not None
         assert at is not None
         assert isinstance(self._phase, Converting)
-        was_skipped, records = self._delivery.converted(exchange, self._phase.jobs)
+        was_skipped, records = self._delivery.converted(exchange, at, self._phase.jobs)
         yield from map(EmitRecord, records)
         is_over = at.is_over(now_s) and not at.ready
         if exchange.has_records or not was_skipped or is_over:

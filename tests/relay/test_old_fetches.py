@@ -1,6 +1,7 @@
 """Fetches of clients that cannot read all formats: their responses, and the fetches on their behalf."""
 
 import random
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.relay.playbook import LONG_POLL, Part, Play, of_type, parts_of, told,
 
 OLD = range(4)
 IDLE = Part()
+LETTERS = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"]
+MESSAGE_BYTES = 35
+"""The size of a message of format 1 with a value of one byte."""
 LARGE_GZIP = batch(10, random.Random(1).randbytes(20_000), codec=Codec.GZIP)
 """More than is decompressed while others wait."""
 
@@ -202,6 +206,37 @@ def test_records_of_aborted_transactions_are_left_out_for_those_who_read_committ
     (answer,) = heard(play.answer({0: Part(records=records, aborted=((8, 10),))}), 2)
 
     assert [record.value for record in answer[0].records] == [b"kept"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_converted_records_over_the_limit_of_a_partition_are_delivered_from_the_log_later(version: int) -> None:
+    play = Play()
+    limit = 6 * MESSAGE_BYTES
+    fetch = partial(fetch_frame, version, max_wait_ms=500, partition_max_bytes=limit)
+    play.request(fetch({0: 10}))
+    play.open(LONG_POLL)
+
+    (first,) = heard(play.answer({0: Part(records=batch(10, *LETTERS[:4]) + batch(14, *LETTERS[4:]))}), version)
+    (second,) = heard(play.request(fetch({0: 16})), version)
+
+    assert [each.offset for each in first[0].records] == [10, 11, 12, 13, 14, 15]
+    assert [each.offset for each in second[0].records] == [16, 17]
+
+
+def test_partition_without_room_for_converted_records_comes_first_in_the_next_response() -> None:
+    play = Play()
+    fetch = partial(fetch_frame, 3, max_wait_ms=500, max_bytes=6 * MESSAGE_BYTES)
+    play.request(fetch({0: 10, 1: 10}))
+    play.open(LONG_POLL)
+
+    records = batch(10, *LETTERS[:4])
+
+    (first,) = heard(play.answer({p: Part(records=records, high_watermark=14) for p in (0, 1)}), 3)
+    play.request(fetch({0: 14, 1: 10}))
+    (second,) = heard(play.answer({p: Part(high_watermark=14) for p in (0, 1)}), 3)
+
+    assert {p: len(each.records) for p, each in first.items()} == {0: 4, 1: 0}
+    assert {p: len(each.records) for p, each in second.items()} == {0: 0, 1: 4}
 
 
 @pytest.mark.parametrize("version", range(4, 19))
