@@ -387,8 +387,7 @@ def _size(case: Case, part: Part) -> tuple[int, bool]:
     if not offsets or log is None:
         return len(part.records), True
     originals = [batch for batch in log.batches(offsets[0], offsets[-1] + 1) if not batch.is_control]
-    # Conversion changes sizes: brokers that convert apply the limits to the batches as they are in the log.
-    return min(len(part.records), sum(batch.size for batch in originals)), len(originals) <= 1
+    return len(part.records), len(originals) <= 1
 
 
 def _progress(case: Case) -> Iterator[Violation]:
