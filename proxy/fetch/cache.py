@@ -31,9 +31,9 @@ from proxy.fetch.commands import (
     RefreshMetadata,
     Wake,
 )
+from proxy.fetch.error_codes import STALE_TOPOLOGY
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetcher import MANY, PARKED_S, Fetcher, FetchResult, FetchWait
-from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.offsets import OffsetTable, highest, offsets_of
 from proxy.fetch.shared_log import KEPT_S, LogIndex, LogKey, SharedLog
 from proxy.session.upstream import RejectedResponse, RejectionReason
@@ -233,15 +233,15 @@ class LogCache:
         self.readers.pop(reader, None)
         self._dirty.pop(reader, None)
 
-    def leave_longer(self, reader: "Positions") -> None:
+    def requeue_long_waits(self, reader: "Positions") -> None:
         """Place logs of *reader* again that are in requests which may wait longer than its client fetch.
 
         Logs of parked requests stay if their offsets are known: a missing response then means "nothing new".
         """
         for fetcher in () if self.is_draining else list(reader.fetchers):
-            if not fetcher.outwaits(reader.deadline_s, reader.min_bytes):
+            if not fetcher.waits_longer_than(reader.deadline_s, reader.min_bytes):
                 continue
-            for log in list(fetcher.untold if fetcher.is_parked else fetcher.logs.values()):
+            for log in list(fetcher.without_offsets if fetcher.is_parked else fetcher.logs.values()):
                 if reader in log.readers:
                     self._requeue(log)
 
@@ -250,11 +250,11 @@ class LogCache:
         known = self.offsets.get(log.key.partition)
         return known is None or (known[0] < log.log.end and log.offsets[0] < 0)
 
-    def hurry(self, reader: "Positions", now_s: float) -> None:
+    def request_offsets_now(self, reader: "Positions", now_s: float) -> None:
         """Request the unknown offsets of partitions of *reader* at once, rather than wait for a long poll."""
         for fetcher in list(reader.fetchers):
-            is_long = fetcher.is_parked and fetcher.outwaits(now_s + INSTANT_S, reader.min_bytes)
-            for log in list(fetcher.untold) if is_long else ():
+            is_long = fetcher.is_parked and fetcher.waits_longer_than(now_s + INSTANT_S, reader.min_bytes)
+            for log in list(fetcher.without_offsets) if is_long else ():
                 if reader in log.readers:
                     self._requeue(log)
 
@@ -335,7 +335,7 @@ class LogCache:
             return
         for reader in fetcher.waiting:
             if was_answering:
-                reader.owner.watched(now_s)
+                reader.owner.restart_watchdog(now_s)
             if reader.is_due(now_s) or reader.waits_upstream(now_s):
                 self._dirty[reader.owner] = None
         if isinstance(result.outcome, RejectedResponse):
@@ -348,28 +348,33 @@ class LogCache:
             routes.answers(fetcher_id.source.node_id)
         if response.throttle_ms:
             self.throttled_until_s = max(self.throttled_until_s, now_s + response.throttle_ms / 1000)
-            if not response.topics:
-                # The broker has read nothing: its response says nothing about any partition.
-                self._commands += result.records()
-                for reader in list(fetcher.waiting):
-                    reader.owner.throttled(now_s)
-                    self._dirty[reader.owner] = None
-                return
-        kept_bytes = self._take(fetcher, result, now_s)
+        if response.throttle_ms and not response.topics:
+            # The broker has read nothing: its response says nothing about any partition.
+            self._commands += result.records()
+            for reader in list(fetcher.waiting):
+                reader.owner.throttled(now_s)
+                self._dirty[reader.owner] = None
+        else:
+            self._accept(fetcher, result, now_s)
+
+    def _accept(self, fetcher: Fetcher, result: FetchResult, now_s: float) -> None:
+        """Apply an accepted response to the logs, and decide what it confirms."""
+        response = result.response
+        kept_bytes = self._apply(fetcher, result, now_s)
         self._commands += result.records(kept_bytes)
         fetcher.confirmed = max(fetcher.confirmed, result.number)
         if self.key.isolation and fetcher.is_behind:
-            self._suspect_cuts(fetcher, response)
-        self._uncut(fetcher, has_records=response.record_bytes > 0)
+            self._find_left_out(fetcher, response)
+        self._count_cuts(fetcher, has_records=response.record_bytes > 0)
         for log in list(fetcher.checked):
             if result.asked(log.key.partition) is not None:
                 for reader in list(log.readers):
-                    reader.owner.looked_back(log)
+                    reader.owner.truncation_checked(log)
         self._pace(fetcher, response.record_bytes, now_s)
         if fetcher.id.kind is FetcherKind.CATCH_UP:
             for log in list(fetcher.logs.values()):
                 self._leave_catch_up(log, result)
-        elif any(result.asked(log.key.partition) is not None for log in fetcher.untold):
+        elif any(result.asked(log.key.partition) is not None for log in fetcher.without_offsets):
             # The session says "unchanged" of a partition whose offsets are not known here.
             fetcher.restart()
             self._count_rejection(fetcher, now_s)
@@ -403,7 +408,7 @@ class LogCache:
             reader.source_lost(gives_up=gives_up, now_s=now_s)
             self._dirty[reader] = None
 
-    def see(self, topology: Topology) -> None:
+    def update_topology(self, topology: Topology) -> None:
         """Take a new topology, and drop the logs of partitions whose leader, epoch or topic id has changed.
 
         An older one than that of another member is ignored. Cost: O(logs) if it has changed.
@@ -544,7 +549,7 @@ class LogCache:
         for routes in self._routes.values():
             routes.lost(fetcher.id.source.node_id, keys, now_s)
         for reader in fetcher.waiting:
-            reader.owner.watched(now_s)
+            reader.owner.restart_watchdog(now_s)
         for log in logs:
             self.void(log)
 
@@ -581,33 +586,33 @@ class LogCache:
         if not log.is_awaited:
             del self._queue[log]
             return
-        fetcher = self._choose(log, now_s)
+        fetcher = self._choose_fetcher(log, now_s)
         if fetcher is not None:
             del self._queue[log]
             fetcher.join(log, log.log.end)
             log.fetcher = fetcher
             if self.lacks_offsets(log):
-                fetcher.untold[log] = None
+                fetcher.without_offsets[log] = None
             for reader in log.readers:
                 reader.placed(log, None, fetcher)
 
-    def _choose(self, log: SharedLog, now_s: float) -> Fetcher | None:
+    def _choose_fetcher(self, log: SharedLog, now_s: float) -> Fetcher | None:
         """Return the fetcher to place *log* on; None if it waits until one is free."""
         long_poll, live, catch_up = self._sources[log.key.source]
         has_failed = self._failed_s.get(log.key.partition, now_s) > now_s
         disturbs = log.is_cut or log.key.is_probe or has_failed
-        is_disturbed = disturbs and (_others_wait(long_poll, log) or _others_wait(live, log))
+        is_disturbed = disturbs and (_has_others_waiting(long_poll, log) or _has_others_waiting(live, log))
         if is_disturbed or (log.key.is_probe and len(long_poll.probes) < len(long_poll.logs)):
-            return catch_up if self._takes(catch_up, log) else None
+            return catch_up if self._can_join(catch_up, log) else None
         is_apart = (log.is_live(now_s) or has_failed) and len(long_poll.logs) >= MANY
-        if not is_apart and self._takes(long_poll, log):
+        if not is_apart and self._can_join(long_poll, log):
             return long_poll
-        if self._takes(live, log):
+        if self._can_join(live, log):
             return live
         is_urgent = disturbs or any(each.is_waiting and each.number > log.confirmed for each in log.readers)
-        return catch_up if is_urgent and self._takes(catch_up, log) else None
+        return catch_up if is_urgent and self._can_join(catch_up, log) else None
 
-    def _takes(self, fetcher: Fetcher, log: SharedLog) -> bool:
+    def _can_join(self, fetcher: Fetcher, log: SharedLog) -> bool:
         """Return whether *log* can join; another log of its partition leaves the fetcher if it has no readers."""
         if fetcher.is_in_flight:
             return False
@@ -633,7 +638,7 @@ class LogCache:
             return
         is_small = len(long_poll.logs) + len(live.logs) <= MANY
         for log in [log for log in live.logs.values() if is_small or not log.is_live(now_s)]:
-            if self._choose(log, now_s) is long_poll:
+            if self._choose_fetcher(log, now_s) is long_poll:
                 self._requeue(log)
 
     def _requeue(self, log: SharedLog) -> None:
@@ -689,7 +694,7 @@ class LogCache:
             is_old = now_s - log.moved_s > KEPT_S or min(log.unread_bytes, log.log.size_bytes) > _LARGE_BYTES
             if not log.readers or (is_unread and is_old):
                 self._leave_fetcher(log)
-            elif log.is_cut and _others_wait(fetcher, log):
+            elif log.is_cut and _has_others_waiting(fetcher, log):
                 self._requeue(log)
                 self._place(log, now_s)
             else:
@@ -706,7 +711,7 @@ class LogCache:
         longest_s = config.upstream_max_wait_s
         if fetcher.id.kind is FetcherKind.LIVE:
             longest_s = min(longest_s, _LIVE_WAIT_S) if longest_s else _LIVE_WAIT_S
-        is_awaited = bool(fetcher.untold) and any(len(reader.fetchers) > 1 for reader in readers)
+        is_awaited = bool(fetcher.without_offsets) and any(len(reader.fetchers) > 1 for reader in readers)
         plain = None if is_awaited else self._plain_wait(fetcher, shortest_s, now_s)
         if plain is not None:
             return plain
@@ -723,7 +728,7 @@ class LogCache:
             return FetchWait(0.0, timeout_s=timeout_s)
         is_bound = self.is_unparked or self.is_draining
         is_redirect_slow = bool(self.key.rack) and fetcher.is_slow_to_redirect and fetcher.is_changed
-        if readers and (fetcher.untold or is_bound or is_redirect_slow):
+        if readers and (fetcher.without_offsets or is_bound or is_redirect_slow):
             longest_s = min(shortest_s, longest_s or shortest_s)
             return FetchWait(longest_s, timeout_s=timeout_s)
         if fetcher.creates_session(now_s):
@@ -767,7 +772,7 @@ class LogCache:
 
     # ------------------------------------------------------------------------------------------- responses
 
-    def _take(self, fetcher: Fetcher, result: FetchResult, now_s: float) -> int:
+    def _apply(self, fetcher: Fetcher, result: FetchResult, now_s: float) -> int:
         """Apply a response to the logs; return the bytes of records that were appended."""
         kept_bytes = 0
         gone: set[Topic] = set()
@@ -779,9 +784,9 @@ class LogCache:
                     continue
                 is_current = log is not None and log.log.end == ask.offset and log.key.epoch == ask.epoch
                 if not reply.error:
-                    self._learn(fetcher, log, key, reply, ask.epoch)
+                    self._learn_offsets(fetcher, log, key, reply, ask.epoch)
                 elif not fetcher.is_follower:
-                    self._disprove(key, ask.epoch, reply.error, log if is_current else None)
+                    self._drop_outdated(key, ask.epoch, reply.error, log if is_current else None)
                 if log is None or not is_current:
                     continue
                 log.offsets = self.offsets.shared(key, highest(log.offsets, offsets_of(reply)))
@@ -802,7 +807,7 @@ class LogCache:
                 self.void(log)
         return kept_bytes
 
-    def _suspect_cuts(self, fetcher: Fetcher, response: FetchResponse) -> None:
+    def _find_left_out(self, fetcher: Fetcher, response: FetchResponse) -> None:
         """Add to ``fetcher.cut`` the logs that a full response may have left out.
 
         Brokers leave out a partition without records of which only the last stable offset has moved (KIP-227).
@@ -813,7 +818,7 @@ class LogCache:
             if offsets is not None and offsets[0] > log.log.end and (key.topic, key.partition) not in named:
                 fetcher.cut[log] = None
 
-    def _uncut(self, fetcher: Fetcher, *, has_records: bool) -> None:
+    def _count_cuts(self, fetcher: Fetcher, *, has_records: bool) -> None:
         """Decide whether readers wait for logs of which a response had no records, though there are some.
 
         Such a log is cut if the response had other records. The first partition that has records is never cut
@@ -827,7 +832,7 @@ class LogCache:
                 del fetcher.cut[log]
                 log.cuts = 0
 
-    def _disprove(self, key: PartitionKey, epoch: int, error: int, asked: SharedLog | None) -> None:
+    def _drop_outdated(self, key: PartitionKey, epoch: int, error: int, asked: SharedLog | None) -> None:
         """Drop the logs with entries of a partition for which its leader sent *error*, except *asked*.
 
         *asked* is the log of the request: its readers get the error.
@@ -837,18 +842,18 @@ class LogCache:
                 if log.log.size_bytes and log.key.epoch == epoch and log is not asked:
                     self.void(log)
 
-    def _learn(
+    def _learn_offsets(
         self, fetcher: Fetcher, log: SharedLog | None, key: PartitionKey, reply: PartitionReply, epoch: int
     ) -> None:
         if log is None and (fetcher.is_follower or not fetcher.by_id):
             # The offsets may be from before an election, or of another topic of this name.
-            fetcher.unlearned[key] = None
+            fetcher.unused_offsets[key] = None
             return
         is_log_known = fetcher.by_id and epoch != UNKNOWN
         may_fall = not (fetcher.is_follower or is_log_known)
         is_new = self.offsets.learn(key, reply, epoch, is_leader=not fetcher.is_follower, may_fall=may_fall)
         if log is not None:
-            fetcher.untold.pop(log, None)
+            fetcher.without_offsets.pop(log, None)
         for each in self._index.of_partition(key) if is_new else ():
             each.log.trim(reply.log_start_offset)
             for reader in each.readers:
@@ -940,7 +945,7 @@ class LogCache:
         return (self._routes[node_id] for node_id in dict.fromkeys(reader.node_id for reader in readers))
 
 
-def _others_wait(fetcher: Fetcher, log: SharedLog) -> bool:
+def _has_others_waiting(fetcher: Fetcher, log: SharedLog) -> bool:
     """Return whether client fetches wait for the fetcher that do not read *log*."""
     return any(reader not in log.readers for reader in fetcher.waiting)
 

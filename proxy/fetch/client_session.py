@@ -34,7 +34,7 @@ from proxy.wire.frames import Piece
 
 __all__ = ["ClientSession"]
 
-_NOTHING_TOLD: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
+_UNKNOWN_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 @attrs.define
@@ -43,7 +43,7 @@ class _Part:
 
     entries: bytes
     """The encoded entries of its partitions, in the order in which the client added them."""
-    told: bytearray | None = None
+    sent: bytearray | None = None
     """The response row that the client was last sent for each partition, with offsets -1 if it was sent none; None
     if it was sent no row of the topic."""
     _index_of: dict[int, int] | None = None
@@ -65,9 +65,9 @@ class _Part:
         for nth, (partition, *_) in enumerate(layout.entry.iter_unpack(entries)):
             index = index_of.setdefault(partition, len(index_of))
             patched[index * stride : (index + 1) * stride] = entries[nth * stride : (nth + 1) * stride]
-            if index >= size and self.told is not None and len(self.told) < len(index_of) * rows.stride:
-                self.told += bytes(rows.stride)
-                rows.pack_quiet(self.told, index, partition, _NOTHING_TOLD, committed=False)
+            if index >= size and self.sent is not None and len(self.sent) < len(index_of) * rows.stride:
+                self.sent += bytes(rows.stride)
+                rows.pack_quiet(self.sent, index, partition, _UNKNOWN_OFFSETS, committed=False)
         if patched != self.entries:
             self.entries = bytes(patched)
         return len(index_of) - size
@@ -78,30 +78,29 @@ class _Part:
         gone = {index_of[partition] for partition in partitions if partition in index_of}
         if gone:
             self.entries = b"".join(_without(self.entries, layout.stride, gone))
-            if self.told is not None:
-                self.told = bytearray(b"".join(_without(self.told, rows.stride, gone)))
+            if self.sent is not None:
+                self.sent = bytearray(b"".join(_without(self.sent, rows.stride, gone)))
             self._index_of = None
         return len(gone)
 
-    def changed(self, rows: ResponseLayout, current: bytearray) -> list[int]:
+    def take_changed(self, rows: ResponseLayout, current: bytearray) -> list[int]:
         """Return the indices of partitions whose rows in *current* the client must be sent; keep *current* as sent.
 
         These have another high watermark or log start offset than the client was last sent. *current* is the
         topic's part of the template, in the same order as ``entries``.
         """
-        if self.told is None:
-            told = [index for index in range(len(current) // rows.stride) if _has_offsets(rows, current, index)]
-            self.told = current
-            return told
-        if self.told == current:
+        if self.sent is None:
+            self.sent = current
+            return [index for index in range(len(current) // rows.stride) if _has_offsets(rows, current, index)]
+        if self.sent == current:
             return []
-        told = [
+        changed = [
             index
-            for index in differing_entries(self.told, current, rows.stride)
-            if _has_offsets(rows, current, index) and _is_worth_telling(rows, self.told, current, index)
+            for index in differing_entries(self.sent, current, rows.stride)
+            if _has_offsets(rows, current, index) and _has_new_offsets(rows, self.sent, current, index)
         ]
-        self.told = current
-        return told
+        self.sent = current
+        return changed
 
 
 class ClientSession:
@@ -122,7 +121,7 @@ class ClientSession:
         self._parts: dict[Topic, _Part] = {}
         self._size = 0
         self._sections: tuple[TopicSection, ...] | None = None
-        self._seen: object = None
+        self._sent_stamp: object = None
         """``ResponseTemplate.stamp`` of the last response; None if that had records or errors."""
         for section in sections:
             self._add(section)
@@ -155,25 +154,27 @@ class ClientSession:
         by id or by name.
         """
         if version != self._layout.version:
-            self._become(request_layout(version), response_layout(version))
+            self._change_version(request_layout(version), response_layout(version))
         for section in sections:
             self._add(section)
         for topic, run in groupby(forgotten, key=lambda key: key.topic):
             self._forget(topic, [key.partition for key in run])
 
-    def told_all(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> None:
+    def record_full_response(
+        self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]
+    ) -> None:
         """Record that the client is sent all partitions: the offsets of *template*, with *updates* for some.
 
         *template* must have the topics and partitions of ``sections``, in the same order. The offsets of a
         partition with an error count as not sent.
         """
         for topic, part in self._parts.items():
-            part.told = template.rows(topic)
+            part.sent = template.rows(topic)
         for topic, each in updates.items():
-            self._tell(topic, each, template)
-        self._seen = None if updates else template.stamp
+            self._record_updates(topic, each, template)
+        self._sent_stamp = None if updates else template.stamp
 
-    def tell(
+    def take_changes(
         self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]
     ) -> tuple[int, int, list[Piece]]:
         """Encode an incremental response; return its number of topics, its number of partitions and its bytes.
@@ -186,37 +187,37 @@ class ClientSession:
         Source: ``FetchSession.CachedPartition.maybeUpdateResponseData``.
         """
         chosen: dict[Topic, dict[int, PartitionUpdate | None]] = {}
-        if template.stamp is not self._seen:
+        if template.stamp is not self._sent_stamp:
             for topic, part in self._parts.items():
-                changed = part.changed(self._rows, template.rows(topic))
+                changed = part.take_changed(self._rows, template.rows(topic))
                 if changed:
                     chosen[topic] = dict.fromkeys(changed)
         for topic, each in updates.items():
-            told = self._tell(topic, each, template)
-            if told:
-                chosen[topic] = chosen.get(topic, {}) | told
-        self._seen = None if updates else template.stamp
+            updated = self._record_updates(topic, each, template)
+            if updated:
+                chosen[topic] = chosen.get(topic, {}) | updated
+        self._sent_stamp = None if updates else template.stamp
         return len(chosen), sum(map(len, chosen.values())), template.excerpt(chosen)
 
-    def _tell(
+    def _record_updates(
         self, topic: Topic, updates: Iterable[PartitionUpdate], template: ResponseTemplate
     ) -> dict[int, PartitionUpdate | None]:
         """Record that the client is sent *updates* of a topic; return them by the index of the partition."""
         part = self._parts.get(topic)
         if part is None:
             return {}
-        told: dict[int, PartitionUpdate | None] = {}
+        by_index: dict[int, PartitionUpdate | None] = {}
         for each in updates:
             reply = each.reply
             index = template.index(topic, reply.partition)
             if index is None:
                 continue
-            told[index] = each
-            if part.told is not None:
+            by_index[index] = each
+            if part.sent is not None:
                 # After an error, the next response without one must include the partition.
-                offsets = _NOTHING_TOLD if reply.error else offsets_of(reply)
-                self._rows.pack_quiet(part.told, index, reply.partition, offsets, committed=False)
-        return told
+                offsets = _UNKNOWN_OFFSETS if reply.error else offsets_of(reply)
+                self._rows.pack_quiet(part.sent, index, reply.partition, offsets, committed=False)
+        return by_index
 
     def _add(self, section: TopicSection) -> None:
         part = self._parts.get(section.topic)
@@ -235,29 +236,29 @@ class ClientSession:
             self._size += part.add(self._layout, self._rows, section.entries)
             if part.entries is entries:
                 return
-        self._sections = self._seen = None
+        self._sections = self._sent_stamp = None
 
     def _forget(self, topic: Topic, partitions: Iterable[int]) -> None:
         part = self._parts.get(topic)
         if part is not None:
             self._size -= part.forget(self._layout, self._rows, partitions)
-            self._sections = self._seen = None
+            self._sections = self._sent_stamp = None
             if not part.entries:
                 del self._parts[topic]
 
-    def _become(self, layout: RequestLayout, rows: ResponseLayout) -> None:
+    def _change_version(self, layout: RequestLayout, rows: ResponseLayout) -> None:
         """Encode all entries and rows again, for another Fetch version of the client."""
         for part in self._parts.values():
             entries = self._layout.entry.iter_unpack(part.entries)
             part.entries = b"".join(layout.pack(fields[0], self._layout.ask(fields)) for fields in entries)
-            if part.told is not None:
-                told = bytearray(len(part.told) // self._rows.stride * rows.stride)
+            if part.sent is not None:
+                rewritten = bytearray(len(part.sent) // self._rows.stride * rows.stride)
                 for index, partition in enumerate(_indices(layout, part.entries)):
-                    offsets = self._rows.quiet_offsets(part.told, index)
-                    rows.pack_quiet(told, index, partition, offsets, committed=False)
-                part.told = told
+                    offsets = self._rows.quiet_offsets(part.sent, index)
+                    rows.pack_quiet(rewritten, index, partition, offsets, committed=False)
+                part.sent = rewritten
         self._layout, self._rows = layout, rows
-        self._sections = self._seen = None
+        self._sections = self._sent_stamp = None
 
 
 def _indices(layout: RequestLayout, entries: bytes | memoryview) -> dict[int, int]:
@@ -275,7 +276,7 @@ def _has_offsets(layout: ResponseLayout, rows: bytearray, index: int) -> bool:
     return layout.quiet_offsets(rows, index)[0] != UNKNOWN
 
 
-def _is_worth_telling(layout: ResponseLayout, told: bytearray, current: bytearray, index: int) -> bool:
+def _has_new_offsets(layout: ResponseLayout, sent: bytearray, current: bytearray, index: int) -> bool:
     """Return whether the high watermark or the log start offset differs; the last stable offset does not count."""
-    before, now = layout.quiet_offsets(told, index), layout.quiet_offsets(current, index)
+    before, now = layout.quiet_offsets(sent, index), layout.quiet_offsets(current, index)
     return (before[0], before[2]) != (now[0], now[2])

@@ -119,7 +119,7 @@ class NewSession(Sessionless):
     def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
         session_id = self._grant(self._session)
         if self.request.sections is self._session.sections:
-            self._session.told_all(template, updates)
+            self._session.record_full_response(template, updates)
         return super().answer(template, updates)._replace(session_id=session_id)
 
 
@@ -137,7 +137,9 @@ class Incremental(Context):
 
     def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
         # If the session was evicted or closed meanwhile, only the next request fails, as with Kafka.
-        return self._overtaken or Answer(ErrorCode.none, self.session_id, *self._session.tell(template, updates))
+        return self._overtaken or Answer(
+            ErrorCode.none, self.session_id, *self._session.take_changes(template, updates)
+        )
 
     def empty(self) -> Answer:
         return self._overtaken or _nothing(session_id=self.session_id)

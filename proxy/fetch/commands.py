@@ -104,8 +104,8 @@ class Wake:
 class RefreshMetadata:
     """A command: request metadata of topics, since it is missing or stale.
 
-    The new topology must be passed on, even if it is unchanged: to ``LogCache.see`` for a command of a log cache,
-    to ``Reader.topology_updated`` for one of a reader.
+    The new topology must be passed on, even if it is unchanged: to ``LogCache.update_topology`` for a command of a
+    log cache, to ``Reader.topology_updated`` for one of a reader.
     """
 
     topics: frozenset[Topic]

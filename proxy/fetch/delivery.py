@@ -16,11 +16,11 @@ from proxy.errors import ErrorCode
 from proxy.events import DamageRecord, Record, TruncationRecord
 from proxy.fetch.commands import EmitRecord, ReaderCommand
 from proxy.fetch.converting import Job, NoRoom, conversion_of
+from proxy.fetch.error_codes import STALE_TOPOLOGY
 from proxy.fetch.exchange import Exchange, erroneous
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_state import Change, FetchState, RequestContext
 from proxy.fetch.log import Slice
-from proxy.fetch.lowering import STALE_TOPOLOGY
 from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.response_template import ResponseTemplate
 from proxy.fetch.shared_log import LogKey, SharedLog
@@ -87,10 +87,10 @@ class Delivery:
         self._sends_epochs = sends_epochs(request)
         context = RequestContext(self._node_id, by_id, self._follows, self._policy.switch_for(request.version))
         committed = bool(request.options.isolation)
-        is_other = not self.template.suits(request.version, committed=committed)
+        is_other = not self.template.is_for(request.version, committed=committed)
         change = self.state.update(layout, request.sections, topology, context)
         for key in change.touched:
-            self._look_back(key)
+            self._check_truncation(key)
         reshaped: Iterable[int] = change.reshaped
         if is_other:
             at.void_all()  # the response of another version may have offsets that the last one lacked
@@ -103,7 +103,7 @@ class Delivery:
             at.changed.update(dict.fromkeys(key for key in change.touched if key in self.state.asks))
         return change
 
-    def _look_back(self, key: PartitionKey) -> None:
+    def _check_truncation(self, key: PartitionKey) -> None:
         """Have the leader check a partition for truncation, if its epoch has grown since the client read it."""
         ask = self.state.asks.get(key)
         if ask is not None and not self._sends_epochs and ask.last_fetched_epoch == UNKNOWN:
@@ -111,7 +111,7 @@ class Delivery:
                 epoch, high_watermark = self._read[key]
                 is_suspected = epoch < ask.epoch and ask.offset <= high_watermark
             else:
-                epoch = self._truncations.suspected(self._client_id, key, ask)
+                epoch = self._truncations.suspected_epoch(self._client_id, key, ask)
                 is_suspected = epoch != UNKNOWN
             if is_suspected:
                 self.state.check(key, epoch)
@@ -120,20 +120,20 @@ class Delivery:
         """Begin the response of *exchange* from the start, with the errors of partitions that are not read."""
         exchange.updates = {}
         self._answered = set()
-        self.add_misfits(exchange)
+        self.add_unreadable(exchange)
 
-    def add_misfits(self, exchange: Exchange) -> None:
+    def add_unreadable(self, exchange: Exchange) -> None:
         """Add the errors of partitions that are not requested from brokers, unless the response has them."""
-        if self.state.misfits:
+        if self.state.unreadable_errors:
             answered = exchange.answered
-            for (topic, partition), error in self.state.misfits.items():
+            for (topic, partition), error in self.state.unreadable_errors.items():
                 if (topic, partition) not in answered:
                     exchange.add(topic, erroneous(partition, error))
 
     def answered(self, exchange: Exchange) -> set[PartitionKey]:
         """Return the partitions of which the response has records or an error already, by the brokers' names.
 
-        Errors of partitions that are not requested from brokers (``add_misfits``) do not count.
+        Errors of partitions that are not requested from brokers (``add_unreadable``) do not count.
         """
         return self._answered if exchange.updates else set()
 
@@ -183,14 +183,14 @@ class Delivery:
             self.stale[named] = None
         if len(reply.records):
             self._answered.add(key)
-            exchange.add(named, self._unsplit(exchange, key, reply, commands))
+            exchange.add(named, self._damaged_reply(exchange, key, reply, commands))
             return False
-        if not self._is_to_be_asked_again(key, reply):
+        if not self._is_read_again(key, reply):
             self._answered.add(key)
-            exchange.add(named, self._leaders_word(exchange, named, key, ask, reply, topology, commands))
+            exchange.add(named, self._error_reply(exchange, named, key, ask, reply, topology, commands))
         return _is_ours(reply, exchange, named, by_id=isinstance(key.topic, bytes))
 
-    def _unsplit(
+    def _damaged_reply(
         self, exchange: Exchange, key: PartitionKey, reply: PartitionReply, commands: list[ReaderCommand]
     ) -> PartitionReply:
         """Return the client's reply for damaged records: unchanged, or CORRUPT_MESSAGE if they need conversion."""
@@ -202,7 +202,7 @@ class Delivery:
         commands.append(EmitRecord(DamageRecord(self._node_id, topic, key.partition, offset, why)))
         return erroneous(key.partition, ErrorCode.corrupt_message)
 
-    def _leaders_word(
+    def _error_reply(
         self,
         exchange: Exchange,
         named: Topic,
@@ -222,7 +222,7 @@ class Delivery:
             return reply._replace(error=ErrorCode.not_leader_or_follower) if is_ours else reply
         self._read.pop(key, None)
         self._truncations.forget(self._client_id, key)
-        self.state.uncheck(key)
+        self.state.end_check(key)
         topic, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
         record = TruncationRecord(
             self._node_id, topic, key.partition, ask.offset, read_under, *reply.diverging_epoch
@@ -230,11 +230,11 @@ class Delivery:
         commands.append(EmitRecord(record))
         return erroneous(reply.partition, ErrorCode.offset_out_of_range)
 
-    def looked_back(self, key: PartitionKey) -> bool:
+    def truncation_checked(self, key: PartitionKey) -> bool:
         """End the check of a partition for truncation, which the leader passed; return whether there was one."""
-        return key in self.state.asks and self.state.uncheck(key)
+        return key in self.state.asks and self.state.end_check(key)
 
-    def _is_to_be_asked_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
+    def _is_read_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
         """Return whether to read the partition again: Sidefetch had changed the offset or added a truncation check.
 
         These changes are undone for the next request.
@@ -242,13 +242,13 @@ class Delivery:
         if reply.diverging_epoch is not None:
             _, end_offset = reply.diverging_epoch
             # The epoch that Sidefetch knows may have no records of its own: then nothing is missing up to its end.
-            return end_offset >= self.state.asks[key].offset and self.state.uncheck(key)
+            return end_offset >= self.state.asks[key].offset and self.state.end_check(key)
         if reply.error != ErrorCode.offset_out_of_range:
             return False
         # The offset after skipped records may be deleted, and the client's own not; or the broker forgot the epoch.
-        return self.state.ask_again_at_own(key) | self.state.uncheck(key)
+        return self.state.undo_skip(key) | self.state.end_check(key)
 
-    def lacks(self, at: Positions, answered: set[PartitionKey]) -> bool:
+    def lacks_offsets(self, at: Positions, answered: set[PartitionKey]) -> bool:
         """Return whether the response lacks offsets that no broker has reported yet, or not recently enough.
 
         Cost: O(changed).
@@ -258,7 +258,7 @@ class Delivery:
         quiet = (key for key in at.changed if key not in at.ready and key not in answered)
         return any(at.cache.lacks_offsets(at.logs[key]) for key in quiet)
 
-    def patch(self, at: Positions) -> None:
+    def patch_offsets(self, at: Positions) -> None:
         """Write the offsets that have changed into the response template. Cost: O(changed)."""
         for key in list(at.changed):
             offsets, named = at.cache.offsets.get(key), self.state.named.get(key.topic)
@@ -276,7 +276,7 @@ class Delivery:
         jobs = [self._job(key, found, at, target, exchange) for key, found in deliverable.slices]
         if any(job.conversion is not None for job in jobs):
             return tuple(jobs)
-        at.took_turns([job.key for job in jobs], is_all=deliverable.is_all)
+        at.record_turns([job.key for job in jobs], is_all=deliverable.is_all)
         for job in jobs:
             exchange.add(self.state.named[job.key.topic], job.reply)
             self._delivered(job, exchange, at)
@@ -305,8 +305,8 @@ class Delivery:
         ask, log = self.state.asks[key], at.logs[key]
         if not self._sends_epochs and ask.epoch != UNKNOWN:
             self._read[key] = (ask.epoch, job.reply.high_watermark)
-            self._truncations.told(self._client_id, key, ask.epoch, found.next_offset)
-        self.state.uncheck(key)
+            self._truncations.record(self._client_id, key, ask.epoch, found.next_offset)
+        self.state.end_check(key)
         # A limit may cut converted records: the client then asks for the rest, which stays in the log.
         at.delivered(key, found.next_offset if job.conversion is None else ask.offset)
         if exchange.recorder is not None:
@@ -322,7 +322,7 @@ class Delivery:
         """
         was_skipped = False
         records: list[Record] = []
-        at.took_turns([job.key for job in jobs if not isinstance(job.outcome, NoRoom)], is_all=False)
+        at.record_turns([job.key for job in jobs if not isinstance(job.outcome, NoRoom)], is_all=False)
         for job in jobs:
             key, topic = job.key, self.state.named[job.key.topic]
             if isinstance(job.outcome, NoRoom):

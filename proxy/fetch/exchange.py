@@ -8,8 +8,8 @@ import attrs
 
 from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Answer, Context, Sessionless
+from proxy.fetch.error_codes import error_for
 from proxy.fetch.fetch_recorder import FetchRecorder
-from proxy.fetch.lowering import error_for
 from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.session.epochs import is_full
 from proxy.wire.addresses import Place
@@ -83,7 +83,7 @@ class Exchange:
     """The throttle time of the response, which the client has to wait for."""
     paused_ms: int = 0
     """The throttle time that Sidefetch has waited for in the client's place; the response includes it."""
-    watched_s: float = attrs.field(default=attrs.Factory(lambda self: self.started_s, takes_self=True))
+    watchdog_s: float = attrs.field(default=attrs.Factory(lambda self: self.started_s, takes_self=True))
     """The time from which the watchdog counts: after resolving, pausing, converting, or a large response."""
     attempts: int = 0
     """How often a connection to a leader was lost, or a leader's response was unusable."""
@@ -126,9 +126,9 @@ class Exchange:
 
         An error code that the client's Fetch version does not have is replaced by an older one.
         """
-        told = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
+        sent = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
         self.updates.setdefault(topic, []).append(
-            PartitionUpdate(told, reply.records if records is None else records)
+            PartitionUpdate(sent, reply.records if records is None else records)
         )
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:

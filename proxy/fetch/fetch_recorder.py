@@ -142,14 +142,14 @@ class FetchRecorder:
         for (topic, source), each in self._brought.items():
             brought[name_of(topic), source.node_id] += each.record_bytes
         most = sorted(wanted, key=lambda each: (brought[each], wanted[each]), reverse=True)
-        told = most if len(most) <= _MOST_SHARES else most[: _MOST_SHARES - 1]
+        listed = most if len(most) <= _MOST_SHARES else most[: _MOST_SHARES - 1]
         shares = [
             SourceShare(
                 topic, node, node_id, wanted[topic, node], brought[topic, node], wanted[topic, node] * stride
             )
-            for topic, node in told
+            for topic, node in listed
         ]
-        if others := most[len(told) :]:
+        if others := most[len(listed) :]:
             partitions = sum(wanted[each] for each in others)
             record_bytes = sum(brought[each] for each in others)
             shares.append(SourceShare(_OTHERS, node_id, node_id, partitions, record_bytes, partitions * stride))

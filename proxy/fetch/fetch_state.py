@@ -59,7 +59,7 @@ class Change:
 
     touched: tuple[PartitionKey, ...]
     """The partitions that were added, removed or moved to another offset, as brokers name them."""
-    made_anew: tuple[PartitionKey, ...]
+    recreated: tuple[PartitionKey, ...]
     """The partitions of topics that were deleted, or deleted and created again, since the last fetch."""
     replaced: frozenset[Topic]
     """These topics, as the client names them, including those of which brokers were asked for no partition."""
@@ -103,20 +103,20 @@ class FetchState:
         "_taken_in",
         "asks",
         "checked",
-        "misfits",
         "named",
         "unknown",
+        "unreadable_errors",
     )
 
     def __init__(self) -> None:
         self.asks: dict[PartitionKey, FetchPartition] = {}
         """The partitions to request from brokers, with their offsets, limits and epochs."""
-        self.misfits: dict[tuple[Topic, int], int] = {}
+        self.unreadable_errors: dict[tuple[Topic, int], int] = {}
         """The partitions, by the client's names, that are not requested from brokers, with their error codes."""
         self.named: dict[Topic, Topic] = {}
         """The client's name of a topic, by the brokers' name."""
         self.unknown: set[Topic] = set()
-        """The topics of ``misfits`` that newer metadata may resolve, as the client names them."""
+        """The topics of ``unreadable_errors`` that newer metadata may resolve, as the client names them."""
         self._skipped: dict[PartitionKey, int] = {}
         """The client's own offset of partitions that are requested from a later one."""
         self.checked: set[PartitionKey] = set()
@@ -148,12 +148,12 @@ class FetchState:
         names = numbered(sections)
         is_rearranged, self._names = names != self._names, names
         fresh: list[_Fresh] = []
-        made_anew: list[PartitionKey] = []
+        recreated: list[PartitionKey] = []
         replaced: set[Topic] = set()
         for index, (name, section) in enumerate(zip(names, sections, strict=True)):
             known, info = self._known.get(name), topology.topic(section.topic)
-            if known is not None and _is_another(known.info, info):
-                made_anew += self._asked_of(layout, known, context)
+            if known is not None and _is_recreated(known.info, info):
+                recreated += self._requested_keys(layout, known, context)
                 replaced.add(section.topic)
             comparable = known is not None and known.info is info and len(known.entries) == len(section.entries)
             if not (comparable and known and self._moved(layout, known, section, context, touched)):
@@ -171,24 +171,24 @@ class FetchState:
         for index, name, info in fresh:
             touched += self._add(layout, name, sections[index], info, context)
             reshaped.add(index)
-        if not self.misfits:
-            self.misfits = {}  # a dict that was large stays large, and slow to iterate
-        return Change(tuple(touched), tuple(made_anew), frozenset(replaced), frozenset(reshaped), is_rearranged)
+        if not self.unreadable_errors:
+            self.unreadable_errors = {}  # a dict that was large stays large, and slow to iterate
+        return Change(tuple(touched), tuple(recreated), frozenset(replaced), frozenset(reshaped), is_rearranged)
 
     def names_another(self, topology: Topology) -> bool:
         """Return whether a topic of the last fetch has another topic id in *topology*. Cost: O(topics)."""
-        return any(_is_another(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
+        return any(_is_recreated(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
 
     def skip(self, key: PartitionKey, offset: int) -> None:
         """Request a partition from *offset* on, after its client's offset.
 
         It ends when any field of the partition changes in the client's request, when its topic has new metadata, or
-        with ``ask_again_at_own``.
+        with ``undo_skip``.
         """
         self._skipped.setdefault(key, self.asks[key].offset)
         self.asks[key] = self.asks[key]._replace(offset=offset)
 
-    def ask_again_at_own(self, key: PartitionKey) -> bool:
+    def undo_skip(self, key: PartitionKey) -> bool:
         """Undo ``skip``, which moved a partition's request to a later offset; return whether it had."""
         if key not in self._skipped:
             return False
@@ -200,7 +200,7 @@ class FetchState:
         self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
         self.checked.add(key)
 
-    def uncheck(self, key: PartitionKey) -> bool:
+    def end_check(self, key: PartitionKey) -> bool:
         """End the truncation check of a partition (see ``check``); return whether there was one."""
         if key not in self.checked:
             return False
@@ -268,7 +268,7 @@ class FetchState:
             known.entries = bytes(entries)
         return True
 
-    def _asked_of(self, layout: RequestLayout, known: _Known, context: RequestContext) -> list[PartitionKey]:
+    def _requested_keys(self, layout: RequestLayout, known: _Known, context: RequestContext) -> list[PartitionKey]:
         """Return the partitions of a section that are requested from brokers."""
         info = known.info
         if info is None:
@@ -283,9 +283,9 @@ class FetchState:
             return []
         topic = name[0]
         self.unknown.discard(topic)
-        for partition, *_ in layout.entry.iter_unpack(known.entries) if self.misfits else ():
-            self.misfits.pop((topic, partition), None)
-        gone = self._asked_of(layout, known, context)
+        for partition, *_ in layout.entry.iter_unpack(known.entries) if self.unreadable_errors else ():
+            self.unreadable_errors.pop((topic, partition), None)
+        gone = self._requested_keys(layout, known, context)
         for key in gone:
             self.asks.pop(key, None)
             self._skipped.pop(key, None)
@@ -305,9 +305,9 @@ class FetchState:
         for fields in layout.entry.iter_unpack(section.entries):
             partition = fields[0]
             key = None if info is None else info.key(partition, by_id=context.by_id)
-            error = _misfit(info, key, partition, context)
+            error = _error_of(info, key, partition, context)
             if error:
-                self.misfits[topic, partition] = error
+                self.unreadable_errors[topic, partition] = error
                 if error != ErrorCode.unsupported_version:
                     self.unknown.add(topic)
             else:
@@ -321,7 +321,7 @@ class FetchState:
         return keys
 
 
-def _is_another(known: TopicInfo | None, now: TopicInfo | None) -> bool:
+def _is_recreated(known: TopicInfo | None, now: TopicInfo | None) -> bool:
     return known is not None and known.topic_id != (now.topic_id if now is not None else None)
 
 
@@ -336,7 +336,7 @@ def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
     return names
 
 
-def _misfit(info: TopicInfo | None, key: PartitionKey | None, partition: int, context: RequestContext) -> int:
+def _error_of(info: TopicInfo | None, key: PartitionKey | None, partition: int, context: RequestContext) -> int:
     """Return the error code of a partition that is not requested from brokers; 0 if it is requested.
 
     A partition that is missing in the topology is requested, since it may be newer.

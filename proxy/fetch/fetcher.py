@@ -171,7 +171,7 @@ class Fetcher:
         """The logs that it fills, by partition."""
         self.moved: dict[SharedLog, None] = {}
         """The logs whose ends are not those of the session's last request."""
-        self.untold: dict[SharedLog, None] = {}
+        self.without_offsets: dict[SharedLog, None] = {}
         """The logs of partitions whose high watermark is not known, or is below the offset of the log."""
         self.probes: dict[SharedLog, None] = {}
         """The logs for clients with a max wait below 10 ms."""
@@ -179,7 +179,7 @@ class Fetcher:
         """The logs for whose records the last response had no room."""
         self.checked: dict[SharedLog, None] = {}
         """The logs whose requests have a last fetched epoch, to detect truncation."""
-        self.unlearned: dict[PartitionKey, None] = {}
+        self.unused_offsets: dict[PartitionKey, None] = {}
         """The partitions of the session whose last reported offsets were not used, since their logs had left."""
         self.waiting: dict[Positions, None] = {}
         """The clients with an open fetch that read its logs."""
@@ -263,11 +263,11 @@ class Fetcher:
         was_sent_for_it = is_cut or (self._in_flight is not None and self._in_flight.number >= number)
         return self.heard_s + (PARKED_S if was_sent_for_it else 0.0)
 
-    def was_asked_before(self, number: int) -> bool:
+    def was_sent_before(self, number: int) -> bool:
         """Return whether the request in flight was sent before the client fetch *number* began."""
         return self._in_flight is not None and self._in_flight.number < number
 
-    def outwaits(self, deadline_s: float, min_bytes: int) -> bool:
+    def waits_longer_than(self, deadline_s: float, min_bytes: int) -> bool:
         """Return whether the request in flight may wait for longer, or for more bytes, than a client fetch."""
         flight = self._in_flight
         if flight is None or self.is_answering or flight.wait.wait_s == 0:
@@ -286,7 +286,7 @@ class Fetcher:
     def join(self, log: "SharedLog", offset: int) -> None:
         """Add *log* to the next requests, at *offset*; only while no request is in flight."""
         assert self._in_flight is None
-        if log.key.partition in self.unlearned:
+        if log.key.partition in self.unused_offsets:
             self.restart()
         self.confirmed = min(self.confirmed, log.confirmed) if self.logs else log.confirmed
         self.logs[log.key.partition] = log
@@ -310,13 +310,13 @@ class Fetcher:
         log.confirmed = 0 if log in self.cut else self.confirmed
         del self.logs[log.key.partition]
         self._session.take_out(log.key.partition)
-        for each in (self.moved, self.untold, self.probes, self.cut, self.checked):
+        for each in (self.moved, self.without_offsets, self.probes, self.cut, self.checked):
             each.pop(log, None)
 
     def restart(self) -> None:
         """Name every partition in the next request, so that the broker reports the offsets of each again."""
         self._session.restart()
-        self.unlearned.clear()
+        self.unused_offsets.clear()
         self.confirmed = 0
 
     # ------------------------------------------------------------------------------------------- connections
@@ -392,7 +392,7 @@ class Fetcher:
         self._in_flight = _InFlight(sent, wait, options.max_bytes, late_s, number)
         self._sent_s = now_s
         self.is_wanted = self.is_changed = False
-        self.untold = self.untold or {}
+        self.without_offsets = self.without_offsets or {}
         return command
 
     def answering(self, number: int) -> None:

@@ -223,7 +223,7 @@ class Positions:
             return list(self.ready)
         return [*(key for key in self.ready if key not in served), *(key for key in served if key in self.ready)]
 
-    def took_turns(self, keys: Iterable[PartitionKey], *, is_all: bool) -> None:
+    def record_turns(self, keys: Iterable[PartitionKey], *, is_all: bool) -> None:
         """Record that the partitions *keys* are in a response; *is_all*: whether it had room for all."""
         if is_all:
             self._served = {}
@@ -264,7 +264,7 @@ class Positions:
                 has_records=has_records,
                 is_cut=not has_records and self._is_cut(fetcher),
             )
-            or (is_draining and (fetcher.outwaits(now_s, 1) or fetcher.was_asked_before(self.number)))
+            or (is_draining and (fetcher.waits_longer_than(now_s, 1) or fetcher.was_sent_before(self.number)))
             for fetcher, logs in self.fetchers.items()
         )
 
@@ -283,7 +283,7 @@ class Positions:
         """Return the number of logs with records to deliver on each fetcher."""
         return Counter(self.logs[key].fetcher for key in self.ready)
 
-    def turns_s(self) -> Iterator[float]:
+    def parked_times_s(self) -> Iterator[float]:
         """Yield the times at which the requests in flight of fetchers count as parked."""
         for fetcher in self.fetchers:
             if fetcher.is_in_flight:

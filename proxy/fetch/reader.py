@@ -90,7 +90,7 @@ class Reader:
         self._phase: Phase = Connecting()
         self._topology = Topology()
         self._is_draining = False
-        self._told_throttle_s = 0.0
+        self._reported_throttle_s = 0.0
         """The end of the last throttling that a response has reported to the client."""
         self._pending: list[ReaderCommand] = []
         """Commands that events of logs have caused, for the next call of a public method to return."""
@@ -133,7 +133,7 @@ class Reader:
         names = topology.known_names(section.topic for section in context.request.sections)
         is_excepted = bool(share_reads_except) and share_reads_except.matches(exchange.params.client_id, names)
         at = self._join(exchange, now_s, is_excepted=is_excepted)
-        at.cache.see(topology)
+        at.cache.update_topology(topology)
         at.number = at.cache.begin(request.options.max_bytes)
         at.deadline_s, at.min_bytes = exchange.deadline_s, exchange.params.min_bytes
         at.ready_bytes, at.has_enough = 0, False
@@ -142,7 +142,7 @@ class Reader:
     def topology_updated(self, topology: Topology, now_s: float) -> list[ReaderCommand]:
         """Take a topology that was refreshed, or is recent enough: the end of a ``RefreshMetadata`` command."""
         if self._at is not None:
-            self._at.cache.see(topology)
+            self._at.cache.update_topology(topology)
         return self._moved(self._resolved(now_s), now_s)
 
     def converted(self, now_s: float) -> list[ReaderCommand]:
@@ -194,7 +194,7 @@ class Reader:
             case Asking():
                 times += (exchange.deadline_s, self._stale_s)
                 if at.is_due(self._now_s):
-                    times += at.turns_s()
+                    times += at.parked_times_s()
             case _:
                 pass
         return min((time_s for time_s in times if self._now_s < time_s < float("inf")), default=None)
@@ -242,15 +242,15 @@ class Reader:
         muted_s = (each.heard_s for each in at.fetchers if each.is_in_flight and each.heard_s > each.sent_s)
         followers = (each for each in at.fetchers if each.is_follower and not each.is_parked)
         left_s = (each.late_s for each in followers if each.late_s is not None)
-        since_s = max(exchange.deadline_s, exchange.watched_s, *muted_s, *left_s)
+        since_s = max(exchange.deadline_s, exchange.watchdog_s, *muted_s, *left_s)
         return since_s + self._config.ask_timeout_s
 
     # ------------------------------------------------------------------------------------------- events of logs
 
-    def watched(self, now_s: float) -> None:
+    def restart_watchdog(self, now_s: float) -> None:
         """Restart the watchdog's time: a large response was received, or another broker is asked."""
         if self._exchange is not None:
-            self._exchange.watched_s = now_s
+            self._exchange.watchdog_s = now_s
 
     def log_failed(self, log: SharedLog, reply: PartitionReply, result: FetchResult) -> None:
         """Take a broker's response at the client's offset that *log* cannot hold.
@@ -267,9 +267,9 @@ class Reader:
         exchange.endpoints |= {each.node_id: each for each in result.response.endpoints}
         self._topology_needed |= self._delivery.failed(exchange, log, reply, self._at.cache.topology, self._pending)
 
-    def looked_back(self, log: SharedLog) -> None:
+    def truncation_checked(self, log: SharedLog) -> None:
         """End the truncation check of a partition, which the leader passed, and find its log again."""
-        if self._at is not None and self._delivery.looked_back(log.key.partition):
+        if self._at is not None and self._delivery.truncation_checked(log.key.partition):
             self._at.log_void(log)
 
     def throttled(self, now_s: float) -> None:
@@ -286,7 +286,7 @@ class Reader:
         if exchange.version >= _CLIENT_THROTTLES_VERSION:
             # Clients that know throttling take a response without partitions.
             exchange.throttle_ms = max(round((until_s - now_s) * 1000), 1)
-            self._told_throttle_s = until_s
+            self._reported_throttle_s = until_s
             self._phase = Delayed(now_s, exchange.empty())
         else:
             exchange.paused_ms += round((until_s - now_s) * 1000)
@@ -321,7 +321,7 @@ class Reader:
     def _moved(self, commands: Iterator[ReaderCommand] | tuple[()], now_s: float) -> list[ReaderCommand]:
         """Return *commands*, and those of the steps that are possible after them."""
         self._now_s = now_s
-        done = [*commands, *self._go_on(now_s)]
+        done = [*commands, *self._advance(now_s)]
         if self._exchange is not None and self._exchange.recorder is not None:
             self._exchange.recorder.waits_for(self._cause(self._exchange), now_s)
         return done
@@ -340,7 +340,7 @@ class Reader:
             case _:
                 return "broker"
 
-    def _go_on(self, now_s: float) -> Iterator[ReaderCommand]:
+    def _advance(self, now_s: float) -> Iterator[ReaderCommand]:
         """Carry out all steps of the open client fetch that are possible now."""
         exchange, at = self._exchange, self._at
         if exchange is None or at is None:
@@ -415,7 +415,7 @@ class Reader:
         self._topology = at.cache.topology
         by_id = at.cache.leader(self.node_id).by_id
         change = self._delivery.update(exchange.request, self._topology, at, by_id=by_id)
-        for key in change.made_anew:
+        for key in change.recreated:
             # By name, the offsets that are known may be those of either topic; the leader knows.
             at.cache.routes(self.node_id).failed(key, now_s)
             at.void(key)
@@ -440,13 +440,13 @@ class Reader:
     def _ask(self, exchange: Exchange, at: Positions, now_s: float) -> None:
         """Begin to wait for the logs of all partitions, with an empty response."""
         if not isinstance(self._phase, Connecting):
-            exchange.watched_s = now_s
+            exchange.watchdog_s = now_s
         self._phase = Asking()
         self._delivery.begin(exchange)
         if at.is_probe:
             at.reread_ready()
         self._find(exchange, at, now_s)
-        at.cache.leave_longer(at)
+        at.cache.requeue_long_waits(at)
         at.wait()
         if exchange.recorder is not None:
             exchange.recorder.is_asked = True
@@ -477,7 +477,7 @@ class Reader:
         if at.loose:
             if at.cache.topology is not self._topology:
                 self._update(exchange, at, now_s)
-                self._delivery.add_misfits(exchange)
+                self._delivery.add_unreadable(exchange)
             self._find(exchange, at, now_s)
             deliverable = self._deliverable(exchange, at)
         has_records = bool(deliverable.slices)
@@ -493,8 +493,8 @@ class Reader:
         has_updates = has_records or bool(exchange.updates)
         if not at.is_sure(now_s, answered, has_records=has_updates):
             return
-        if self._delivery.lacks(at, answered):
-            at.cache.hurry(at, now_s)
+        if self._delivery.lacks_offsets(at, answered):
+            at.cache.request_offsets_now(at, now_s)
         else:
             yield from self._finish(exchange, at, deliverable, now_s)
 
@@ -545,7 +545,7 @@ class Reader:
         else:
             # All records were markers of transactions and the like: read on behind them.
             self._phase = Asking()
-            exchange.watched_s = now_s
+            exchange.watchdog_s = now_s
             self._find(exchange, at, now_s)
             if not at.ready:
                 # No request for the offset behind them was sent yet.
@@ -555,7 +555,7 @@ class Reader:
 
     def _answer(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         is_quiet = not exchange.updates
-        self._delivery.patch(at)
+        self._delivery.patch_offsets(at)
         pieces = self._throttled(exchange, now_s).answer(self._delivery.template, self._place)
         at.stop()
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
@@ -613,7 +613,7 @@ class Reader:
         """Set the throttle time of the response, if the client does not know it yet; return *exchange*."""
         at = self._at
         until_s = 0.0 if at is None else at.cache.throttled_until_s
-        if until_s > self._told_throttle_s:
+        if until_s > self._reported_throttle_s:
             exchange.throttle_ms = round(max(until_s - now_s, 0.0) * 1000)
-            self._told_throttle_s = until_s
+            self._reported_throttle_s = until_s
         return exchange

@@ -123,7 +123,7 @@ class ResponseTemplate:
                     self._written = self._written[:]
                 self._write(memoryview(self._written)[rows.start :], index, partition, offsets)
 
-    def suits(self, version: int, *, committed: bool) -> bool:
+    def is_for(self, version: int, *, committed: bool) -> bool:
         """Return whether the template is for this Fetch *version* and isolation level."""
         return (self.layout.version, self._committed) == (version, committed)
 
@@ -135,17 +135,17 @@ class ResponseTemplate:
         stride = self.layout.stride
         spliced = {
             rows.start + index * stride: each
-            for topic, told in updates.items()
+            for topic, of_topic in updates.items()
             for rows in self._of(topic)
-            for each in told
+            for each in of_topic
             if (index := self._index(rows, each.reply.partition)) is not None
         }
         pieces: list[Piece] = []
         quiet: list[bytes | bytearray | memoryview] = []
         written, at = memoryview(self._written), 0
-        for start, told in sorted(spliced.items()):
+        for start, update in sorted(spliced.items()):
             _put(written[at:start], pieces, quiet)
-            self._splice(told, pieces, quiet)
+            self._splice(update, pieces, quiet)
             at = start + stride
         _put(written[at:], pieces, quiet)
         pieces.append(b"".join(quiet))
@@ -160,15 +160,15 @@ class ResponseTemplate:
         pieces: list[Piece] = []
         quiet: list[bytes | bytearray | memoryview] = []
         stride = self.layout.stride
-        for topic, told in chosen.items():
-            quiet.append(self.layout.topic(topic, len(told)))
+        for topic, by_index in chosen.items():
+            quiet.append(self.layout.topic(topic, len(by_index)))
             rows = self._rows[topic, 0]
-            for index, updates in told.items():
-                if updates is None:
+            for index, update in by_index.items():
+                if update is None:
                     at = rows.start + index * stride
                     quiet.append(self._written[at : at + stride])
                 else:
-                    self._splice(updates, pieces, quiet)
+                    self._splice(update, pieces, quiet)
             quiet.append(self.layout.topic_end)
         pieces.append(b"".join(quiet))
         return pieces
@@ -196,12 +196,12 @@ class ResponseTemplate:
         return self._index(self._rows[topic, 0], partition)
 
     def _splice(
-        self, updates: PartitionUpdate, pieces: list[Piece], quiet: list[bytes | bytearray | memoryview]
+        self, update: PartitionUpdate, pieces: list[Piece], quiet: list[bytes | bytearray | memoryview]
     ) -> None:
-        head, tail = self.layout.partition(updates.reply, len(updates.records))
+        head, tail = self.layout.partition(update.reply, len(update.records))
         quiet.append(head)
-        if len(updates.records):
-            pieces += (b"".join(quiet), updates.records)
+        if len(update.records):
+            pieces += (b"".join(quiet), update.records)
             quiet.clear()
         quiet.append(tail)
 

@@ -46,7 +46,7 @@ class Sent:
 
     def unanswered(self, now_s: float) -> FetchRecord:
         """Return the telemetry of a fetch whose connection ended before its response: error NETWORK_EXCEPTION."""
-        return self._told(now_s, NO_SESSION, ErrorCode.network_exception)
+        return self._record(now_s, NO_SESSION, ErrorCode.network_exception)
 
     def answered(
         self,
@@ -66,7 +66,7 @@ class Sent:
         """
         read = [(topic, sum(len(reply.records) for reply in replies)) for topic, replies in response.topics]
         record_bytes = sum(each for _, each in read)
-        return self._told(
+        return self._record(
             now_s,
             response.session_id,
             response.error,
@@ -79,7 +79,7 @@ class Sent:
             client_fetches=client_fetches,
         )
 
-    def _told(
+    def _record(
         self,
         now_s: float,
         session_id: int,

@@ -38,11 +38,11 @@ class TruncationDetector:
         seen._owner = owner
         return seen
 
-    def told(self, client_id: str | None, key: PartitionKey, epoch: int, next_offset: int) -> None:
+    def record(self, client_id: str | None, key: PartitionKey, epoch: int, next_offset: int) -> None:
         """Keep that a client has read a partition up to *next_offset* in leader *epoch*."""
         self._logs[self._owner, client_id, key] = (epoch, next_offset)
 
-    def suspected(self, client_id: str | None, key: PartitionKey, ask: FetchPartition) -> int:
+    def suspected_epoch(self, client_id: str | None, key: PartitionKey, ask: FetchPartition) -> int:
         """Return the leader epoch in which the client read up to the offset of *ask*, if that has a newer epoch.
 
         Otherwise return -1: the client has not read up to exactly this offset, or the epoch is the same.

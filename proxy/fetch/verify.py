@@ -92,12 +92,12 @@ def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topolog
         for reply in replies:
             offset = offsets.get((topic, reply.partition))
             if info is not None and offset is not None and len(reply.records) and not reply.error:
-                kept = bytes(reply.records[: _enough(reply.records)])
+                kept = bytes(reply.records[: _is_enough(reply.records)])
                 found.append(Sample(info, reply.partition, offset, kept, len(reply.records)))
     return found
 
 
-def _enough(records: bytes | memoryview) -> int:
+def _is_enough(records: bytes | memoryview) -> int:
     """Return the number of bytes to compare: brokers send no part of a batch, unless it is the first one."""
     first = _MOST_BYTES
     if len(records) >= _BATCH_START.size:

@@ -69,7 +69,7 @@ class Connection:
         change = self.wanted.update(layout, request.sections, _NOTHING_KNOWN, asker)
         reshaped = change.reshaped
         committed = bool(request.options.isolation)
-        if not self.template.suits(request.version, committed=committed):
+        if not self.template.is_for(request.version, committed=committed):
             self.template = ResponseTemplate(response_layout(request.version), committed=committed)
             reshaped = frozenset(range(len(request.sections)))
         if reshaped or change.is_rearranged:

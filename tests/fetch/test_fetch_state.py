@@ -63,7 +63,7 @@ def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_kno
     assert set(change.touched) == set(wanted.asks)
     assert change.reshaped == {0}
     assert wanted.named == {name: ORDERS}
-    assert (wanted.misfits, wanted.unknown) == ({}, set())
+    assert (wanted.unreadable_errors, wanted.unknown) == ({}, set())
 
 
 def test_the_clients_own_epoch_stays() -> None:
@@ -80,7 +80,7 @@ def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)))
 
     assert set(wanted.asks) == {PartitionKey(ID, 0)}
-    assert wanted.misfits == {(ORDERS, 1): ErrorCode.not_leader_or_follower}
+    assert wanted.unreadable_errors == {(ORDERS, 1): ErrorCode.not_leader_or_follower}
     assert wanted.unknown == {ORDERS}
 
 
@@ -119,7 +119,7 @@ def test_a_topic_that_cannot_be_asked_for_has_an_error(topology: Topology, error
     update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, {})], topology)
 
     assert wanted.asks == {}
-    assert wanted.misfits == {(ORDERS, 0): error, (ORDERS, 1): error}
+    assert wanted.unreadable_errors == {(ORDERS, 0): error, (ORDERS, 1): error}
     assert wanted.unknown == {ORDERS}
 
 
@@ -171,7 +171,7 @@ def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
 
     change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
 
-    assert change.made_anew == ()
+    assert change.recreated == ()
     assert change.replaced == {ORDERS}
 
 
@@ -207,7 +207,7 @@ def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
     update(wanted, [(ORDERS, at(0))], cluster())
 
     assert wanted.unknown == {ORDERS}
-    assert set(wanted.misfits) == {(ORDERS, 0)}
+    assert set(wanted.unreadable_errors) == {(ORDERS, 0)}
 
 
 @pytest.mark.parametrize("other", [BY_NAME, FOLLOWER])
@@ -292,7 +292,7 @@ def test_after_any_requests_the_table_is_what_one_from_scratch_is(
         scratch = FetchState()
         update(scratch, asked, topology, context, version)
         assert wanted.asks == scratch.asks
-        assert wanted.misfits == scratch.misfits
+        assert wanted.unreadable_errors == scratch.unreadable_errors
         assert wanted.unknown == scratch.unknown
         assert wanted.named.items() >= scratch.named.items()
         assert set(change.touched) >= {

@@ -277,20 +277,20 @@ def test_broker_may_take_the_wait_and_2_s_or_the_timeout(wait: FetchWait, late_s
 
 
 @pytest.mark.parametrize(
-    ("deadline_s", "min_bytes", "outwaits"), [(5.0, 1, True), (10.0, 1, False), (10.0, 0, False)]
+    ("deadline_s", "min_bytes", "waits_longer_than"), [(5.0, 1, True), (10.0, 1, False), (10.0, 0, False)]
 )
 def test_request_outwaits_a_client_fetch_that_ends_before_it(
-    deadline_s: float, min_bytes: int, outwaits: bool
+    deadline_s: float, min_bytes: int, waits_longer_than: bool
 ) -> None:
     fetcher = with_session(2)
     ask(fetcher)
 
-    assert fetcher.outwaits(SENT_S + deadline_s, min_bytes) is outwaits
+    assert fetcher.waits_longer_than(SENT_S + deadline_s, min_bytes) is waits_longer_than
 
 
 def test_request_for_more_bytes_outwaits_a_client_fetch_that_wants_fewer() -> None:
     fetcher = with_session(2)
     ask(fetcher, FetchWait(10.0, min_bytes=100))
 
-    assert fetcher.outwaits(SENT_S + 20, 99)
-    assert not fetcher.outwaits(SENT_S + 20, 100)
+    assert fetcher.waits_longer_than(SENT_S + 20, 99)
+    assert not fetcher.waits_longer_than(SENT_S + 20, 100)

@@ -74,7 +74,7 @@ def test_partitions_that_do_not_fit_together_take_turns() -> None:
     turns = []
     for _ in range(5):
         found = positions.deliverable(asks.__getitem__, 1, is_cut=False)
-        positions.took_turns([key for key, _ in found.slices], is_all=found.is_all)
+        positions.record_turns([key for key, _ in found.slices], is_all=found.is_all)
         turns += [key.partition for key, _ in found.slices]
         for key, _ in found.slices:  # its next records are there first
             positions.ready = {key: None, **positions.ready}

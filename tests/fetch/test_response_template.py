@@ -172,9 +172,9 @@ def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
 def test_it_suits_one_version_and_isolation() -> None:
     made = template(12, [], committed=True)
 
-    assert made.suits(12, committed=True)
-    assert not made.suits(12, committed=False)
-    assert not made.suits(11, committed=True)
+    assert made.is_for(12, committed=True)
+    assert not made.is_for(12, committed=False)
+    assert not made.is_for(11, committed=True)
 
 
 @st.composite

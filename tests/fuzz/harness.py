@@ -135,7 +135,7 @@ def run(
     seconds: float | None = None,
     current: Path | None = None,
 ) -> Ran:
-    """Feed the seeds, then *inputs* more, or as many as *seconds* allow, whichever comes first.
+    """Feed the seeds, then *inputs* more, or as many as *seconds* of CPU time allow, whichever comes first.
 
     Args:   current: a file that holds the input that is being read, for whoever finds this process dead.
     Raises: Find.
@@ -144,14 +144,14 @@ def run(
     seeds = list(target.seeds())
     mutator = Mutator(seeds, seed)
     seen: set[bytes] = set()
-    started_s = time.monotonic()
+    started_s = time.process_time()
     with _guarded(), _noting(current) as note:
         for data in seeds:
             note(data)
             _one(target, data, ran, seen, mutator, traced=True)
         peak = _peak_kib()
         while (inputs is None or ran.inputs < inputs) and (
-            seconds is None or ran.inputs % 16 or time.monotonic() - started_s < seconds
+            seconds is None or ran.inputs % 16 or time.process_time() - started_s < seconds
         ):
             data = mutator.next()
             note(data)
@@ -159,7 +159,7 @@ def run(
             ran.most_new_kib = _peak_kib() - peak
             if ran.most_new_kib * 1024 > _MOST_NEW_BYTES:
                 raise Find(target.name, data, f"took {ran.most_new_kib} KiB")
-    ran.seconds = round(time.monotonic() - started_s, 3)
+    ran.seconds = round(time.process_time() - started_s, 3)
     ran.outcomes = len(seen)
     return ran
 

@@ -54,7 +54,7 @@ async def test_an_idle_clients_full_fetches_reach_the_broker_as_empty_incrementa
 
 
 async def test_the_polls_of_an_idle_client_end_here() -> None:
-    async with proxied() as it, it.client(1) as client:
+    async with proxied(upstream_max_wait_s=60.0) as it, it.client(1) as client:
         for _ in range(20):
             assert errors_of(await fetch(client, {0: 0, 1: 0, 2: 0})) == [0, 0, 0]
         await client.send("fetch", FETCH_VERSION, ask({0: 0, 1: 0, 2: 0}, max_wait=10_000))

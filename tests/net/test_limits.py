@@ -273,7 +273,7 @@ async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memo
                 task_status.started()
                 await trio.sleep_forever()
 
-        with trio.fail_after(30):
+        with trio.fail_after(120):
             for _ in range(5):
                 await nursery.start(rest)
             async with it.client(1) as last:

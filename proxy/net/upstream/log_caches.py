@@ -242,7 +242,7 @@ class _CacheRunner:
 
     def _topology_updated(self, topology: Topology) -> None:
         if not self.is_closed:
-            self.cache.see(topology)
+            self.cache.update_topology(topology)
             self.flush()
 
     def _observe(self, record: Record) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.errors import ErrorCode
-from proxy.fetch.lowering import error_for
+from proxy.fetch.error_codes import error_for
 
 
 @pytest.mark.parametrize(
