@@ -119,6 +119,7 @@ class FetchResult:
         yield from self._session_records
 
 
+@attrs.define(eq=False)
 class Fetcher:
     """A loop of upstream fetches to one broker, with at most one in flight, and its fetch session.
 
@@ -126,65 +127,65 @@ class Fetcher:
     leave at any time. After a reconnect the session is kept, unless the connection was lost with a fetch in flight.
     """
 
-    def __init__(self, fetcher_id: FetcherId, route: RouteKind, jitter: float) -> None:
-        """Create a fetcher without a connection.
-
-        Args: route: the reason why the broker is read: it is the leader, or a closer replica.
-              jitter: 0..1, spreads the next requests for sessions of fetchers that were refused one.
-        """
-        self.id = fetcher_id
-        self.is_follower = route in ("preferred", "selected")
-        self._route = route
-        self._back_off_s = _BACK_OFF_S * (1 + jitter)
-        self._sessionless_until_s = 0.0
-        self._session = UpstreamSession()
-        self._in_flight: _InFlight | None = None
-        self._correlation_id = 0
-        self._session_made_s: float | None = None
-        self._sent_s = float("-inf")
-        self._opens_by_s: float | None = None
-        self.version = 0
-        """The Fetch version of the connection, or of the last one; 0 before the first."""
-        self.is_open = False
-        """Whether there is a connection."""
-        self.is_opening = False
-        """Whether a connection is being opened."""
-        self.is_behind: bool | None = None
-        """Whether the last response was about as large as its limits allow; None before the first."""
-        self.muted_until_s = 0.0
-        """The time until which the broker reads no request, since it throttles the connection (KIP-219)."""
-        self.paced_until_s = 0.0
-        """The time before which a request is sent only for a client fetch that is due."""
-        self.held_until_s = 0.0
-        """The time before which no request is sent, as all waiting clients want more bytes than there are."""
-        self.confirmed = 0
-        """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed: the broker
-        has said that there is nothing beyond their ends."""
-        self.rejections = 0
-        """The number of rejected responses and lost connections in a row."""
-        self.is_wanted = False
-        """Whether to send a request though no client waits, so that it is in flight when the next client fetch
-        comes."""
-        self.is_changed = False
-        """Whether the next request has other offsets than the last one."""
-        self.logs: dict[PartitionKey, SharedLog] = {}
-        """The logs that it fills, by partition."""
-        self.moved: dict[SharedLog, None] = {}
-        """The logs whose ends are not those of the session's last request."""
-        self.without_offsets: dict[SharedLog, None] = {}
-        """The logs of partitions whose high watermark is not known, or is below the offset of the log."""
-        self.probes: dict[SharedLog, None] = {}
-        """The logs for clients with a max wait below 10 ms."""
-        self.cut: dict[SharedLog, None] = {}
-        """The logs for whose records the last response had no room."""
-        self.checked: dict[SharedLog, None] = {}
-        """The logs whose requests have a last fetched epoch, to detect truncation."""
-        self.unused_offsets: dict[PartitionKey, None] = {}
-        """The partitions of the session whose last reported offsets were not used, since their logs had left."""
-        self.waiting: dict[Positions, None] = {}
-        """The clients with an open fetch that read its logs."""
+    id: FetcherId
+    _route: RouteKind
+    """The reason why the broker is read: it is the leader, or a closer replica."""
+    _jitter: float
+    """0..1; spreads the next requests for sessions of fetchers that were refused one."""
+    _sessionless_until_s: float = 0.0
+    _session: UpstreamSession = attrs.field(factory=UpstreamSession)
+    _in_flight: _InFlight | None = None
+    _correlation_id: int = 0
+    _session_made_s: float | None = None
+    _sent_s: float = float("-inf")
+    _opens_by_s: float | None = None
+    version: int = 0
+    """The Fetch version of the connection, or of the last one; 0 before the first."""
+    is_open: bool = False
+    """Whether there is a connection."""
+    is_opening: bool = False
+    """Whether a connection is being opened."""
+    is_behind: bool | None = None
+    """Whether the last response was about as large as its limits allow; None before the first."""
+    muted_until_s: float = 0.0
+    """The time until which the broker reads no request, since it throttles the connection (KIP-219)."""
+    paced_until_s: float = 0.0
+    """The time before which a request is sent only for a client fetch that is due."""
+    held_until_s: float = 0.0
+    """The time before which no request is sent, as all waiting clients want more bytes than there are."""
+    confirmed: int = 0
+    """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed: the broker
+    has said that there is nothing beyond their ends."""
+    rejections: int = 0
+    """The number of rejected responses and lost connections in a row."""
+    is_wanted: bool = False
+    """Whether to send a request though no client waits, so that it is in flight when the next client fetch
+    comes."""
+    is_changed: bool = False
+    """Whether the next request has other offsets than the last one."""
+    logs: "dict[PartitionKey, SharedLog]" = attrs.field(factory=dict)
+    """The logs that it fills, by partition."""
+    moved: "dict[SharedLog, None]" = attrs.field(factory=dict)
+    """The logs whose ends are not those of the session's last request."""
+    without_offsets: "dict[SharedLog, None]" = attrs.field(factory=dict)
+    """The logs of partitions whose high watermark is not known, or is below the offset of the log."""
+    probes: "dict[SharedLog, None]" = attrs.field(factory=dict)
+    """The logs for clients with a max wait below 10 ms."""
+    cut: "dict[SharedLog, None]" = attrs.field(factory=dict)
+    """The logs for whose records the last response had no room."""
+    checked: "dict[SharedLog, None]" = attrs.field(factory=dict)
+    """The logs whose requests have a last fetched epoch, to detect truncation."""
+    unused_offsets: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions of the session whose last reported offsets were not used, since their logs had left."""
+    waiting: "dict[Positions, None]" = attrs.field(factory=dict)
+    """The clients with an open fetch that read its logs."""
 
     # ------------------------------------------------------------------------------------------- its state
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether the broker is read as a replica, not as the leader."""
+        return self._route in ("preferred", "selected")
 
     @property
     def has_session(self) -> bool:
@@ -460,7 +461,7 @@ class Fetcher:
                 asked_for_one = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
                 is_crowded = asked_for_one and session_id == NO_SESSION
         if is_crowded:
-            self._sessionless_until_s = now_s + self._back_off_s
+            self._sessionless_until_s = now_s + _BACK_OFF_S * (1 + self._jitter)
 
     def _session_records(
         self, sent: Sent, outcome: AcceptedResponse | RejectedResponse, now_s: float

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
+
 from proxy.cluster.topology import BrokerId
 from proxy.fetch.cache import INSTANT_S, LogCache
 from proxy.fetch.fetcher import Fetcher
@@ -28,6 +30,7 @@ class Deliverable(NamedTuple):
     """Whether the response has room for all records that are ready."""
 
 
+@attrs.define(eq=False)
 class Positions:
     """The cached log that one client reads of each of its partitions, and the state of its open fetch there.
 
@@ -36,49 +39,49 @@ class Positions:
     log must be found again: its records were delivered, its log is void, or its offset has changed.
     """
 
-    def __init__(self, owner: "Reader", cache: LogCache, *, is_probe: bool) -> None:
-        """*is_probe*: whether "nothing new" needs the response to a request sent after the client fetch."""
-        self.owner = owner
-        self.alone = (self,)
-        """The readers of logs that nobody else reads: one tuple for all, since there are many."""
-        self.node_id = owner.node_id
-        self.cache = cache
-        self.is_probe = is_probe
-        self.since_s = float("inf") if is_probe else float("-inf")
-        """The client gets no cached records that arrived before this time: for a probe, none at all."""
-        self.logs: dict[PartitionKey, SharedLog] = {}
-        self.loose: dict[PartitionKey, None] = {}
-        """The partitions whose log must be found again, with ``find``."""
-        self.ready: dict[PartitionKey, None] = {}
-        """The partitions with records to deliver, in the order in which they became ready."""
-        self.fetchers: dict[Fetcher, int] = {}
-        """The fetchers of the logs, with the number of logs on each."""
-        self.changed: dict[PartitionKey, None] = {}
-        """The partitions whose offsets in the response template are outdated."""
-        self.shares: Counter[tuple[Topic, BrokerId]] = Counter()
-        """The number of logs by topic and source."""
-        self.at_leader: dict[PartitionKey, None] = {}
-        """The partitions that are read from the leader, since a follower does not have the client's offset."""
-        self._served: dict[PartitionKey, None] = {}
-        """The partitions that were in the last responses which did not have room for all, in this order."""
-        self._unplaced: dict[PartitionKey, None] = {}
-        """The partitions whose logs are assigned to no fetcher."""
-        # The state of the open client fetch:
-        self.is_waiting = False
-        """Whether it waits for logs."""
-        self.number = 0
-        """Its number in the log cache."""
-        self.deadline_s = float("-inf")
-        """The end of its max wait."""
-        self.min_bytes = 1
-        self.ready_bytes = 0
-        """The bytes that are ready for it, as they count for min bytes."""
-        self.has_enough = False
-        """Whether its records, or an error, end its wait."""
-        self.short: Collection[PartitionKey] = ()
-        """The ready partitions of which it could take more records than their logs have."""
-        self.plain_until_s = float("-inf")
-        """The time until which upstream requests have the client's min bytes: brokers wait for them."""
+    owner: "Reader"
+    cache: LogCache
+    is_probe: bool
+    """Whether "nothing new" needs the response to a request sent after the client fetch."""
+    since_s: float = float("-inf")
+    """The client gets no cached records that arrived before this time: for a probe, none at all."""
+    logs: dict[PartitionKey, SharedLog] = attrs.field(factory=dict)
+    loose: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions whose log must be found again, with ``find``."""
+    ready: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions with records to deliver, in the order in which they became ready."""
+    fetchers: dict[Fetcher, int] = attrs.field(factory=dict)
+    """The fetchers of the logs, with the number of logs on each."""
+    changed: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions whose offsets in the response template are outdated."""
+    shares: Counter[tuple[Topic, BrokerId]] = attrs.field(factory=Counter)
+    """The number of logs by topic and source."""
+    at_leader: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions that are read from the leader, since a follower does not have the client's offset."""
+    _served: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions that were in the last responses which did not have room for all, in this order."""
+    _unplaced: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """The partitions whose logs are assigned to no fetcher."""
+    # The state of the open client fetch:
+    is_waiting: bool = False
+    """Whether it waits for logs."""
+    number: int = 0
+    """Its number in the log cache."""
+    deadline_s: float = float("-inf")
+    """The end of its max wait."""
+    min_bytes: int = 1
+    ready_bytes: int = 0
+    """The bytes that are ready for it, as they count for min bytes."""
+    has_enough: bool = False
+    """Whether its records, or an error, end its wait."""
+    short: Collection[PartitionKey] = ()
+    """The ready partitions of which it could take more records than their logs have."""
+    plain_until_s: float = float("-inf")
+    """The time until which upstream requests have the client's min bytes: brokers wait for them."""
+    node_id: BrokerId = attrs.field(default=attrs.Factory(lambda self: self.owner.node_id, takes_self=True))
+    """The broker whose listener the client uses."""
+    alone: "tuple[Positions]" = attrs.field(default=attrs.Factory(lambda self: (self,), takes_self=True))
+    """The readers of logs that nobody else reads: one tuple for all, since there are many."""
 
     # ------------------------------------------------------------------------------------------- for the reader
 

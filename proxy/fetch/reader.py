@@ -21,7 +21,7 @@ from proxy.fetch.cache import CacheKey, LogCache
 from proxy.fetch.commands import Answered, EmitRecord, ReaderCommand, RefreshMetadata, RunInThread, Worker
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.delivery import Delivery
-from proxy.fetch.exchange import Exchange, check_request
+from proxy.fetch.exchange import Exchange, FetchParams, check_request
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.fetcher import Fetcher, FetchResult
@@ -379,22 +379,26 @@ class Reader:
         node_id = self.node_id if exchange.rack else None
         isolation, rack = options.isolation, exchange.rack
         key = CacheKey(owner, client_id, isolation, rack, is_redirected, owner is self, node_id)
-        at = self._at
-        if at is None or key != self._cache_key or at.is_probe != params.is_instant:
-            cache = self._caches.join(key, self, params.client_id)
-            if at is not None:
-                at.leave(now_s)
-                if at.cache is not cache:
-                    self._caches.part(at.cache, self)
-            self._cache_key, self._at = key, Positions(self, cache, is_probe=params.is_instant)
-            self._at.loose.update(dict.fromkeys(self._delivery.state.asks))
-            if at is not None and not params.is_instant:
-                # Records of the last cache may be newer than those of this one: no offset may fall for the client.
-                self._at.since_s = now_s
-            if self._is_draining:
-                cache.drain()
-        assert self._at is not None
+        if self._at is None or key != self._cache_key or self._at.is_probe != params.is_instant:
+            self._at = self._move_to(key, params, now_s)
         return self._at
+
+    def _move_to(self, key: CacheKey, params: FetchParams, now_s: float) -> Positions:
+        """Leave the log cache, if any, and join that of *key*; return the logs that the client reads there."""
+        before = self._at
+        cache = self._caches.join(key, self, params.client_id)
+        # Records of the last cache may be newer than those of this one: no offset may fall for the client.
+        since_s = float("inf") if params.is_instant else float("-inf") if before is None else now_s
+        if before is not None:
+            before.leave(now_s)
+            if before.cache is not cache:
+                self._caches.part(before.cache, self)
+        self._cache_key = key
+        at = Positions(self, cache, params.is_instant, since_s)
+        at.loose.update(dict.fromkeys(self._delivery.state.asks))
+        if self._is_draining:
+            cache.drain()
+        return at
 
     def _begin(self, exchange: Exchange, now_s: float) -> Iterator[ReaderCommand]:
         at = self._at

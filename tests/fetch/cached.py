@@ -35,7 +35,7 @@ def key_of(partition: int, epoch: int = 5, *, is_probe: bool = False) -> LogKey:
 
 def positions_of(cache: LogCache, *, is_probe: bool = False) -> Positions:
     owner: Any = Owner()
-    return Positions(owner, cache, is_probe=is_probe)
+    return Positions(owner, cache, is_probe, since_s=float("inf" if is_probe else "-inf"))
 
 
 def read(
