@@ -257,7 +257,7 @@ class Proxy:
                     await self._gone.wait()
             left = len(self.clients)
             nursery.cancel_scope.cancel()
-        told = self._client_sessions_told() | self.traffic.fields()
+        told = self._client_sessions_told() | self.traffic.as_log_fields()
         self.log.info("stopped", clients_left=left, **self.counts, **told)
 
     async def _tell_inventories(self) -> None:

@@ -150,7 +150,7 @@ class ClientConnection:
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = self._links.nursery = None
-            self._relay.leave(trio.current_time())
+            self._relay.close(trio.current_time())
             self._links.close()
             self._errands.close()
             self._login.left()
@@ -186,7 +186,7 @@ class ClientConnection:
             client.is_listening,
             client.sent_bytes,
             not self._outbox.is_empty,
-            self._relay.owes,
+            self._relay.has_unanswered,
         )
 
     def tell_inventory(self) -> None:
@@ -209,7 +209,7 @@ class ClientConnection:
 
         Returns: None before the client's first request, or if no observer needs records of single fetches.
         """
-        return self._relay.inventory()
+        return self._relay.client_record()
 
     # ------------------------------------------------------------------------- as a member of log caches
 
