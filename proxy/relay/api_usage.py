@@ -68,7 +68,7 @@ class ApiUsage:
             use = self._uses[api] = _Use()
             if header.api_key == ApiKey.API_VERSIONS:
                 with suppress(MalformedFrame):  # the relay reports the malformed request
-                    self._software = api_versions.client_software(frame)
+                    self._software = api_versions.read_client_software(frame)
         use.requests += 1
         use.request_bytes += SIZE_BYTES + len(frame)
         self._client_id = header.client_id

@@ -44,7 +44,7 @@ from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire import api_versions, fetch
 from proxy.wire.addresses import Place
-from proxy.wire.apis import ApiKey, passes
+from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
 
@@ -242,7 +242,7 @@ class ClientRelay:
             key, version = header.api_key, header.api_version
             if self._api_usage is not None:
                 self._api_usage.add_request(header, frame)
-            if key == ApiKey.FETCH and passes(key, version):
+            if key == ApiKey.FETCH and is_accepted(key, version):
                 if self._sasl is Sasl.REQUIRED and not self._pass_through.identity.is_known:
                     raise ClientProtocolError("it fetches without having logged in")
                 request = self._repeats.read(header, cursor, self._limits.fetch_partitions)
@@ -259,11 +259,13 @@ class ClientRelay:
                     self._fetches.append(_Fetch(request, frame_bytes, slot, arrival.share_reads_except))
                     yield from self._start_next_fetch(now_s)
                 return
-            if key == ApiKey.API_VERSIONS and not passes(key, version):
-                self._pipeline.add_slot().pieces = [api_versions.unsupported(header.correlation_id)]
+            if key == ApiKey.API_VERSIONS and not is_accepted(key, version):
+                self._pipeline.add_slot().pieces = [
+                    api_versions.unsupported_version_response(header.correlation_id)
+                ]
                 yield from self._send_ready()
                 return
-            if not passes(key, version):
+            if not is_accepted(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
             if key == ApiKey.METADATA:
                 yield from self._process_reader(self._reader.look_again(now_s), now_s)

@@ -12,12 +12,12 @@ from typing import Final
 
 from proxy.errors import MalformedFrame
 from proxy.relay.commands import PrincipalChanged
-from proxy.sasl.logins import Login, bearer_token, plain_user
+from proxy.sasl.logins import Login, decode_bearer, decode_plain
 
 __all__ = ["ClientIdentity"]
 
 _REPEATABLE: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = MappingProxyType(
-    {"PLAIN": plain_user, "OAUTHBEARER": bearer_token}
+    {"PLAIN": decode_plain, "OAUTHBEARER": decode_bearer}
 )
 
 

@@ -147,7 +147,7 @@ class PassThrough:
         if key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
             if not self._passes_sasl:
                 self._pipeline.add_slot().pieces = [
-                    sasl.refused(header, ErrorCode.illegal_sasl_state, _SASL_REFUSED)
+                    sasl.error_response(header, ErrorCode.illegal_sasl_state, _SASL_REFUSED)
                 ]
                 return
             yield from _notify(self._track_login(header, frame))
@@ -365,7 +365,7 @@ class PassThrough:
 
     def _read_versions(self, frame: memoryview) -> None:
         try:
-            correlation_id, body = api_versions.read(0, frame)
+            correlation_id, body = api_versions.read_response(0, frame)
         except MalformedFrame as wrong:
             raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
         if correlation_id != _PROBE_ID or body.error_code != ErrorCode.none:
@@ -374,10 +374,10 @@ class PassThrough:
 
     def _track_login_response(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
         if header.api_key == ApiKey.SASL_HANDSHAKE:
-            code = sasl.read_answer(header, frame).error_code
+            code = sasl.read_response(header, frame).error_code
             return self.identity.handle_handshake_response(is_accepted=code == ErrorCode.none)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
-            body = sasl.read_answer(header, frame)
+            body = sasl.read_response(header, frame)
             return self.identity.handle_token_response(
                 bytes(body.auth_bytes), is_accepted=body.error_code == ErrorCode.none
             )
@@ -386,14 +386,14 @@ class PassThrough:
     def _rewrite(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
         key, version = header.api_key, header.api_version
         if key == ApiKey.API_VERSIONS:
-            _, body = api_versions.read(version, frame)
+            _, body = api_versions.read_response(version, frame)
             if body.error_code == ErrorCode.none:
                 self._served = api_versions.ranges_of(body)
-            return [api_versions.rewrite(version, frame, TARGETS)]
+            return [api_versions.rewrite_response(version, frame, TARGETS)]
         if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
             self._tokens.expect_none()
         if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
-            return addresses.rewrite(key, version, frame, self._place)
+            return addresses.replace_addresses(key, version, frame, self._place)
         return [_SIZE.pack(len(frame)), frame]
 
     # --------------------------------------------------------------------------------------- the connection

@@ -53,7 +53,7 @@ class Broker:
                             answer = messages.response_frame(header.correlation_id, _served())
                         case ApiKey.SASL_HANDSHAKE:
                             known = str(sasl.read_request(header, frame).mechanism) in self.mechanisms
-                            answer = sasl.handshake(header, self.mechanisms, is_accepted=known)
+                            answer = sasl.handshake_response(header, self.mechanisms, is_accepted=known)
                         case ApiKey.SASL_AUTHENTICATE:
                             said = bytes(sasl.read_request(header, frame).auth_bytes)
                             answer = self._judged(header, said)
@@ -67,9 +67,9 @@ class Broker:
 
     def _judged(self, header: Any, said: bytes) -> bytes:
         if said != b"\0alice\0" + self.password:
-            return sasl.refused(header, ErrorCode.sasl_authentication_failed, "no such password")
+            return sasl.error_response(header, ErrorCode.sasl_authentication_failed, "no such password")
         lifetime = i64Timedelta.parse(timedelta(seconds=LIFETIME_S))
-        return sasl.answer(
+        return sasl.make_response(
             header, error_code=ErrorCode.none, error_message=None, auth_bytes=b"", session_lifetime=lifetime
         )
 

@@ -206,7 +206,7 @@ class _VersionsBroker:
         answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
         header, _ = read_request_header(frame)
         try:
-            return api_versions.rewrite(header.api_version, answer, TARGETS)
+            return api_versions.rewrite_response(header.api_version, answer, TARGETS)
         except MalformedFrame as wrong:
             raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
 

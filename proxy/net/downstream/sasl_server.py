@@ -14,11 +14,11 @@ from proxy.errors import ClientProtocolError, ConfigError, MalformedFrame
 from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.sockets import FrameSocket
-from proxy.sasl.logins import plain_user
+from proxy.sasl.logins import decode_plain
 from proxy.sasl.scram import HASHES, ScramServer
 from proxy.sasl.users import Users
 from proxy.wire import api_versions, sasl
-from proxy.wire.apis import ApiKey, passes
+from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.headers import RequestHeader, read_request_header
 
 __all__ = ["AuthenticatedClient", "AuthenticationFailed", "authenticate", "watch_users"]
@@ -123,9 +123,11 @@ class _SaslServer:
         header, _ = read_request_header(frame)
         key, version = header.api_key, header.api_version
         if key == ApiKey.API_VERSIONS:
-            known = passes(key, version)
+            known = is_accepted(key, version)
             await self._say(
-                await self._versions(frame) if known else api_versions.unsupported(header.correlation_id)
+                await self._versions(frame)
+                if known
+                else api_versions.unsupported_version_response(header.correlation_id)
             )
         elif key == ApiKey.SASL_HANDSHAKE and version in (0, 1):
             await self._handshake(header, frame)
@@ -138,7 +140,7 @@ class _SaslServer:
     async def _handshake(self, header: RequestHeader, frame: memoryview) -> None:
         mechanism, offered = str(sasl.read_request(header, frame).mechanism), self._users.mechanisms
         is_accepted = mechanism in offered
-        await self._say(sasl.handshake(header, offered, is_accepted=is_accepted))
+        await self._say(sasl.handshake_response(header, offered, is_accepted=is_accepted))
         if not is_accepted:
             raise ClientProtocolError(f"it asks for {mechanism[:40]!r}, and there is {', '.join(offered)}")
         self._mechanism, self._takes_tokens = mechanism, header.api_version == 0
@@ -149,9 +151,9 @@ class _SaslServer:
             answer, is_last = await self._judged(bytes(sasl.read_request(header, frame).auth_bytes))
         except AuthenticationFailed as refused:
             why = "Authentication failed: invalid credentials"
-            await self._say(sasl.refused(header, ErrorCode.sasl_authentication_failed, why))
+            await self._say(sasl.error_response(header, ErrorCode.sasl_authentication_failed, why))
             raise refused
-        await self._say(sasl.authenticated(header, answer))
+        await self._say(sasl.authenticate_response(header, answer))
         return is_last
 
     async def _token(self, frame: memoryview) -> bool:
@@ -165,15 +167,15 @@ class _SaslServer:
         Raises: AuthenticationFailed: after a delay, so that guessing passwords takes time.
         """
         if self._mechanism not in HASHES:
-            self._user, login = plain_user(message)
-            is_right = await trio.to_thread.run_sync(self._users.knows, self._user, login.password)
+            self._user, login = decode_plain(message)
+            is_right = await trio.to_thread.run_sync(self._users.is_password_right, self._user, login.password)
             answer: bytes | None = b"" if is_right else None
         elif self._scram is None:
             self._scram = ScramServer(self._mechanism, secrets.token_urlsafe(_NONCE_BYTES))
-            self._user = self._scram.user(message)
-            return self._scram.challenge(self._users.of(self._user, self._mechanism)), False
+            self._user = self._scram.read_user(message)
+            return self._scram.make_challenge(self._users.keys_of(self._user, self._mechanism)), False
         else:
-            answer = self._scram.signature(message)
+            answer = self._scram.verify_proof(message)
             if (self._user, self._mechanism) not in self._users.keys:
                 answer = None
         if answer is None:

@@ -101,7 +101,7 @@ class FrameSocket:
 
     def limit(self, max_frame_bytes: int) -> None:
         """Set the maximum size of further frames; ``receive`` raises FrameTooLarge for a larger one."""
-        self._frames.limit(max_frame_bytes)
+        self._frames.set_limit(max_frame_bytes)
 
     def close(self) -> None:
         """Close the connection at once, and free its buffers; no effect if it is closed already.
@@ -125,10 +125,10 @@ class FrameSocket:
         """
         is_silent = False
         while True:
-            if self._frames.needs:
+            if self._frames.needed_bytes:
                 self.on_large_frame()
                 await self._make_room()
-            space = self._frames.space()
+            space = self._frames.get_space()
             try:
                 size = self._socket.recv_into(space)
             except BlockingIOError:
@@ -147,7 +147,7 @@ class FrameSocket:
             if self._turns >= _TURNS:
                 self._turns = 0
                 await trio.lowlevel.checkpoint()
-            frames = self._frames.received(size)
+            frames = self._frames.process_received(size)
             if frames:
                 self.received_frames += len(frames)
                 return frames
@@ -178,10 +178,10 @@ class FrameSocket:
 
     async def _make_room(self) -> None:
         if self._budget is None:
-            self._frames.grant()
+            self._frames.allocate()
             return
         began_s = trio.current_time()
-        await self._budget.admit(self._frames.needs, self._frames.grant)
+        await self._budget.admit(self._frames.needed_bytes, self._frames.allocate)
         self.on_room(trio.current_time() - began_s)
         if self._budget.is_short:
             self._frames.drop_spares()

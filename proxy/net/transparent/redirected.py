@@ -17,7 +17,7 @@ from proxy.net.transparent.original import original_destination
 from proxy.net.transparent.splice import splice
 from proxy.net.upstream.outbound import connect_failure, is_outbound, register_outbound
 from proxy.net.upstream.topology import TopologyService
-from proxy.wire.protocol_detection import NEEDED_BYTES, Beginning, detect_protocol
+from proxy.wire.protocol_detection import NEEDED_BYTES, DetectedProtocol, detect_protocol
 
 __all__ = ["RedirectedConnections", "Serve"]
 
@@ -107,7 +107,7 @@ class RedirectedConnections:
         else:
             self._not_passed(None, "the client connected to Sidefetch itself, but does not speak plaintext Kafka")
 
-    async def _beginning(self, connected: trio.socket.SocketType) -> Beginning | None:
+    async def _beginning(self, connected: trio.socket.SocketType) -> DetectedProtocol | None:
         """Return the protocol of the first 8 bytes, which stay in the socket; None if the client has disconnected.
 
         Raises: LimitReached: they did not arrive in time.
@@ -172,7 +172,7 @@ class RedirectedConnections:
 
     # ------------------------------------------------------------------------------------------ forwarded
 
-    async def _pass_on(self, what: Beginning, destination: Address, stream: trio.SocketStream) -> None:
+    async def _pass_on(self, what: DetectedProtocol, destination: Address, stream: trio.SocketStream) -> None:
         try:
             with trio.fail_after(self._timeout_s):
                 onward = await trio.open_tcp_stream(destination.host, destination.port)

@@ -153,7 +153,7 @@ async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayloa
     served_authenticate = served.get(ApiKey.SASL_AUTHENTICATE)
     newest = min(served_authenticate.last, _NEWEST_AUTHENTICATE) if served_authenticate is not None else 0
     request: Any = load_request_schema(ApiKey.SASL_AUTHENTICATE, newest)
-    conversation = login.converse(secrets.token_urlsafe(_NONCE_BYTES))
+    conversation = login.start_conversation(secrets.token_urlsafe(_NONCE_BYTES))
     said = next(conversation)
     while True:
         answer = await ask(request(auth_bytes=said))

@@ -78,7 +78,7 @@ class BrokerConnection:
         """
         request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
         frame = await self._exchange(request)
-        body = self._checked(lambda: api_versions.read(3, frame))
+        body = self._checked(lambda: api_versions.read_response(3, frame))
         if body.error_code == ErrorCode.unsupported_version:
             body = await self.ask(ApiVersionsRequestV0())
         if body.error_code != ErrorCode.none:

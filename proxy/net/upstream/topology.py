@@ -180,7 +180,7 @@ class TopologyService:
         # Separately: if a request has any id, brokers ignore the names.
         for some in [each for each in (names, ids) if each] or [[]]:
             metadata = await self._answered(some)
-            self.topology = self.topology.refreshed(metadata, trio.current_time())
+            self.topology = self.topology.with_metadata(metadata, trio.current_time())
             for topic in some:
                 self._fresh[topic] = None
         self.topology = _without_failed(self.topology, topics)
