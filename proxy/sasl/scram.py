@@ -152,7 +152,7 @@ class ScramServer:
     def make_challenge(self, keys: ScramKeys) -> bytes:
         """Return the server's first message: the nonces of both sides, and the salt and iterations of *keys*.
 
-        *keys* are those of the user that ``read_user`` has returned; ``verify_proof`` uses them for the client's proof.
+        *keys* are those of the user that ``read_user`` has returned; ``verify_proof`` uses them.
         """
         self._keys = keys
         self._first = f"r={self._nonce},s={_to_base64(keys.salt)},i={keys.iterations}"

@@ -48,7 +48,7 @@ def ranges_of(body: Any) -> ApiRanges:
 
 
 def rewrite_response(version: int, frame: bytes | memoryview, upgrades: VersionUpgrades = NO_UPGRADES) -> bytes:
-    """Reduce a broker's ApiVersions response to the APIs and versions that ``apis.offered_ranges`` lets clients use.
+    """Reduce a broker's ApiVersions response to the APIs and versions in ``apis.offered_ranges``.
 
     Args:
         version: the version of the request.

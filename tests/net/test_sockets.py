@@ -195,7 +195,7 @@ async def test_a_large_frame_that_dribbles_in_is_not_woken_up_for_with_each_drop
         await stream.send_all(with_size(b"small"))
         await stream.receive_some(1)
 
-    monkeypatch.setattr(frames.FrameReader, "space", counted)
+    monkeypatch.setattr(frames.FrameReader, "get_space", counted)
     with trio.fail_after(10):
         await dribbled(budget, dribble)
 

@@ -85,17 +85,17 @@ async def authenticate(
         malformed or not allowed, the client closed the connection, or the login took over 30 s; BrokerUnavailable,
         BrokerProtocolError: *versions* raised it.
     """
-    client.limit(_MOST_BYTES)
+    client.set_limit(_MOST_BYTES)
     try:
         with trio.fail_after(_LOGIN_S):
-            admitted = await _SaslServer(client, users, versions).admitted()
+            admitted = await _SaslServer(client, users, versions).run_login()
     except trio.TooSlowError:
         raise ClientProtocolError(f"it has not logged in within {_LOGIN_S:g} s") from None
     except MalformedFrame as wrong:
         raise ClientProtocolError(f"malformed login: {wrong}") from wrong
     except OSError as gone:
         raise ClientProtocolError("it went away without a login") from gone
-    client.limit(limit_bytes)
+    client.set_limit(limit_bytes)
     return admitted
 
 
@@ -110,21 +110,21 @@ class _SaslServer:
         self._scram: ScramServer | None = None
         self._user = ""
 
-    async def admitted(self) -> AuthenticatedClient:
+    async def run_login(self) -> AuthenticatedClient:
         while frames := await self._client.receive():
             while frames:
-                if await self._is_last(frames.pop(0)):
+                if await self._handle_frame(frames.pop(0)):
                     return AuthenticatedClient(f"user:{self._user}", frames)
         raise ClientProtocolError("it went away without a login")
 
-    async def _is_last(self, frame: memoryview) -> bool:
+    async def _handle_frame(self, frame: memoryview) -> bool:
         if self._takes_tokens:
-            return await self._token(frame)
+            return await self._handle_token(frame)
         header, _ = read_request_header(frame)
         key, version = header.api_key, header.api_version
         if key == ApiKey.API_VERSIONS:
             known = is_accepted(key, version)
-            await self._say(
+            await self._send(
                 await self._versions(frame)
                 if known
                 else api_versions.unsupported_version_response(header.correlation_id)
@@ -140,7 +140,7 @@ class _SaslServer:
     async def _handshake(self, header: RequestHeader, frame: memoryview) -> None:
         mechanism, offered = str(sasl.read_request(header, frame).mechanism), self._users.mechanisms
         is_accepted = mechanism in offered
-        await self._say(sasl.handshake_response(header, offered, is_accepted=is_accepted))
+        await self._send(sasl.handshake_response(header, offered, is_accepted=is_accepted))
         if not is_accepted:
             raise ClientProtocolError(f"it asks for {mechanism[:40]!r}, and there is {', '.join(offered)}")
         self._mechanism, self._takes_tokens = mechanism, header.api_version == 0
@@ -148,20 +148,20 @@ class _SaslServer:
 
     async def _authenticate(self, header: RequestHeader, frame: memoryview) -> bool:
         try:
-            answer, is_last = await self._judged(bytes(sasl.read_request(header, frame).auth_bytes))
+            answer, is_last = await self._check_message(bytes(sasl.read_request(header, frame).auth_bytes))
         except AuthenticationFailed as refused:
             why = "Authentication failed: invalid credentials"
-            await self._say(sasl.error_response(header, ErrorCode.sasl_authentication_failed, why))
+            await self._send(sasl.error_response(header, ErrorCode.sasl_authentication_failed, why))
             raise refused
-        await self._say(sasl.authenticate_response(header, answer))
+        await self._send(sasl.authenticate_response(header, answer))
         return is_last
 
-    async def _token(self, frame: memoryview) -> bool:
-        answer, is_last = await self._judged(bytes(frame))
-        await self._say(_SIZE.pack(len(answer)) + answer)
+    async def _handle_token(self, frame: memoryview) -> bool:
+        answer, is_last = await self._check_message(bytes(frame))
+        await self._send(_SIZE.pack(len(answer)) + answer)
         return is_last
 
-    async def _judged(self, message: bytes) -> tuple[bytes, bool]:
+    async def _check_message(self, message: bytes) -> tuple[bytes, bool]:
         """Return the response to a SASL message, and whether the login is complete.
 
         Raises: AuthenticationFailed: after a delay, so that guessing passwords takes time.
@@ -183,5 +183,5 @@ class _SaslServer:
             raise AuthenticationFailed(f"{self._mechanism} with a wrong name or password")
         return answer, True
 
-    async def _say(self, framed: bytes) -> None:
+    async def _send(self, framed: bytes) -> None:
         await self._client.send([framed])

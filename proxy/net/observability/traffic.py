@@ -33,10 +33,10 @@ async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> 
 
     There is no log event if no records were read since the last one.
     """
-    told = 0
+    logged = 0
     while True:
         await trio.sleep(every_s)
         total = traffic.total()
-        if total > told:
+        if total > logged:
             log.info("traffic-summary", **traffic.as_log_fields())
-        told = total
+        logged = total
