@@ -75,8 +75,8 @@ class LimitLog:
     def __call__(self, limit: str, peer: str, why: str) -> None:
         """Count and log that the client at *peer* (address and port) has reached *limit*, the name of an option."""
         self._counts[f"limit_{limit.replace('-', '_')}"] += 1
-        log = self._log.info if limit == _IDLE else self._log.warning
-        log(
+        log_event = self._log.info if limit == _IDLE else self._log.warning
+        log_event(
             "limit-reached",
             every_s=_LOG_EVERY_S,
             per=(limit, _host_of(peer)),

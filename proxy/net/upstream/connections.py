@@ -177,8 +177,8 @@ class UpstreamConnections:
             connection = await self._connect(link, client_id)
         except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
             node_id, log = self.node_of(link), self._options.log
-            write = log.warning if isinstance(wrong, LoginRefused) else log.info
-            write("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
+            log_event = log.warning if isinstance(wrong, LoginRefused) else log.info
+            log_event("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
             self._handle(LinkLost(link))
             return
         self._options.on_opened()

@@ -222,9 +222,9 @@ class _CacheRunner:
             case OpenFetcher(fetcher, client_id):
                 self._links.open(fetcher, client_id)
             case CloseFetcher(fetcher, why, is_fault):
-                write = self._log.warning if is_fault else self._log.debug
+                log_event = self._log.warning if is_fault else self._log.debug
                 node_id, name = fetcher.source.node_id, fetcher.kind.value
-                write("fetch-connection-closed", node=node_id, fetcher=name, reason=why)
+                log_event("fetch-connection-closed", node=node_id, fetcher=name, reason=why)
                 self._links.disconnect(fetcher)
             case RefreshMetadata(topics):
                 if self._last is not None:
